@@ -9,14 +9,14 @@ HIDING: Final = ("unknown", "late")
 """The reasons for excluding a request that indicate a fault in the telemetry. Other reasons, such
 as a cancellation, are no fault."""
 
-LOOKED_AT_S: Final = 3_600
-"""The check covers the requests or probes of the last `LOOKED_AT_S` seconds."""
+LOOKBACK_S: Final = 3_600
+"""The check covers the requests or probes of the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
 """An objective that selects none of at least this many requests is blind. If an objective covers
 5 % of the traffic, the chance that it selects none of 100 requests is 0.95¹⁰⁰ = 1 in 170."""
 
-LEAST_LEFT_OUT: Final = 5
+MIN_LEFT_OUT: Final = 5
 """Fewer excluded requests may be chance, and do not make an objective blind. The low-traffic guard
 in `policies/` has the same minimum for bad requests."""
 
@@ -64,7 +64,7 @@ status`."""
 
 def blind_to_probes(counts: Counts, probes: int) -> str | None:
     """Return the reason why an objective on probes is blind; None if it is not blind."""
-    return NO_PROBE if probes >= LEAST_LEFT_OUT and not counts.events else None
+    return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
@@ -77,7 +77,7 @@ def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) ->
     """
     for reason in HIDING:
         left_out = excluded.get(reason, 0)
-        if left_out >= LEAST_LEFT_OUT and left_out > counts.events:
+        if left_out >= MIN_LEFT_OUT and left_out > counts.events:
             return reason
     if requests >= EXPECTED and not counts.events and not sum(excluded.values()):
         return NONE_SELECTED

@@ -18,7 +18,7 @@ POLICIES: Final = Path(__file__).parent / "policies"
 
 SEVERITIES: Final = ("page", "ticket")
 
-MOST_BAD_RATIO: Final = Fraction(9, 10)
+MAX_BAD_RATIO: Final = Fraction(9, 10)
 """Upper limit of the share of bad events that a window pair requires to alert. Without the limit,
 an objective with a large budget would never alert: at a target of 90 %, the burn rate of a total
 failure is 10, below a factor of 14.4. With 9/10, the pair alerts when a total failure has lasted
@@ -50,10 +50,10 @@ class PolicyFile:
         """Return the policy for a period and a budget.
 
         The factor of each pair is `budget_share × period / long`, but at most the burn rate at
-        which `MOST_BAD_RATIO` of the events are bad. If the limit gives two pairs of a severity the
+        which `MAX_BAD_RATIO` of the events are bad. If the limit gives two pairs of a severity the
         same factor, only the pair with the shorter windows remains.
         """
-        cap = MOST_BAD_RATIO / budget
+        cap = MAX_BAD_RATIO / budget
         pairs: list[Pair] = []
         for each in self.windows:
             factor = min(each.budget_share * period_s / each.long_s, cap)

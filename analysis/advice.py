@@ -15,7 +15,7 @@ from roofline.errors import UnknownShapeError
 from roofline.shape_from_config import read_shape
 from telemetry.starts import read
 
-LEAST_GAIN: Final = 0.02
+MIN_GAIN: Final = 0.02
 """Minimum relative reduction of a latency that counts as a gain. The replay of an unchanged
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
@@ -65,11 +65,11 @@ class Advice:
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
     """Return whether the P99 falls, even if the interval contains a rise."""
     gain = answer.gains[metric]["p99"].value
-    return not answer.saturated and gain is not None and gain <= -LEAST_GAIN
+    return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdviceAnswer:
     """All levers: those that help first, sorted by gain relative to effort."""
 
     metric: str
@@ -86,7 +86,7 @@ def advise(
     metric: str,
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
-) -> Advised:
+) -> AdviceAnswer:
     """Replay each lever that applies to the engines of the window.
 
     Args:
@@ -105,10 +105,10 @@ def advise(
     answers = predict_each(recorded, question, alternatives, draws, progress, draws_for)
     for answer in answers:
         if answer.refused is not None:
-            return Advised(metric, [], answer.refused, unknown)
+            return AdviceAnswer(metric, [], answer.refused, unknown)
     found = [Advice(*each, metric) for each in zip(levers, answers, strict=True)]
     found.sort(key=lambda each: (not each.helps, (each.gain.value or 0.0) / each.lever.effort))
-    return Advised(metric, found, None, unknown)
+    return AdviceAnswer(metric, found, None, unknown)
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:

@@ -20,16 +20,16 @@ from store.database import open_database, urls
 from store.errors import StoreError
 from telemetry import child_process
 
-MOST_BYTES: Final = 4 * 2**30
+MAX_BYTES: Final = 4 * 2**30
 """Limit on the address space of the child process, in bytes. The diagnosis of 1.4 million requests
 reserves 2.6 GB; a replay needs less (docs/benchmarks.md#shares-by-replay)."""
 
-MOST_S: Final = 120.0
+MAX_S: Final = 120.0
 """Limit on the elapsed time of the child process, in seconds. The diagnosis of a million requests
 takes about a second; on a busy machine, a replay takes up to 36 s, and its first compilation about
 15 s (docs/benchmarks.md#shares-by-replay)."""
 
-MOST_AT_A_TIME: Final = 2
+MAX_AT_A_TIME: Final = 2
 """Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
@@ -39,7 +39,7 @@ _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of a content in bytes."""
 
-_turns: Final = threading.BoundedSemaphore(MOST_AT_A_TIME)
+_turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
@@ -90,7 +90,7 @@ def answer_in_child(
             late.set()
             child.kill()
 
-        timer = threading.Timer(MOST_S, end)
+        timer = threading.Timer(MAX_S, end)
         timer.start()
         try:
             with suppress(BrokenPipeError):  # the child ended before it had read the question
@@ -104,7 +104,7 @@ def answer_in_child(
     if found.problem is not None or (found.answer is not None and not status):
         return found
     if late.is_set():
-        return ChildAnswer(found.answer, f"it took longer than {MOST_S:g} s")
+        return ChildAnswer(found.answer, f"it took longer than {MAX_S:g} s")
     return ChildAnswer(found.answer, f"its process ended with status {status}")
 
 
@@ -128,7 +128,7 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 
 def main() -> None:
     """Read the question on standard input, and write the messages. Runs within the limit."""
-    child_process.limit_memory(MOST_BYTES)
+    child_process.limit_memory(MAX_BYTES)
     # Send what libraries print to standard error, apart from the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -150,7 +150,7 @@ def main() -> None:
             finally:
                 engine.dispose()
         except MemoryError:
-            most = f"{MOST_BYTES / 2**30:g}"
+            most = f"{MAX_BYTES / 2**30:g}"
             send(_FAILED, f"it needs more than {most} GiB of memory".encode())
         except StoreError as error:
             send(_NO_STORE, str(error).encode())

@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.blindness import LOOKED_AT_S, blind_because, blind_to_probes
+from alerts.blindness import LOOKBACK_S, blind_because, blind_to_probes
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import Tally
 from alerts.objectives import GoodProbes, Objective
@@ -32,7 +32,7 @@ def blind_reason(
     """
     if not objective.alert_when_no_data:
         return None
-    from_s = at_s - LOOKED_AT_S
+    from_s = at_s - LOOKBACK_S
     counts = sum((each.requests(from_s) for each in tallies), Counts(0, 0))
     if isinstance(objective.indicator, GoodProbes):
         probes = probe_count(engine, Window(from_s * _NS, at_s * _NS)) if not counts.events else 0

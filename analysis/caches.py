@@ -17,7 +17,7 @@ from cost.bill import bill
 from cost.groups import Group, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
 from store.rollups.names import OTHER
@@ -28,9 +28,9 @@ from telemetry.requests import Outcome, PricedBy
 
 LABELS: Final = ("tenant", "route", "model", "cache", "kind", "region", "service")
 DEFAULT_BY: Final = ("tenant", "route")
-MOST_READ: Final = 100_000
+MAX_READ: Final = 100_000
 """Maximum number of reports to read, the newest first. Reading them takes 1.5 s of CPU time."""
-MOST_GROUPS: Final = 200
+MAX_GROUPS: Final = 200
 """Maximum number of groups, as for a label's values in rollups."""
 BINS: Final = 100
 """Number of equal bins of the similarity, from 0 to 1."""
@@ -121,7 +121,7 @@ class CachesAnswer:
         window: the range that was read; shorter than the given range if there are too many reports.
         reports: the number of reports in the given range. Several reports may describe the same
             lookup.
-        groups: the largest first. Groups beyond `MOST_GROUPS` are one group `_other`.
+        groups: the largest first. Groups beyond `MAX_GROUPS` are one group `_other`.
         similarity: the bins with lookups of the cache `similarity_of`.
         similarity_of: the cache that reported the most similarities. Each cache has its own
             threshold.
@@ -145,7 +145,7 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     """Count the lookups of a window, and estimate what the hits saved."""
     window = question.window
     reports = lookup_count(engine, window)
-    rows = newest_lookups(engine, window, MOST_READ) if reports else []
+    rows = newest_lookups(engine, window, MAX_READ) if reports else []
     if rows and len(rows) < reports:
         window = Window(rows[-1].at_unix_ns, window.to_unix_ns)
     inside_calls = any(each.model is None and each.parent_span_id is not None for each in rows)
@@ -157,9 +157,9 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     for each in found:
         by_labels[tuple(getattr(each, name) for name in question.by)].append(each)
     groups = sorted(by_labels.items(), key=lambda item: (-len(item[1]), [str(x) for x in item[0]]))
-    if len(groups) > MOST_GROUPS:
-        rest = [each for _, several in groups[MOST_GROUPS - 1 :] for each in several]
-        groups = [*groups[: MOST_GROUPS - 1], ((OTHER,) * len(question.by), rest)]
+    if len(groups) > MAX_GROUPS:
+        rest = [each for _, several in groups[MAX_GROUPS - 1 :] for each in several]
+        groups = [*groups[: MAX_GROUPS - 1], ((OTHER,) * len(question.by), rest)]
     caches = Counter(each.cache for each in found if each.similarity is not None)
     most = max(caches, key=caches.__getitem__, default=None)
     bins, lowest = _similarity([each for each in found if each.cache == most])
@@ -191,7 +191,7 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
     """Return the mean values of the answered requests, for each tenant and model, and for each
     model. Empty if the reader's role does not allow a bill."""
     try:
-        costs = bill(accounts(engine, window, _BY), prices).costs
+        costs = bill(read_billing_data(engine, window, _BY), prices).costs
     except NotAllowed:
         return {}
     outcomes = [costs.cells.have({"outcome": each}) for each in _ANSWERED]

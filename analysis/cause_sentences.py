@@ -17,7 +17,7 @@ NAMES: Final = {
 }
 
 
-MOST: Final = 0.5
+MAJORITY_SHARE: Final = 0.5
 """The text calls a share above this value "most" of the growth if accounting computed the share. In
 simulations, "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More
 precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
@@ -26,7 +26,7 @@ precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 def rough_share(share: float) -> str:
     """Return a share of the growth in words. Shares by accounting are given in words, because their
     percentages are not reliable."""
-    return "probably most" if share > MOST else "a part"
+    return "probably most" if share > MAJORITY_SHARE else "a part"
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:

@@ -17,7 +17,7 @@ NEGLIGIBLE_S: Final = 1e-3
 """Below this duration in seconds, the ratio of two replays is not meaningful. A prediction then
 adds their difference instead."""
 
-LEAST_BLOCKS: Final = 5
+MIN_BLOCKS: Final = 5
 """Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
 freedom."""
 
@@ -167,7 +167,7 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
     """Return the factor by which a normal interval from few resampled blocks must be wider; None
-    below `LEAST_BLOCKS`.
+    below `MIN_BLOCKS`.
 
     Args:
         z: half the width of the normal interval in standard deviations.
@@ -177,7 +177,7 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
-    if blocks < LEAST_BLOCKS:
+    if blocks < MIN_BLOCKS:
         return None
     return float(student(blocks - 1, z) / z * np.sqrt(blocks / (blocks - 1)))
 

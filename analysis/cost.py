@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
 from analysis.cost_sides import Sides, sides_of
-from analysis.filtered_accounts import of_replica
+from analysis.filtered_billing_data import of_replica
 from cost.bill import Bill, bill
 from cost.capacity import ObjectiveCounts, SustainableRate, sustainable_rate
 from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_energy
@@ -27,9 +27,9 @@ from cost.managed import (
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.alerting.slo_counts import read_counts
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.queries import Window
-from telemetry.accounts import Accounts, Cells
+from telemetry.billing_data import BillingData, Cells
 
 RANGE_S: Final = 300
 """Seconds of an interval for which `sustained_rate` checks the objectives."""
@@ -67,7 +67,7 @@ class SelectedRequests:
 class CostAnswer:
     """The bill of a time range, with comparisons."""
 
-    accounts: Accounts
+    billing_data: BillingData
     bill: Bill
     compared: Sequence[Comparison]
     not_compared: Sequence[str]
@@ -91,7 +91,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(
-        accounts(engine, question.window, [name for name in labels if name != "hour"]),
+        read_billing_data(engine, question.window, [name for name in labels if name != "hour"]),
         where.get("replica"),
     )
     whole = bill(read, prices)
@@ -104,7 +104,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
     by_replica = energy(read, prices, found.uptime)
     managed_usd = managed_usd_by(cells, question.by, prices)
     return CostAnswer(
-        accounts=read,
+        billing_data=read,
         bill=found,
         compared=compared,
         not_compared=missing,

@@ -37,7 +37,7 @@ from telemetry.starts import EngineStart, read
 SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
-MOST_SHAPES: Final = 256
+MAX_SHAPES: Final = 256
 """Maximum number of parsed model shapes that are kept in memory. A sender can send any number of
 different shapes."""
 
@@ -192,7 +192,7 @@ def _peaks(shape: ModelShape, device: Device | None) -> tuple[float | None, floa
     )
 
 
-@lru_cache(maxsize=MOST_SHAPES)
+@lru_cache(maxsize=MAX_SHAPES)
 def _shape(text: str | None) -> ModelShape | None:
     if text is None:
         return None

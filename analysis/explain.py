@@ -25,7 +25,7 @@ from store.columns.evidence import Evidence, evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
 
-_BACK_NS = 7 * 86_400 * 10**9
+_LOOKBACK_NS = 7 * 86_400 * 10**9
 """A baseline begins at most this many nanoseconds before the window. The default retention of
 rows."""
 
@@ -81,7 +81,7 @@ def explain_window(
 
 def known_incidents(engine: Engine, window: Span) -> list[IncidentRow]:
     """Return the incidents that overlap a window or any possible baseline of the window."""
-    from_ns = max(0, window.from_unix_ns - _BACK_NS)
+    from_ns = max(0, window.from_unix_ns - _LOOKBACK_NS)
     return read_overlapping(engine, from_ns // 10**9, -(-window.to_unix_ns // 10**9))
 
 

@@ -51,7 +51,7 @@ class FirstMinute:
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class BackfillProgress:
     """The progress while the past is being stored."""
 
     past_s: int
@@ -60,7 +60,9 @@ class Arriving:
     """Share of the past that is stored, in [0, 1]."""
 
 
-def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arriving | None:
+def backfill_progress(
+    engine: Engine, question: FirstMinute, now_unix_ns: int
+) -> BackfillProgress | None:
     """Return how much of the past is stored; None once all of it is stored and evaluated, or after
     `GIVE_UP_S`."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
@@ -72,4 +74,4 @@ def arriving(engine: Engine, question: FirstMinute, now_unix_ns: int) -> Arrivin
     evaluated = all((evaluated_until(engine, slo) or 0) >= recent_s for slo in question.slos)
     if newest_ns >= recent_s * _NS and evaluated:
         return None
-    return Arriving(past_s, arrived_s / past_s)
+    return BackfillProgress(past_s, arrived_s / past_s)

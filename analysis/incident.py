@@ -22,9 +22,9 @@ from diagnosis.explanation import Explanation
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
-LEAST_EXPLAINED_S: Final = 300
+MIN_EXPLAINED_S: Final = 300
 """Minimum length of the window in seconds. A shorter window, of a new incident, is extended."""
-LEAST_BEFORE_S: Final = 1_800
+MIN_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
 _NS: Final = 10**9
@@ -77,10 +77,10 @@ def questions_of(
         known: other incidents, which the baseline must not overlap.
     """
     until_s = at_s if incident.ended_unix_s is None else incident.ended_unix_s
-    from_s = max(0, min(incident.began_unix_s, until_s - LEAST_EXPLAINED_S))
+    from_s = max(0, min(incident.began_unix_s, until_s - MIN_EXPLAINED_S))
     goodput = objective.indicator if isinstance(objective.indicator, Goodput) else None
     window = Span(from_s * _NS, until_s * _NS)
-    usual = usual_baseline(window, known, max(LEAST_BEFORE_S, until_s - from_s) * _NS)
+    usual = usual_baseline(window, known, max(MIN_BEFORE_S, until_s - from_s) * _NS)
     return IncidentQuestions(
         window,
         usual.span,

@@ -20,14 +20,20 @@ from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Explanation, Method
 from diagnosis.latency.parts import PHASE
 from diagnosis.question import Question
-from store.alerting.incident_answers import AnswerRow, Phase, answers_of, keep_answer, read_answers
+from store.alerting.incident_answers import (
+    AnswerRow,
+    Phase,
+    answers_of,
+    read_answers,
+    store_incident_answer,
+)
 from store.alerting.incidents import IncidentRow
 from telemetry import dataclass_json
 
 VERSION: Final = 1
 """The version of the method. Increase it if the method computes other shares from the same data.
 The server then computes the answers of the last day again; older answers show their version."""
-MOST_BYTES: Final = 2**20
+MAX_BYTES: Final = 2**20
 """Maximum length of an answer. An answer with four causes and two latencies has 20 kB."""
 
 _NS: Final = 10**9
@@ -140,7 +146,7 @@ def stored_sentences(
     return found
 
 
-def keep_verdict(
+def store_verdict(
     engine: Engine,
     objective: Objective,
     incident: IncidentRow,
@@ -155,9 +161,9 @@ def keep_verdict(
     """
     question = AskedQuestion(objective.statement, verdict.first.question)
     answer = dataclass_json.write(_Explanations((verdict.first, *verdict.others)))
-    if len(answer) > MOST_BYTES:
-        raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MOST_BYTES:,}")
-    keep_answer(
+    if len(answer) > MAX_BYTES:
+        raise ValueError(f"the answer has {len(answer):,} bytes; allowed: {MAX_BYTES:,}")
+    store_incident_answer(
         engine,
         AnswerRow(
             incident.slo,
@@ -188,8 +194,8 @@ def _newest(
 def _read(row: AnswerRow) -> StoredAnswer | None:
     # The result is cached, so an answer that cannot be read is logged only once.
     try:
-        if len(row.answer) > MOST_BYTES:
-            raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MOST_BYTES:,}")
+        if len(row.answer) > MAX_BYTES:
+            raise ValueError(f"it has {len(row.answer):,} bytes; allowed: {MAX_BYTES:,}")
         question = dataclass_json.read(AskedQuestion, row.question)
         found = dataclass_json.read(_Explanations, row.answer).explanations
         if not found or found[0].question != question.question:

@@ -22,7 +22,7 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 """Engine arguments whose effect depends on shared prefixes. Without prefix caching, vLLM hashes no
 blocks, so there are no ladders."""
 
-LEAST_KNOWN: Final = 0.95
+MIN_KNOWN: Final = 0.95
 """Minimum share of requests with a ladder, among those whose prompt fills a block."""
 
 COMMON_FROM: Final = 10
@@ -32,14 +32,14 @@ a conversation, or of agents that work on one context, have fewer continuations.
 _BLOCKS: Final = np.array(POSITIONS)
 
 
-class Shared(NamedTuple):
+class PrefixedTraffic(NamedTuple):
     """Recorded traffic for a question, and the assumptions to report."""
 
     recorded: Recorded
     assumptions: Sequence[str]
 
 
-def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
+def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> PrefixedTraffic:
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
@@ -49,10 +49,12 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
-        return Shared(recorded, ())
+        return PrefixedTraffic(recorded, ())
     ladders = read_ladders(recorded.requests["prefix_ladder"].to_pylist())
     if lacking := _why_unusable(recorded, ladders, any(each.pools for each in alternatives)):
-        return Shared(recorded, [f"cached tokens of each request stay as recorded: {lacking}"])
+        return PrefixedTraffic(
+            recorded, [f"cached tokens of each request stay as recorded: {lacking}"]
+        )
     external = np.nan_to_num(recorded.column("external_cached_tokens")).astype(np.int64)
     prefixes, before = prefixes_of(ladders, np.maximum(cached_tokens - external, 0))
     kept = np.where(before, cached_tokens, external)
@@ -70,7 +72,7 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Shared:
     assumptions = ["what prompts share comes from their prefix ladders"]
     if share := kept.sum() / cached_tokens.sum():
         assumptions.append(f"{share:.0%} of the cached tokens stay as recorded")
-    return Shared(replace(recorded, engines=engines), assumptions)
+    return PrefixedTraffic(replace(recorded, engines=engines), assumptions)
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
@@ -100,7 +102,7 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
     if not known.any():
         return "no prefix ladders"
     whole = recorded.column("prompt_tokens") >= ladders.block_tokens[known].min()
-    if known[whole].sum() < LEAST_KNOWN * whole.sum():
+    if known[whole].sum() < MIN_KNOWN * whole.sum():
         return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
     if not pools:
         return None

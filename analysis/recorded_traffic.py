@@ -40,18 +40,18 @@ from telemetry.starts import EngineStart, read
 LEAD_S: Final = 60
 """Requests from this many seconds before the window are replayed but not counted, so that the
 engine is not empty when the window begins."""
-STRETCH_S: Final = 5
+PACE_INTERVAL_S: Final = 5
 """Seconds over which counters are summed: about five samples."""
-LEAST_REQUESTS: Final = 100
+MIN_REQUESTS: Final = 100
 """Minimum number of requests. With fewer, the 95 % interval of a P50 spans 20 percentiles, too many
 to judge an error."""
-MOST_REQUESTS: Final = 200_000
+MAX_REQUESTS: Final = 200_000
 """Maximum number of requests.
 
 A prediction needs 82 replays, which take about two minutes of CPU time for this many requests
 (docs/benchmarks.md#replay).
 """
-MOST_LEFT_OUT: Final = 0.05
+MAX_LEFT_OUT: Final = 0.05
 """Maximum share of requests without phases from the plugin.
 
 The replay cannot include these requests, which were a part of the engine's steps.
@@ -142,9 +142,9 @@ def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] =
     """
     lead = Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
     require_all_tenants(engine, "a replay")
-    if (number := request_count(engine, lead)) > MOST_REQUESTS:
+    if (number := request_count(engine, lead)) > MAX_REQUESTS:
         raise NotReplayableError(
-            f"{number:,} requests; allowed: at most {MOST_REQUESTS:,}. Choose a shorter range."
+            f"{number:,} requests; allowed: at most {MAX_REQUESTS:,}. Choose a shorter range."
         )
     starts = [
         *in_force(engine, lead.from_unix_ns),
@@ -181,17 +181,17 @@ def recorded_of(
         left_out["without tokens, or without phases from the plugin"] = missing
     kept = requests.filter(pa.array(whole))
     counted = kept["received_unix_ns"].to_numpy() >= window.from_unix_ns
-    if counted.sum() < LEAST_REQUESTS:
+    if counted.sum() < MIN_REQUESTS:
         raise NotReplayableError(
             f"{int(counted.sum())} requests with phases from the plugin; needed: at least"
-            f" {LEAST_REQUESTS}. Choose a longer range."
+            f" {MIN_REQUESTS}. Choose a longer range."
         )
     accepted = pc.fill_null(pc.not_equal(requests["outcome"], "rejected"), True)
     unseen = (~whole & in_window & accepted.to_numpy(zero_copy_only=False)).sum()
-    if unseen > MOST_LEFT_OUT * (unseen + counted.sum()):
+    if unseen > MAX_LEFT_OUT * (unseen + counted.sum()):
         raise NotReplayableError(
             f"{int(unseen)} of {int(unseen + counted.sum())} requests have no phases from the"
-            f" plugin; allowed: at most {MOST_LEFT_OUT:.0%}. Install the plugin on every server."
+            f" plugin; allowed: at most {MAX_LEFT_OUT:.0%}. Install the plugin on every server."
         )
     tenants, tenant = _codes(kept["tenant"])
     by_engine = {(each.replica, each.engine): each for each in starts}
@@ -371,27 +371,27 @@ def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepRepo
     at_s = (samples.at_unix_ns[mine] - origin_ns) / _NS
     if not at_s.size:
         raise FitError("the engine sent no samples")
-    place = np.floor(at_s / STRETCH_S).astype(np.int64)
+    place = np.floor(at_s / PACE_INTERVAL_S).astype(np.int64)
     first = int(place.min())
     place -= first
-    stretches = int(place.max()) + 1
+    intervals = int(place.max()) + 1
 
     def risen(name: str) -> FloatArray:
         rise = samples.rises(name)[mine]
         known = np.isfinite(rise)
-        total = np.bincount(place[known], rise[known], minlength=stretches).astype(np.float64)
-        total[np.bincount(place[known], minlength=stretches) == 0] = np.nan
+        total = np.bincount(place[known], rise[known], minlength=intervals).astype(np.float64)
+        total[np.bincount(place[known], minlength=intervals) == 0] = np.nan
         return total
 
     def latest(name: str) -> FloatArray:
         values = samples.number(name)[mine]
         known = np.flatnonzero(np.isfinite(values))
-        found = np.full(stretches, np.nan)
+        found = np.full(intervals, np.nan)
         found[place[known]] = values[known]
         return found
 
     return StepReports(
-        starts_s=(first + np.arange(stretches, dtype=np.float64)) * STRETCH_S,
+        starts_s=(first + np.arange(intervals, dtype=np.float64)) * PACE_INTERVAL_S,
         work=np.stack([risen(name) for name in _WORK], axis=1),
         busy_s=risen("busy_s_total"),
         stall_s=risen("stall_s_total"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.blindness import LOOKED_AT_S
+from alerts.blindness import LOOKBACK_S
 from alerts.burnrate import Counts, Pair, State
 from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S
@@ -22,9 +22,9 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import read_notifications
 from store.queries import Window
 
-LATELY_S: Final = 7 * 86_400
-MOST_INCIDENTS: Final = 8
-MOST_GROUPS: Final = 6
+LISTED_INCIDENTS_S: Final = 7 * 86_400
+MAX_INCIDENTS: Final = 8
+MAX_GROUPS: Final = 6
 """Maximum number of groups that a page shows in full for one objective."""
 
 _NS: Final = 10**9
@@ -138,11 +138,11 @@ def most_urgent(found: Sequence[SloState]) -> tuple[list[SloState], dict[str, in
     by_objective: dict[str, list[SloState]] = {}
     for each in found:
         by_objective.setdefault(each.objective.base, []).append(each)
-    shown = [one for each in by_objective.values() for one in worst_first(each)[:MOST_GROUPS]]
+    shown = [one for each in by_objective.values() for one in worst_first(each)[:MAX_GROUPS]]
     left_out = {
-        name: len(each) - MOST_GROUPS
+        name: len(each) - MAX_GROUPS
         for name, each in by_objective.items()
-        if len(each) > MOST_GROUPS
+        if len(each) > MAX_GROUPS
     }
     return shown, left_out
 
@@ -213,7 +213,7 @@ def objective_status(
     for group in expanded(engine, [objective]):
         assert isinstance(group.indicator, GoodEvents)
         edges = status_edges(group, at_s)
-        instants = {*edges, at_s - LOOKED_AT_S, *since(group)}
+        instants = {*edges, at_s - LOOKBACK_S, *since(group)}
         tally = read_tally(engine, group.indicator, min(instants), at_s, count, instants=instants)
         status = status_at(group, tally.history, tally.since_s, tally.excluded(), at_s)
         groups.append(GroupStatus(status, tally))
@@ -274,9 +274,9 @@ def incident_of(
 
 
 def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) -> list[IncidentRow]:
-    from_s = min(window.from_unix_ns // _NS, at_s - LATELY_S)
+    from_s = min(window.from_unix_ns // _NS, at_s - LISTED_INCIDENTS_S)
     known = [row for row in rows if row.fired_unix_s <= at_s + ARRIVAL_S]
-    return [row for row in known if row.last_unix_s >= from_s][:MOST_INCIDENTS]
+    return [row for row in known if row.last_unix_s >= from_s][:MAX_INCIDENTS]
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:

@@ -20,12 +20,12 @@ from store.replicas.cold_starts import all_starts_between
 from telemetry.cold_starts import ColdStart
 
 LABELS: Final = ("replica", "model", "region")
-MOST_LISTED: Final = 20
+MAX_LISTED: Final = 20
 """Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
 """The first request of a shape is compared with the requests of this many nanoseconds after the
 start."""
-MOST_REQUESTS: Final = 5_000
+MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
 """The failure of a start if the server ended without an exception."""
@@ -45,7 +45,7 @@ class StartsQuestion:
 
     window: Window
     where: Mapping[str, str | None] = field(default_factory=dict)
-    most: int = MOST_LISTED
+    most: int = MAX_LISTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _start(engine: Engine, start: ColdStart) -> Start:
         Window(ready_ns, ready_ns + FIRST_NS),
         equals={"replica": start.replica},
         columns=_COLUMNS,
-        limit=MOST_REQUESTS,
+        limit=MAX_REQUESTS,
     )
     columns = {
         name: np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -29,7 +29,7 @@ IDENTITIES: Final = ("trace_id", "span_id", "request_id")
 DIMENSIONS: Final = tuple(label for label in queries.REQUEST_LABELS if label not in IDENTITIES)
 """Labels that requests can be grouped by."""
 
-MOST_READ: Final = 300_000
+MAX_READ: Final = 300_000
 """Maximum number of requests to read one by one, which takes about a second."""
 
 UNROLLED: Final = tuple(name for name in STORED_LATENCIES if name not in LATENCIES)
@@ -111,8 +111,8 @@ def _rolled_up(engine: Engine, question: StatsQuestion) -> Rollups | None:
     found = rollups(engine, window, by=question.by, equals=question.equals)
     if found is None or question.precision == "sketch":
         return found
-    gone = found.requests_gone_before_unix_ns() > window.from_unix_ns
-    return found if gone or found.number() > MOST_READ else None
+    gone = found.requests_deleted_before_unix_ns() > window.from_unix_ns
+    return found if gone or found.number() > MAX_READ else None
 
 
 def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> list[dict[str, Any]]:

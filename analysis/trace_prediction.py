@@ -22,7 +22,7 @@ from analysis.corrected_prediction import (
 )
 from analysis.hardware_change import assumption
 from analysis.percentile_curve import curve_of, shares_below
-from analysis.recorded_traffic import LEAST_REQUESTS, Recorded
+from analysis.recorded_traffic import MIN_REQUESTS, Recorded
 from analysis.what_if import (
     PLACES,
     POINTS,
@@ -297,7 +297,7 @@ def _extrapolations(recorded: Recorded, trace: Arrivals, edits: Edits, engines: 
         )
     if trace.prefixes is None and engine.enable_prefix_caching:
         found.append("no prompt hits the prefix cache, because the trace has no hash_ids")
-    if len(trace) < LEAST_REQUESTS:
+    if len(trace) < MIN_REQUESTS:
         found.append(f"percentiles of only {len(trace)} requests")
     if engines > 1:
         found.append(f"the router is {edits.pool_router}, and the engines are equal")

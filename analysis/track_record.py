@@ -11,13 +11,13 @@ from sqlalchemy import Engine
 
 from analysis.compare.deploys import QUANTILE, Deploy, compare_deploy, latest_deploy
 from analysis.compare.question import CompareError
-from analysis.kept_predictions import deployed, expected, of_change, replicas_of
+from analysis.stored_predictions import deployed, expected, of_change, replicas_of
 from store.access.access import NotAllowed
 from store.predictions import Prediction, predictions
 from store.queries import Window, request_table
 
 METRICS: Final = ("ttft", "tpot", "e2e")
-MOST_DEPLOYS: Final = 10
+MAX_DEPLOYS: Final = 10
 """Maximum number of deploys, the latest first. The comparison of one deploy takes one or two
 seconds."""
 
@@ -48,7 +48,7 @@ def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
         return None
     window = Window(min(each.asked_unix_ns for each in known), now_unix_ns)
     deploys = percentiles = contained = 0
-    for _ in range(MOST_DEPLOYS):
+    for _ in range(MAX_DEPLOYS):
         deploy = latest_deploy(engine, window)
         if deploy is None or deploy.change.from_unix_ns <= window.from_unix_ns:
             break

@@ -57,7 +57,7 @@ PLACES: Final[Mapping[str, int]] = {name: CURVE.index(q) for name, q in POINTS.i
 JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
-MOST_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
+MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
 """Maximum relative error of the unchanged replay for a prediction. For windows of a real vLLM, the
 error is at most 5 % at P50 and 25 % at P99. A window that other processes disturbed was 50 % off at
 P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
@@ -525,7 +525,7 @@ def _changes(before: FloatArray, after: FloatArray) -> FloatArray:
 def _refusal(reproduced: Mapping[str, Mapping[str, Reproduced]]) -> str | None:
     """Return why there is no prediction; None if the replay reproduces the window."""
     for name in JUDGED:
-        for point, most in MOST_ERROR.items():
+        for point, most in MAX_ERROR.items():
             error = reproduced[name][point].error_ratio
             if error is not None and abs(error) > most:
                 return (

@@ -11,14 +11,14 @@ from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, p
 from replay.edits import ARGUMENTS, EditError, Edits, edits_of
 from replay.engine_config import EngineConfig
 
-MOST_POINTS: Final = 12
+MAX_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
 """Number of values in a range of factors such as 1x..2x. The ratio of neighbouring values is
 constant."""
-MOST_REPLICAS: Final = 1_024
-MOST_RATE: Final = 64.0
-LEAST_RATE: Final = 1 / 64
+MAX_REPLICAS: Final = 1_024
+MAX_RATE: Final = 64.0
+MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
 """A search for the rate ends when the rate is known to within 2 %, because a queue counts as stable
 up to 2 % above the capacity."""
@@ -32,7 +32,7 @@ SWEPT: Final = (*_WHOLE, *FACTORS)
 """The names of the edits that a sweep can vary."""
 _RANGE: Final = re.compile(r"([0-9.]+)x?\.\.([0-9.]+)x?")
 
-Wanted = Literal["replicas", "rate"]
+SearchedEdit = Literal["replicas", "rate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SweepPoint:
     answer: WhatIfAnswer
 
 
-class Tried(NamedTuple):
+class SearchStep(NamedTuple):
     """One step of a search."""
 
     value: float
@@ -72,15 +72,15 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search: the fewest replicas, or the highest rate, that meet an SLO."""
 
-    wanted: Wanted
+    wanted: SearchedEdit
     slo: str
     target: float
     value: float | None
     """The value that was found, or None if no value within the limits meets the SLO."""
-    tried: Sequence[Tried]
+    tried: Sequence[SearchStep]
     """The steps of the search, in the order of the values."""
     shown: float
     """The step of the value that was found, or else of the best value that was tried."""
@@ -91,7 +91,7 @@ class Found:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range has more than `MOST_POINTS` whole numbers, each value is twice the previous value,
+    If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
     starting at LOW. A range of factors has `STEPS` values.
 
     Raises:
@@ -106,9 +106,9 @@ def sweep_of(text: str) -> Sweep:
         values = [value.strip() for value in given.split(",") if value.strip()]
     else:
         values = _sweep_values(name, *(_bound(text, each) for each in bounds.groups()))
-    if not 2 <= len(values) <= MOST_POINTS:
+    if not 2 <= len(values) <= MAX_POINTS:
         raise EditError(
-            f"sweep {text!r}: {len(values)} values; allowed: 2 to {MOST_POINTS}, as in"
+            f"sweep {text!r}: {len(values)} values; allowed: 2 to {MAX_POINTS}, as in"
             " max_num_seqs=16..512 or rate=1x,1.5x,2x"
         )
     for value in values:
@@ -136,10 +136,10 @@ def sweep(
 def find(
     recorded: Recorded,
     question: WhatIfQuestion,
-    wanted: Wanted,
+    wanted: SearchedEdit,
     slo: str,
     progress: Callable[[], None] = lambda: None,
-) -> Found:
+) -> SearchResult:
     """Find the smallest number of replicas, or the highest rate, with which an SLO is met.
 
     An SLO is met if the predicted share of good requests reaches the target and the queue does not
@@ -156,7 +156,7 @@ def find(
         known = ", ".join(each.name for each in question.objectives)
         raise EditError(f"slo: {slo!r}; allowed: {known or 'none is defined'}")
     only = replace(question, objectives=[objective])
-    tried: dict[float, Tried] = {}
+    tried: dict[float, SearchStep] = {}
 
     def met(value: float) -> bool:
         if value not in tried:
@@ -167,7 +167,7 @@ def find(
             if not answer.objectives:
                 raise EditError(f"slo: {slo!r} counts no request of this range")
             ratio = answer.objectives[0].good_ratio.value or 0.0
-            tried[value] = Tried(
+            tried[value] = SearchStep(
                 value,
                 ratio,
                 answer.saturated,
@@ -180,14 +180,14 @@ def find(
     shown = value if value is not None else max(ordered, key=lambda each: each.good_ratio).value
     edits = _edits(question, wanted, shown)
     answer = predict(recorded, replace(question, edits=edits), progress=progress)
-    return Found(wanted, slo, float(objective.target), value, ordered, shown, answer)
+    return SearchResult(wanted, slo, float(objective.target), value, ordered, shown, answer)
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
     """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
     high = 1
     while not met(high):
-        if high >= MOST_REPLICAS:
+        if high >= MAX_REPLICAS:
             return None
         high *= 2
     low = high // 2
@@ -201,11 +201,11 @@ def _highest(met: Callable[[float], bool]) -> float | None:
     """Return the highest factor that meets the SLO, rounded to 1 %."""
     low = high = 1.0
     while met(high):
-        if high >= MOST_RATE:
+        if high >= MAX_RATE:
             return high
         low, high = high, high * 2
     while not met(low):
-        if low <= LEAST_RATE:
+        if low <= MIN_RATE:
             return None
         low, high = low / 2, low
     while high / low > RATE_STEP:
@@ -216,7 +216,7 @@ def _highest(met: Callable[[float], bool]) -> float | None:
     return low
 
 
-def _edits(question: WhatIfQuestion, wanted: Wanted, value: float) -> Edits:
+def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edits:
     return _with_edit(
         question.edits, wanted, f"{value:g}x" if wanted == "rate" else str(int(value))
     )
@@ -247,7 +247,7 @@ def _sweep_values(name: str, low: float, high: float) -> list[str]:
         ratio = (high / low) ** (1 / (STEPS - 1))
         return [f"{low * ratio**place:.4g}x" for place in range(STEPS)]
     first, last = round(low), round(high)
-    if last - first < MOST_POINTS:
+    if last - first < MAX_POINTS:
         return [str(value) for value in range(first, last + 1)]
     doubled = [first * 2**place for place in range(1 + int(math.log2(last / first)))]
     return [str(value) for value in dict.fromkeys([*doubled, last])]

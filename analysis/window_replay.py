@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from analysis.hardware_change import on_hardware
-from analysis.recorded_traffic import STRETCH_S, Recorded, RecordedEngine
+from analysis.recorded_traffic import PACE_INTERVAL_S, Recorded, RecordedEngine
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Shift
 from replay.edits import Edits, edited_arrivals, edited_engine
@@ -72,17 +72,19 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block."""
     length_s: float
-    """Length of each block in seconds: a multiple of `STRETCH_S`, so that a stretch of constant
-    speed is not divided."""
+    """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that an interval of
+    constant speed is not divided."""
     number: int
 
 
 def blocks_of(recorded: Recorded) -> Blocks:
     """Divide a window into blocks."""
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
-    since_s = float(np.ceil(recorded.lead_s / STRETCH_S)) * STRETCH_S
+    since_s = float(np.ceil(recorded.lead_s / PACE_INTERVAL_S)) * PACE_INTERVAL_S
     counted_s = float(received_s.max()) - since_s
-    length_s = float(np.clip(counted_s / BLOCKS // STRETCH_S * STRETCH_S, STRETCH_S, BLOCK_S))
+    length_s = float(
+        np.clip(counted_s / BLOCKS // PACE_INTERVAL_S * PACE_INTERVAL_S, PACE_INTERVAL_S, BLOCK_S)
+    )
     return Blocks(since_s, length_s, max(1, round(counted_s / length_s)))
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from benchmarks._collector_traffic import Traffic
 from benchmarks._collectors import Collectors, running
-from rig.answering import HttpServer, answering
+from rig.http_servers import HttpServer, running_http_server
 from store.connections import reading
 from store.database import open_database
 from store.schema import REQUESTS
@@ -160,7 +160,7 @@ def run(
     """
     models = [f"m{number}" for number in range(burns)]
     with ExitStack() as stack:
-        webhook = stack.enter_context(answering())
+        webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
         collectors = stack.enter_context(running(folder, url, models, hook, 3, state_url))
         watch = stack.enter_context(LeaseWatch(dsn))

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.compare.answer import CompareAnswer, answer_compare
-from analysis.compare.decision import LEAST_REQUESTS, QUANTILES, Decision
+from analysis.compare.decision import MIN_REQUESTS, QUANTILES, Decision
 from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.verdict import CompareVerdict
 from analysis.compare.work_terms import METRICS
@@ -105,7 +105,7 @@ def judged(
             after the change grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
-    if min(each.value_s.size for each in sides) < LEAST_REQUESTS:
+    if min(each.value_s.size for each in sides) < MIN_REQUESTS:
         return None
     seconds = windows[case.before].stretch.ended_s - windows[case.before].stretch.begun_s
     truth = truth_of(sides[0], sides[1], QUANTILES[quantile], seconds)

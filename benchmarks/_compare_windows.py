@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rig.faults.others import wait_for_quiet
-from rig.faults.recording import EXPORTED_S, Stretch, collecting, record_stretch, serving
+from rig.faults.other_processes import wait_for_quiet
+from rig.faults.recording import EXPORTED_S, RecordedInterval, collecting, record_interval, serving
 from rig.faults.traffic import Traffic
 from store.queries import Window
 
@@ -46,7 +46,7 @@ class Served:
 
     configuration: str
     traffic: str
-    stretch: Stretch
+    stretch: RecordedInterval
     answered: int
     failed: int
 
@@ -112,7 +112,7 @@ def record(
             for number in range(EARLIER):
                 log_line(f"earlier process {number + 1} of {EARLIER} …")
                 wait_for_quiet()
-                record_stretch(server, by_name[FIRST], f"{seed}/earlier {number}", seconds)
+                record_interval(server, by_name[FIRST], f"{seed}/earlier {number}", seconds)
                 server.restart(CONFIGURATIONS[USUAL])
                 server.warm_up()
             for configuration in order:
@@ -120,11 +120,11 @@ def record(
                     server.restart(CONFIGURATIONS[configuration])
                     server.warm_up()
                 log_line(f"{configuration} …")
-                record_stretch(server, by_name[FIRST], f"{seed}/{configuration}", SETTLED_S)
+                record_interval(server, by_name[FIRST], f"{seed}/{configuration}", SETTLED_S)
                 for name in by_name if configuration == USUAL else (SAME, CHANGED):
                     wait_for_quiet()
                     log_line(f"  {name} …")
-                    sent = record_stretch(server, by_name[name], f"{seed}/{name}", seconds)
+                    sent = record_interval(server, by_name[name], f"{seed}/{name}", seconds)
                     found.append(Served(configuration, name, *sent))
                     (folder / FILE).write_text(json.dumps([asdict(each) for each in found]) + "\n")
             time.sleep(EXPORTED_S)
@@ -142,7 +142,7 @@ def read_windows(folder: Path) -> list[Served]:
     path = folder / FILE
     try:
         found = [
-            Served(**{**each, "stretch": Stretch(**each["stretch"])})
+            Served(**{**each, "stretch": RecordedInterval(**each["stretch"])})
             for each in json.loads(path.read_text())
         ]
         _ = [each.window for each in found]  # fails if an instant is not a number

@@ -132,7 +132,7 @@ def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
     number of sequences and other work. The speed of the engines drifts. One step in twenty takes up
     to four times as long as usual."""
     world = ForeignWorld(
-        crowding=draw.uniform(0.001, 0.004),
+        slowdown_per_sequence=draw.uniform(0.001, 0.004),
         drift_ratio=draw.uniform(0.03, 0.08),
         drift_every_s=draw.uniform(5.0, 20.0),
     )

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
-from analysis.cause_sentences import MOST
+from analysis.cause_sentences import MAJORITY_SHARE
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 from benchmarks._diagnosis_results import (
     Result,
@@ -142,7 +142,7 @@ def _intervals(results: Sequence[Result]) -> Iterator[str]:
             f" {median(widths):13.1%} {mean(off):11.1%} {mean(accounted):14.1%}"
         )
         words = [
-            (value > MOST) == (of.true_shares[of.causes.index(cause)] > MOST)
+            (value > MAJORITY_SHARE) == (of.true_shares[of.causes.index(cause)] > MAJORITY_SHARE)
             for of in mine
             for cause, value in zip(of.accounted, of.accounted_shares, strict=True)
             if cause in of.causes

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from rig.faults.judging import NO_INCIDENT, Judged
-from rig.faults.pairs import AND
+from rig.faults.combined_faults import AND
+from rig.faults.evaluation import NO_INCIDENT, ExplanationResult
 from store.columns.request_columns import request_columns
 from store.database import open_database
 from store.queries import Window
 
 
-def true_shares(case: Path, of: Judged) -> tuple[float, ...] | None:
+def true_shares(case: Path, of: ExplanationResult) -> tuple[float, ...] | None:
     """Return the true share of each injected cause; None if a window is missing, or if the latency
     of the slow requests did not grow.
 

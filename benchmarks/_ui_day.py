@@ -16,13 +16,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
-from alerts.evaluation.counting import keep_tally  # noqa: E402
+from alerts.evaluation.counting import store_tally  # noqa: E402
 from alerts.objectives import counted  # noqa: E402
 from store import dialects  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
-from store.rollups.marks import REQUESTED, begin, mark_minutes  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
+from store.rollups.marks import REQUEST_ROLLUPS, begin, mark_minutes  # noqa: E402
 from store.row_values import sample_values  # noqa: E402
 from store.schema import REQUESTS, SAMPLES  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
@@ -75,11 +75,11 @@ def fill(url: str, number: int, end_s: int) -> None:
         values = [row_of(row) for row in rows]
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
-            mark_minutes(connection, REQUESTED, values)
+            mark_minutes(connection, REQUEST_ROLLUPS, values)
     _samples(engine, end_s)
-    settle(engine, end_s)
+    build_marked(engine, end_s)
     for goodput in counted(read_objectives().parsed).values():
-        keep_tally(engine, goodput, end_s)
+        store_tally(engine, goodput, end_s)
     engine.dispose()
 
 

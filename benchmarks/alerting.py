@@ -7,7 +7,7 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
 Each pair of days is a quiet day and a day with episodes at random times. There are three sets of
-pairs of days:
+pairs:
 
 - ten episodes per day;
 - one episode per day; each kind of episode has its own days;
@@ -18,19 +18,19 @@ are bad) and absences (the target is down). The traffic at noon is twice the tra
 0.3 % of the requests are bad without an episode, and each day has four harmless disturbances of a
 few minutes.
 
-An episode deserves a page if it affected users: during five consecutive minutes, more than 10 % of
-the arriving requests are bad, and the whole episode has at least ten bad requests. The numbers 10 %
-and five minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
+An episode deserves a page if, during five consecutive minutes, more than 10 % of the arriving
+requests are bad, and if the whole episode has at least ten bad requests. The numbers 10 % and five
+minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
 Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
-minutes". The limit of ten requests is this benchmark's choice. So an episode deserves no page if it
-never affects a tenth of the traffic, even if it lasts for hours.
+minutes". The limit of ten requests is this benchmark's choice. An episode that never affects a
+tenth of the traffic deserves no page, even if it lasts for hours.
 
 The alerting policy is from the sources that alerts/policies names. It was checked with other seeds:
 0 to 20, and 1000 to 10020. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during an episode that deserves a page, or up
-  to 5 minutes after the end of this episode;
+  to 5 minutes after this episode;
 - delay: time from an episode's start to the page, unless a page was already active. The formula for
   the expected delay is factor · budget · long window / bad ratio, for the pair that alerts first.
 """
@@ -65,7 +65,7 @@ AT_REST = 0.003
 REQUESTS_PER_S_QUIET = 1 / 60
 DOWNTIME = Fraction(1, 10)
 DOWNTIME_S = 300
-LEAST_AFFECTED = 10
+MIN_AFFECTED = 10
 WINDOW_S = FOR_S = LATE_S = 300
 STATIC = Fraction(1, 20)
 BLIPS = 4
@@ -186,7 +186,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
         affected: (n,) those that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
-    if arrived.size < width or affected.sum() < LEAST_AFFECTED:
+    if arrived.size < width or affected.sum() < MIN_AFFECTED:
         return False
     window = np.ones(width, dtype=np.int64)
     of, bad = (np.convolve(each, window, "valid") for each in (arrived, affected))

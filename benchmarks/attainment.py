@@ -1,22 +1,21 @@
-"""Checks that `explain` reports an incident for a window if, and only if, an objective's attainment
-fell in this window.
+"""Checks that `explain` reports an incident if, and only if, an objective's attainment fell.
 
     python benchmarks/attainment.py --trace FILE     a recorded trace, e.g. Azure's of 2023
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed. It compresses the trace's time to reach this
-load, replays the trace on a simulated server and cuts it into windows. Each window is compared with
-the time before the window, for each of two objectives: 99 % of first tokens within 500 ms, and 99 %
-of requests within 50 ms per token. The true class of each window is determined only by its counts
-of good and bad requests:
+Each run draws an engine and a load from the seed, and compresses the trace's time to reach this
+load. It replays the trace on a simulated server and cuts it into windows. Each window is compared
+with the time before it, for two objectives: 99 % of first tokens within 500 ms, and 99 % of
+requests within 50 ms per token. The true class of a window depends only on its counts of good and
+bad requests:
 
     fell   at least 5 points more requests broke the threshold than before: an incident
     held   at most 1 in 100 requests of the window broke it: no incident
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
-2024). Its path must be given.
+2024), so its path must be given.
 """
 
 import argparse

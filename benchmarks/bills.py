@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from cost.bill import bill  # noqa: E402
-from telemetry.accounts import Accounts  # noqa: E402
+from telemetry.billing_data import BillingData  # noqa: E402
 from tests.cost.making import PRICES, steady  # noqa: E402
 
 HOUR_S = 3_600
@@ -22,7 +22,7 @@ DAY_S = 24 * HOUR_S
 MONTH_S = 30 * DAY_S
 
 
-def cases() -> dict[str, Accounts]:
+def cases() -> dict[str, BillingData]:
     """Return the bills to compute, by title."""
     one = {"pod-a": (0, MONTH_S)}
     rolled = {"pod-a": (0, DAY_S // 2), "pod-b": (DAY_S // 2, DAY_S)}
@@ -38,8 +38,8 @@ def main() -> None:
     """Print one line per case."""
     head = ("bill", "requests", "idle", "engines", "an hour", "1M in", "1M out", "in")
     print(f"{'':<28}" + "".join(f"{name:>11}" for name in head))
-    for name, accounts in cases().items():
-        found = bill(accounts, PRICES)
+    for name, billing_data in cases().items():
+        found = bill(billing_data, PRICES)
         total, (group,) = found.total, found.groups
         assert total is not None
         per_in, per_out = group.usd_per_1k_in or 0.0, group.usd_per_1k_out or 0.0

@@ -6,11 +6,11 @@ Three collectors receive requests while six objectives burn. Every 6 to 12 s one
 (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of the failures hit the
 collector that sends notifications. The benchmark counts the messages that a webhook received for
 each burn, and the acknowledged requests that are missing or stored twice. It measures how soon
-another collector takes the leases of a failed one.
+another collector takes the leases of a failed one. An incident ends 15 s after its last alert
+instead of 300 s.
 
-Then the CPU time is measured: one, two and three collectors receive the same 4,096 spans per
-second. The CPU time is the sum of all collectors, their child processes and PostgreSQL. An incident
-ends 15 s after its last alert instead of 300 s.
+Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
+of all collectors, their child processes and PostgreSQL.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its
@@ -33,8 +33,8 @@ from benchmarks._collector_failures import Outcome, run
 from benchmarks._collectors import running
 from benchmarks._ingest_sender import SPANS, Batch, by_http
 from benchmarks.ingest import cpu_s, spent_s
-from rig.answering import answering
 from rig.clickhouse_server import clickhouse_server
+from rig.http_servers import running_http_server
 from rig.postgresql import PostgreSQL
 
 SPANS_PER_S = 4_096
@@ -113,7 +113,7 @@ def _cpu(
 ) -> tuple[float, float, float]:
     """Return the spans per second, and the µs of CPU time per span of collectors and database."""
     with ExitStack() as stack:
-        webhook = stack.enter_context(answering())
+        webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
         fleet = stack.enter_context(running(folder, url, ["chat"], hook, number, state_url))
         sent, stop = [0], threading.Event()

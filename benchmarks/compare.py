@@ -4,10 +4,10 @@
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
-change. Their traffic either stays the same, or gets a new tenant, longer prompts and a higher rate.
-In the A/B cases, the server becomes slower: each engine step takes 10 % longer. The default
-margin of 5 % applies. Two simpler tests are applied to the same windows for comparison: the
-Mann-Whitney test, and a z-test of the means. The exit status is 1 if a target value is missed.
+change; the traffic stays the same, or gets a new tenant, longer prompts and a higher rate. In the
+A/B cases, each engine step takes 10 % longer. The margin is the default, 5 %. For comparison, a
+Mann-Whitney test and a z-test of the means are applied to the same windows. The exit status is 1 if
+a target value is missed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from analysis.compare.decision import (
-    LEAST_COMPARED,
+    MIN_COMPARED,
     QUANTILES,
     Criteria,
     Decision,
@@ -33,7 +33,7 @@ from analysis.compare.decision import (
 from analysis.compare.intervals import Interval, reach_of
 from analysis.compare.load_curve import edges_of
 from analysis.compare.parts import Equal, percentile
-from analysis.compare.step_coefficients import NAMES, coefficients_of, stretches_of
+from analysis.compare.step_coefficients import NAMES, coefficients_of, work_intervals_of
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
 from benchmarks._compare_cases import (
     MILDLY,
@@ -102,7 +102,7 @@ def judged(case: Pair) -> list[Judged]:
             half = decision.log_error * reach_of(decision.blocks, looks)
             logs = Interval(middle - half, middle + half)
             verdict = verdict_of(middle, logs, MARGIN)
-            few = match.comparable.mean() < LEAST_COMPARED
+            few = match.comparable.mean() < MIN_COMPARED
             if few and verdict is not CompareVerdict.WORSE:
                 verdict = CompareVerdict.UNDECIDED
             verdicts.append(verdict.value)
@@ -182,7 +182,7 @@ def steps_covered(case: Pair) -> list[bool] | None:
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
-        sides.append(stretches_of(samples, np.ones(len(samples), dtype=bool), 0, 2**62))
+        sides.append(work_intervals_of(samples, np.ones(len(samples), dtype=bool), 0, 2**62))
     found = coefficients_of(sides[0], sides[1])
     if found is None:
         return None

@@ -6,16 +6,15 @@
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
 tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
-with the same mix of requests and with another mix. The other mix has a new tenant, more long
-prompts and a higher rate. The two sides of a comparison have different arrivals.
+with the same mix of requests and with another mix: a new tenant, more long prompts and a higher
+rate. The two sides of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
-serve traffic before the first window, and windows of the same process are compared with each other
-too.
+serve traffic before the first window, and windows of the same process are compared too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
 configuration, with each mix. The goal: the verdict is right whenever the interval of the true
-change does not contain the margin. No A/A verdict is `worse` or `better`. The benchmark has the
+change does not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark has the
 same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 
@@ -31,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from analysis.compare.intervals import LEAST_BLOCKS, SHORTEST_S
+from analysis.compare.intervals import MIN_BLOCKS, SHORTEST_S
 from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
     HEADING,
@@ -57,11 +56,11 @@ from rig.install import NotHereError, ensure
 from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
-LEAST_SECONDS: Final = LEAST_BLOCKS * SHORTEST_S
+MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
 """Minimum length of a window in seconds. Shorter windows have too few blocks of time for an
 interval."""
-MOST_SECONDS: Final = 300.0
-LEAST_RATE, MOST_RATE = 0.1, 20.0
+MAX_SECONDS: Final = 300.0
+MIN_RATE, MAX_RATE = 0.1, 20.0
 
 
 def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
@@ -129,13 +128,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="determines the arrivals")
     parser.add_argument(
         "--seconds",
-        type=_number(LEAST_SECONDS, MOST_SECONDS),
+        type=_number(MIN_SECONDS, MAX_SECONDS),
         default=70.0,
         help="length of a window",
     )
     parser.add_argument(
         "--rate",
-        type=_number(LEAST_RATE, MOST_RATE),
+        type=_number(MIN_RATE, MAX_RATE),
         default=6.0,
         help="requests/s before the mix changes",
     )

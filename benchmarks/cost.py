@@ -26,10 +26,10 @@ import query  # type: ignore[import-not-found]  # noqa: E402  # found by the lin
 
 from cost.bill import bill  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402
-from store.billing.accounts import accounts  # noqa: E402
+from store.billing.billing_data import read_billing_data  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.marks import begin  # noqa: E402
 from store.writer import Writer  # noqa: E402
 from telemetry.engines import EngineSample  # noqa: E402
@@ -125,8 +125,8 @@ def answered(engine: Engine) -> dict[str, float]:
     prices = load_prices()
 
     def a_bill(by: Sequence[str], hours: int) -> None:
-        window_accounts = accounts(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
-        assert bill(window_accounts, prices, by).total is not None
+        billing_data = read_billing_data(engine, Window(end - hours * 3_600 * SECOND_NS, end), by)
+        assert bill(billing_data, prices, by).total is not None
 
     def page(hours: int) -> None:
         found = read_spending(engine, Window(end - hours * 3_600 * SECOND_NS, end), {}, prices)
@@ -170,7 +170,7 @@ def main() -> None:
         of_rows = answered(engine)
         begun, used = time.perf_counter(), time.process_time()
         before_mb = size_mb(engine, file)
-        made = settle(engine, query.FROM_S + 3 * query.DAY_S).made
+        made = build_marked(engine, query.FROM_S + 3 * query.DAY_S).built
         settled_s, settled_cpu_s = time.perf_counter() - begun, time.process_time() - used
         of_rollups = answered(engine)
         print(f"{'':<26} {'of rows':>9} {'rolled up':>10} {'ratio':>6}")

@@ -5,13 +5,13 @@
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
     python benchmarks/diagnosis_real.py --shares                 6 faults and 5 pairs, 12 minutes
 
-Each fault is injected under load into a vLLM on this machine's CPU, after a period of usual load
-(python -m rig.faults). Then the fault is explained from the database of a running Tailspan. The
-benchmark has the same requirements as `make vllm`, and needs an otherwise idle machine: the column
-`others` shows the number of CPUs that other processes used before and during the fault.
+Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
+usual load. Then the fault is explained from the database of a running Tailspan. The benchmark has
+the same requirements as `make vllm`, and needs an otherwise idle machine: the column `others` shows
+the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured in windows on one server with the same seeds: without a fault, with
-each of two faults, and with both. The goal: the intervals contain 90 % of the true shares.
+The true shares are measured on one server with the same seeds: without a fault, with each of two
+faults, and with both. The goal: the intervals contain 90 % of the true shares.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._true_shares import true_shares
-from rig.faults.catalogue import FAULTS, drawn
-from rig.faults.judging import NO_INCIDENT, Judged, judged
-from rig.faults.pairs import PAIRS
+from rig.faults.catalogue import FAULTS, faults_of
+from rig.faults.combined_faults import PAIRS
+from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
 from rig.faults.recording import RecordingError, record
 from rig.install import NotHereError, ensure
 
@@ -48,7 +48,7 @@ HEADING = (
 )
 
 
-def line(of: Judged) -> str:
+def line(of: ExplanationResult) -> str:
     """Return the line of one fault and the causes found."""
     excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
@@ -63,7 +63,7 @@ def line(of: Judged) -> str:
     )
 
 
-def summary(all_of_them: Sequence[Judged]) -> str:
+def summary(all_of_them: Sequence[ExplanationResult]) -> str:
     """Return a sentence with the number of correct results."""
     faults = [each for each in all_of_them if each.cause != NO_INCIDENT]
     quiet = [each for each in all_of_them if each.cause == NO_INCIDENT]
@@ -81,7 +81,7 @@ def summary(all_of_them: Sequence[Judged]) -> str:
     return "; ".join(parts) + "."
 
 
-def shares_line(of: Judged, true: Sequence[float]) -> str:
+def shares_line(of: ExplanationResult, true: Sequence[float]) -> str:
     """Return the line with the shares of one fault, or of one pair of faults."""
     found = dict(zip(of.found, of.shares, strict=True))
     intervals = dict(zip(of.found, of.intervals, strict=False))
@@ -93,7 +93,7 @@ def shares_line(of: Judged, true: Sequence[float]) -> str:
     return f"{of.cause:38} {of.metric:5} " + "; ".join(parts)
 
 
-def contained(of: Judged, true: Sequence[float]) -> list[bool]:
+def contained(of: ExplanationResult, true: Sequence[float]) -> list[bool]:
     """For each injected cause that was named, return whether the interval of its share contains the
     true share. The list is empty for shares by accounting."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
@@ -104,7 +104,7 @@ def contained(of: Judged, true: Sequence[float]) -> list[bool]:
     ]
 
 
-def shares_summary(cases: Sequence[Path], found: Sequence[Judged]) -> list[str]:
+def shares_summary(cases: Sequence[Path], found: Sequence[ExplanationResult]) -> list[str]:
     """Return the lines of all known true shares, and the coverage of the intervals."""
     lines, hits, widths = [], list[bool](), list[float]()
     for case, of in zip(cases, found, strict=True):
@@ -131,12 +131,12 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
     ensure()
     begun = time.monotonic()
     return record(
-        drawn(causes, seed, severity),
+        faults_of(causes, seed, severity),
         into,
         seed=seed,
         severity=severity,
         before_s=46.0,
-        under_s=44.0,
+        during_s=44.0,
         log_line=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
     )
 
@@ -185,7 +185,7 @@ def main() -> int:
         print(f"\n{HEADING}")
         found = []
         for case in cases:
-            found.append(judged(case, arguments.tailspan))
+            found.append(evaluate_explanation(case, arguments.tailspan))
             print(line(found[-1]), flush=True)
     print(summary(found))
     print("\n".join(shares_summary(cases, found)))

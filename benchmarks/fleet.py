@@ -7,9 +7,9 @@ message's bytes to SQLite and the totals of /metrics, and the bytes on the wire 
 transport and the evaluation of objectives are not included; `ingest.py` measures the whole path.
 The load of a fleet is a multiple of these costs.
 
-Messages arrive from 64 senders in turn. From a sender's first messages, which are not measured, the
-collector learns the layouts (docs/decisions/091). The column "point by point" has the CPU time
-without layouts.
+Messages arrive from 64 senders in turn. The first messages, from which the collector learns each
+sender's layouts (docs/decisions/091), are not measured. The column "point by point" has the CPU
+time without layouts.
 """
 
 import argparse

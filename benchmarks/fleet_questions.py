@@ -3,11 +3,11 @@
     python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--most-gb 6]
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
-The requests of a few minutes are generated at random, as columns, and passed to Tailspan's rollup
-code. Each minute of the day is a copy of one of these minutes, with its own time. Copies suffice,
-because the duration of a query depends on the number and size of the rollups. No rows of requests
-are written: a day would take 90 GB. Each question is asked once before the measurement. The exit
-status is 1 if a figure is above its limit.
+The requests of a few minutes are generated at random and passed to Tailspan's rollup code. Each
+minute of the day is a copy of one of these minutes, with its own time: the duration of a query
+depends only on the number and size of the rollups. No rows of requests are written, because a day
+would take 90 GB. Each question is asked once before the measurement. The exit status is 1 if a
+figure is above its limit.
 """
 
 import argparse
@@ -33,17 +33,17 @@ from cost.pricefile import load_prices  # noqa: E402
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
-from store.rollups.counter_spans import Stretches  # noqa: E402
+from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
-from store.rollups.label_storage import keep_label_sets  # noqa: E402
-from store.rollups.marks import SAMPLED, begin, mark  # noqa: E402
+from store.rollups.label_storage import store_label_sets  # noqa: E402
+from store.rollups.marks import SAMPLE_ROLLUPS, begin, mark  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.sample_rollups import SampleRollups  # noqa: E402
 from store.rollups.sample_tables import DEVICES, ENGINES, Kind  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
 from ui.kit import rollup_reads  # noqa: E402
 from ui.views.cost.read import read_spending  # noqa: E402
@@ -53,7 +53,7 @@ ENGINES_NUMBER, GPUS_EACH = 500, 2
 TENANTS, REGIONS = 40, 4
 REQUESTS_PER_MINUTE = 2_000 * MINUTE_S
 DRAWN_MINUTES = 6
-P99_MOST_S, PAGE_MOST_S = 0.5, 2.0
+P99_MAX_S, PAGE_MAX_S = 0.5, 2.0
 ROUNDS = 3
 SECOND_NS = 10**9
 DAY = Window(query.FROM_S * SECOND_NS, (query.FROM_S + DAY_S) * SECOND_NS)
@@ -83,46 +83,46 @@ def minute(rng: np.random.Generator) -> pa.Table:
     return table
 
 
-def fill(engine: Engine, most_bytes: float) -> float:
+def fill(engine: Engine, max_bytes: float) -> float:
     """Write the rollups of the day. Return their bytes.
 
     Raises:
-        SystemExit: the rollups take more than `most_bytes`.
+        SystemExit: the rollups take more than `max_bytes`.
     """
     rng = np.random.default_rng(11)
     label_sets = LabelSets()
     drawn = [buckets_of(minute(rng), label_sets, query.FROM_S)[0] for _ in range(DRAWN_MINUTES)]
     with writing(engine) as connection:
-        keep_label_sets(connection, label_sets)
+        store_label_sets(connection, label_sets)
     samples = SampleRollups(engine)
     for number, start in enumerate(range(query.FROM_S, query.FROM_S + DAY_S, MINUTE_S)):
         buckets: dict[bool, Bucket] = drawn[number % DRAWN_MINUTES]
         with writing(engine) as connection:
-            keep(connection, MINUTE_S, start, buckets)
-            samples.keep(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
+            store_buckets(connection, MINUTE_S, start, buckets)
+            samples.store(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
         if start % HOUR_S == 0:
             with writing(engine) as connection:
                 mark(connection, HOUR_S, [start])
-                mark(connection, HOUR_S, [start], SAMPLED)
-            if (used := size(engine)) > most_bytes:
+                mark(connection, HOUR_S, [start], SAMPLE_ROLLUPS)
+            if (used := size(engine)) > max_bytes:
                 raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
-    settle(engine, query.FROM_S + 2 * DAY_S)
+    build_marked(engine, query.FROM_S + 2 * DAY_S)
     return size(engine)
 
 
 KINDS = (ENGINES, DEVICES)
 
 
-def spans(kind: Kind, start_unix_s: int) -> Stretches:
+def spans(kind: Kind, start_unix_s: int) -> CounterSpans:
     """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
     the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
-    things = THINGS[kind.kept.name]
+    owners = THINGS[kind.rollups.name]
     ones = np.ones(number)
     second = start_unix_s - query.FROM_S
-    return Stretches(
-        things,
-        [ABOUT[kind.kept.name]] * number,
+    return CounterSpans(
+        owners,
+        [ABOUT[kind.rollups.name]] * number,
         np.arange(number),
         np.zeros(number, bool),
         np.full(number, start_unix_s),
@@ -148,13 +148,13 @@ def _thing(kind: Kind, number: int) -> tuple[object, ...]:
 
 
 THINGS = {
-    kind.kept.name: [
+    kind.rollups.name: [
         _thing(kind, number)
         for number in range(ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1))
     ]
     for kind in KINDS
 }
-ABOUT = {ENGINES.kept.name: "region-0", DEVICES.kept.name: "NVIDIA H100 80GB HBM3"}
+ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80GB HBM3"}
 
 
 def size(engine: Engine) -> float:
@@ -189,24 +189,24 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
         (by, StatsQuestion(DAY, by=by, precision="sketch")) for by in (("tenant",), ("replica",))
     ]
     return {
-        "P99 of TTFT by minute": (partial(p99, engine, (), {}), P99_MOST_S),
-        "P99 of TTFT by minute and model": (partial(p99, engine, ("model",), {}), P99_MOST_S),
+        "P99 of TTFT by minute": (partial(p99, engine, (), {}), P99_MAX_S),
+        "P99 of TTFT by minute and model": (partial(p99, engine, ("model",), {}), P99_MAX_S),
         "P99 of TTFT by minute, of one tenant": (
             partial(p99, engine, (), {"tenant": "tenant-3"}),
-            P99_MOST_S,
+            P99_MAX_S,
         ),
-        "Overview: latencies and traffic": (lambda: trends.read(engine, DAY, {}), PAGE_MOST_S),
+        "Overview: latencies and traffic": (lambda: trends.read(engine, DAY, {}), PAGE_MAX_S),
         "Overview of one tenant": (
             lambda: trends.read(engine, DAY, {"tenant": "tenant-3"}),
-            PAGE_MOST_S,
+            PAGE_MAX_S,
         ),
         "Requests: percentiles and phases": (
             lambda: rollup_reads.read_rolled(engine, DAY, {}, "ttft_s", ("ttft_s",)),
-            PAGE_MOST_S,
+            PAGE_MAX_S,
         ),
-        "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MOST_S),
+        "Cost": (lambda: read_spending(engine, DAY, {}, prices), PAGE_MAX_S),
         **{
-            f"statistics by {by[0]}": (partial(answer_stats, engine, question), PAGE_MOST_S)
+            f"statistics by {by[0]}": (partial(answer_stats, engine, question), PAGE_MAX_S)
             for by, question in stats
         },
     }
@@ -223,24 +223,24 @@ def main() -> int:
         engine = open_database(url)
         begin(engine)
         began = time.perf_counter()
-        used = fill(engine, given.most_gb * 1e9)
+        used = fill(engine, given.max_gb * 1e9)
         print(
             f"{given.database}: {DAY_S // MINUTE_S * REQUESTS_PER_MINUTE:,} requests in"
             f" {used / 1e9:.2f} GB of rollups, written in {time.perf_counter() - began:.0f} s",
             flush=True,
         )
-        for name, (ask, most_s) in questions(engine).items():
+        for name, (ask, max_s) in questions(engine).items():
             ask()
             began, server_began = time.process_time(), server_cpu_s(engine)
-            took_s, least_s = query.best(ask, ROUNDS)
+            took_s, min_s = query.best(ask, ROUNDS)
             cpu_s = (time.process_time() - began) / ROUNDS
             server_s = (server_cpu_s(engine) - server_began) / ROUNDS
-            missed += took_s > most_s
+            missed += took_s > max_s
             print(
-                f"{name:<38} {took_s:>6.2f} s (least {least_s:.2f}, CPU {cpu_s:.2f},"
+                f"{name:<38} {took_s:>6.2f} s (least {min_s:.2f}, CPU {cpu_s:.2f},"
                 f" CPU of the server {server_s:.2f})"
-                f"   limit {most_s:.1f} s"
-                f"{'   MISSED' if took_s > most_s else ''}",
+                f"   limit {max_s:.1f} s"
+                f"{'   MISSED' if took_s > max_s else ''}",
                 flush=True,
             )
         engine.dispose()

@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
-PyTorch copies the first half of a buffer, which is many times larger than the GPU's cache, to the
-second half, for 25, 50, 75 and 100 % of the time. The copies between two readings are counted. The
-target value is a difference of at most 10 %.
+PyTorch copies one half of a buffer to the other for 25, 50, 75 and 100 % of the time. The buffer is
+many times larger than the GPU's cache. The copies between two readings are counted. The target
+value is a difference of at most 10 %.
 
 Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason
 and exits with 0.
@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from collector.gpus.nvml import NvmlReader  # found because of the path inserted above
-from collector.gpus.reader import Absence, GpuReading, ReaderError, Why
+from collector.gpus.reader import Absence, AbsenceReason, GpuReading, ReaderError
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
 BAR = 0.1
 LOOK_S = 1.0
 FIELD = "dram_bandwidth_bytes_per_s"
-LEAST_GIB = 0.5
+MIN_GIB = 0.5
 """Minimum size of the buffer in GiB: ten times the cache of the largest GPUs."""
 
 
@@ -123,7 +123,7 @@ def _unable(gpu: GpuReading) -> Absence | None:
     A GPU may need a second reading before it reports a bandwidth.
     """
     why = gpu.absent.get(FIELD)
-    return None if why is None or why.why is Why.FIRST_LOOK else why
+    return None if why is None or why.why is AbsenceReason.FIRST_LOOK else why
 
 
 def main(
@@ -136,15 +136,15 @@ def main(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {LEAST_GIB:g}"
+        "--gib", type=float, default=1.0, help=f"memory to copy, in GiB, at least {MIN_GIB:g}"
     )
     parser.add_argument(
         "--seconds", type=int, default=5, help="number of reads at each duty cycle, one per second"
     )
     given = parser.parse_args(words)
-    if given.gib < LEAST_GIB or given.seconds < 1:
+    if given.gib < MIN_GIB or given.seconds < 1:
         parser.error(
-            f"--gib must be at least {LEAST_GIB:g}, because smaller buffers fit into caches; "
+            f"--gib must be at least {MIN_GIB:g}, because smaller buffers fit into caches; "
             "--seconds must be at least 1"
         )
     # Set this before PyTorch starts, so that PyTorch and the driver number the GPUs equally.

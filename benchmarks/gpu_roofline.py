@@ -4,12 +4,12 @@
     vllm serve FOLDER --load-format dummy --served-model-name llama
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
-The server has the plugin and sends its data to the Tailspan of the first command. FOLDER contains
-the config.json and the tokenizer of Llama-3-8B. The weights are random.
+The server has the plugin and sends its data to this Tailspan. FOLDER contains the config.json and
+the tokenizer of Llama-3-8B. The weights are random.
 
 At each load level, a number of clients request responses of one length. The data of the engine and
-its GPUs is read from the database of `tailspan up`, without the first seconds of each level. On a
-machine without a GPU, the GPU columns contain "–".
+its GPUs is read from Tailspan's database, without the first seconds of each level. On a machine
+without a GPU, the GPU columns contain "–".
 """
 
 import argparse

@@ -3,17 +3,15 @@
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
 Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
-`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. The
-benchmark sends the same number of requests to each of three proxies: one passes the trace context,
-one drops it, and one passes the context but no request id. It joins the rows without and with the
-client's spans.
+`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. Three
+proxies get the same number of requests: one passes the trace context, one drops it, and one passes
+the context but no request id. The rows are joined without and with the client's spans.
 
-The goal: every request is one joined request with both hops, and the sum of the request's phases
-differs from the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the
-client's span, the sum does not contain the time between the client and the proxy. The client and
-the proxy have a higher priority than other processes, because in a fleet they would not wait for
-the CPUs of the servers. The benchmark has the same requirements as `make vllm`, and takes about two
-minutes.
+The goal: every request is one joined request with both hops, and the sum of its phases differs from
+the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the client's span,
+the sum does not contain the time between the client and the proxy. The client and the proxy have a
+higher priority than other processes, because in a fleet they would not wait for the CPUs of the
+servers. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
 
 Before that, it measures how long joining takes for as many rows as a question reads.
 """
@@ -38,7 +36,7 @@ from rig.install import NotHereError, ensure
 from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedRequest
-from store.joined.read import MOST_ROWS, read_joined
+from store.joined.read import MAX_ROWS, read_joined
 from store.joined.roles import ARGUMENT
 from store.queries import Window
 from store.writer import Writer
@@ -119,7 +117,7 @@ def _median_and_most(values_s: Sequence[float]) -> str:
 
 
 def question_cost(folder: Path) -> str:
-    """Return a line with the time and the memory of a question that reads `MOST_ROWS` rows."""
+    """Return a line with the time and the memory of a question that reads `MAX_ROWS` rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     first_ns = time.time_ns() - 3_600 * 10**9
     roles = {"p": "kv_producer", "d": "kv_consumer"}
@@ -135,7 +133,7 @@ def question_cost(folder: Path) -> str:
         for replica, role in roles.items()
     ]
     with Writer(engine) as writer:
-        for begin in range(0, MOST_ROWS, 1_000):
+        for begin in range(0, MAX_ROWS, 1_000):
             rows = [_row(number, first_ns) for number in range(begin, begin + 1_000)]
             writer.submit(rows, [], starts=starts if not begin else []).result(60)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -145,7 +143,7 @@ def question_cost(folder: Path) -> str:
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib
     engine.dispose()
     return (
-        f"{len(answer.requests):,} joined requests from {MOST_ROWS:,} rows: {took_s:.1f} s of CPU,"
+        f"{len(answer.requests):,} joined requests from {MAX_ROWS:,} rows: {took_s:.1f} s of CPU,"
         f" {grown_kib / 1024:.0f} MiB"
     )
 

@@ -6,10 +6,9 @@ Each fleet has two prefill servers and two decode servers behind a router. After
 has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the phases of
 each request sum to its E2E, and explains the user's TTFT in the second half.
 
-The pool is right if the explanation lists the pool that contains the fault first. The cause is
-right if it is the first cause of this pool. Without a fault, the answer is right if no pool has an
-incident. The goal: the pool is right in at least 9 of 10 fleets with a fault. A fleet takes about
-15 s.
+The pool is right if the explanation lists the pool with the fault first. The cause is right if it
+is the first cause of this pool. Without a fault, no pool may have an incident. The goal: the pool
+is right in at least 9 of 10 fleets with a fault. A fleet takes about 15 s.
 """
 
 import argparse

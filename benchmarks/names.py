@@ -4,9 +4,8 @@
 
 The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
 of 20 models, and each tenant uses two of them. Then questions are asked about the minutes: if an
-answer names a label value, its count must include all requests with this value. In the last
-measurement, every label of every request has a new value. The exit status is 1 if a figure is above
-its limit.
+answer names a label value, its count must include all requests with this value. At the end, every
+label of every request has a new value. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -31,22 +30,22 @@ from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import (  # noqa: E402
-    keep_label_sets,
     label_sets_since,
     load_names,
+    store_label_sets,
 )
 from store.rollups.marks import begin  # noqa: E402
 from store.rollups.request_rollups import AT_ONCE, buckets_of  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import LABELS, MINUTE_S  # noqa: E402
 
 MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)
 """Requests per minute: 200 and 2,000 per second."""
-MINUTE_MOST_S = 6.0
+MINUTE_MAX_S = 6.0
 """Maximum CPU seconds to build the rollups of one minute: a tenth of a minute."""
-ANSWER_MOST_S = 2.0
-HOSTILE_MOST_MB = 300.0
+ANSWER_MAX_S = 2.0
+HOSTILE_MAX_MB = 300.0
 HOSTILE_REQUESTS = 60_000
 
 
@@ -93,8 +92,8 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)
         with writing(engine) as connection:
-            keep_label_sets(connection, label_sets)
-            keep(connection, MINUTE_S, start, buckets)
+            store_label_sets(connection, label_sets)
+            store_buckets(connection, MINUTE_S, start, buckets)
         built_s += time.process_time() - begun
     with engine.connect() as connection:
         size = connection.exec_driver_sql(
@@ -106,7 +105,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         f" {built_s / minutes / requests * 1e6:.1f} µs of CPU a request;"
         f" {loaded_s / minutes:.2f} s a minute to load {len(label_sets.known):,} label sets"
     )
-    missed = int(line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MOST_S))
+    missed = int(line("  CPU to build a minute", built_s / minutes, "s", MINUTE_MAX_S))
     every = pa.concat_tables(shown)
     window = Window(query.FROM_S * 10**9, (query.FROM_S + minutes * MINUTE_S) * 10**9)
     for label in ("tenant", "replica"):
@@ -114,7 +113,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         begun = time.process_time()
         answer = answer_stats(engine, question)
         took_s = time.process_time() - begun
-        missed += line(f"  CPU of statistics by {label}", took_s, "s", ANSWER_MOST_S)
+        missed += line(f"  CPU of statistics by {label}", took_s, "s", ANSWER_MAX_S)
         counts = every.group_by(label).aggregate([([], "count_all")]).to_pydict()
         truth = dict(zip(counts[label], counts["count_all"], strict=True))
         found = {group[label]: group["requests"] for group in answer.groups}
@@ -144,7 +143,7 @@ def hostile() -> bool:
     print(
         f"  {took_s / 3 / HOSTILE_REQUESTS * 1e6:.0f} µs of CPU a request, while measuring memory"
     )
-    return line("  memory of names and label sets", held_mb, "MB", HOSTILE_MOST_MB)
+    return line("  memory of names and label sets", held_mb, "MB", HOSTILE_MAX_MB)
 
 
 def main() -> int:

@@ -10,13 +10,13 @@ Tailspan's plugin. With --server, they run on a GPU, which must have memory for 
 --reasoning, each response begins with streamed reasoning, so the plugin must search each chunk for
 the first content.
 
-In each round, every server gets the same load for a short turn, so that other programs on the
-machine disturb all servers equally. The servers are restarted for each block, because the memory
-layout of a process affects its speed.
+In each round, every server gets the same load for a short turn, so that other programs disturb all
+servers equally. The servers are restarted for each block, because the memory layout of a process
+affects its speed.
 
-The CPU time is the time of the API server processes. It is measured from the start of a server's
-turn to the start of its next turn, so that exports after the turn are included. The CPU time of the
-idle server, measured before the load, is subtracted.
+The CPU time is the time of the API server processes, from the start of a server's turn to the start
+of its next turn. So it includes exports after the turn. The CPU time of the idle server, measured
+before the load, is subtracted.
 
 The result is the mean difference between the servers in a round, with a 95 % interval (bootstrap
 over rounds).
@@ -43,7 +43,7 @@ import grpc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from rig import install, serve, thinking
+from rig import install, reasoning_model, serve
 from rig.install import ensure
 from rig.load import Call, send_all
 from rig.ports import free_port
@@ -55,7 +55,7 @@ because a round takes about 18 s and has 60 requests."""
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
-ENDS_SOON: dict[str, Any] = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1}
+ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1}
 """With random weights, each token ends the reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
@@ -258,7 +258,7 @@ def main() -> int:
         extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
     folder = tempfile.TemporaryDirectory()
     if arguments.reasoning:
-        subprocess.run([install.PYTHON, thinking.__file__, folder.name], check=True)
+        subprocess.run([install.PYTHON, reasoning_model.__file__, folder.name], check=True)
         extra += ["--tokenizer", folder.name, "--reasoning-parser", "deepseek_r1"]
     try:
         blocks = [

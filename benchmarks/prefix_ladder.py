@@ -4,18 +4,17 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block, and the cached tokens of each request are recorded for the first cache size. A prefix ladder
-has only a few of these hashes. From the ladders and the cached tokens, the hit rate is computed for
-three cache sizes, and for a router that prefers the replica with the longest cached prefix. The
-error is the computed hit rate minus the true hit rate.
+block. A prefix ladder has only a few of these hashes. From the ladders, and the cached tokens of
+each request at the first cache size, the hit rate is computed for three cache sizes, and for a
+router that prefers the replica with the longest cached prefix. The error is the computed hit rate
+minus the true hit rate.
 
 Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
 chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
 tokens repeated), and agents with tool definitions (8,596, 182, 59 %). A third trace has short
 prompts: one of twelve system prompts of a few hundred tokens, and a question. A `--trace` is a file
 of that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
-and `hash_ids`, one per 512 tokens. The CPU time per request is that of the rounds with the lowest
-times.
+and `hash_ids`, one per 512 tokens. The CPU time per request is that of the fastest rounds.
 """
 
 import argparse

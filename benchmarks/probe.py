@@ -44,7 +44,7 @@ from probe.budget import Budget
 from probe.plan import Endpoint, Limits
 from probe.run_probe import Due, Prober
 from rig.faults.recording import EXPORTED_S, collecting, serving
-from rig.network_proxy import Spoiling, first_events, network_proxy
+from rig.network_proxy import Disturbance, first_events, network_proxy
 from rig.ports import free_port
 from store.database import open_database
 from store.schema import REQUESTS
@@ -227,9 +227,9 @@ async def _network(
     )
     met = []
     for delay_s in DELAYS_S:
-        spoiling = Spoiling(up_s=delay_s / 4, down_s=delay_s * 3 / 4)
+        disturbance = Disturbance(up_s=delay_s / 4, down_s=delay_s * 3 / 4)
         results: list[Probe] = []
-        async with network_proxy(port, spoiling) as through:
+        async with network_proxy(port, disturbance) as through:
             for _ in range(PROBES):
                 now = asyncio.get_running_loop().time()
                 endpoint = _endpoint(f"http://127.0.0.1:{through}{path}")
@@ -238,8 +238,8 @@ async def _network(
         seen = await asyncio.to_thread(seen_s, results)
         network_s = [(r.first_event_s or 0) - seen[f"probe-{r.trace_id}"] for r in results]
         added_s = [
-            up.held_s + down.held_s
-            for up, down in zip(spoiling.up, first_events(spoiling.down), strict=True)
+            up.delay_s + down.delay_s
+            for up, down in zip(disturbance.up, first_events(disturbance.down), strict=True)
         ]
         errors_s = sorted(n - a for n, a in zip(network_s, added_s, strict=True))
         error_s, added = statistics.median(errors_s), statistics.median(added_s)

@@ -2,8 +2,8 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. No rows are
-written for them, because these would take 6 GB and five more minutes. A million other requests are
+The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. Their rows
+are not written, because they would take 6 GB and five more minutes. A million other requests are
 written and read as rows, on which the cost of rollups is measured.
 """
 
@@ -32,14 +32,14 @@ from store.columns.request_columns import IDS, request_columns, slow_because  # 
 from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import REQUEST_COLUMNS, Window, request_table  # noqa: E402
+from store.rollups.bucket_builder import build_marked  # noqa: E402
 from store.rollups.buckets import nearest_ranks  # noqa: E402
-from store.rollups.building import settle  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
-from store.rollups.label_storage import keep_label_sets  # noqa: E402
-from store.rollups.marks import REQUESTED, begin, mark, mark_minutes  # noqa: E402
+from store.rollups.label_storage import store_label_sets  # noqa: E402
+from store.rollups.marks import REQUEST_ROLLUPS, begin, mark, mark_minutes  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
-from store.rollups.storage import keep  # noqa: E402
+from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import HOUR_S, MINUTE_S, QUANTITIES  # noqa: E402
 from store.schema import REQUESTS  # noqa: E402
 from telemetry.request_rows import row_of  # noqa: E402
@@ -50,8 +50,8 @@ FROM_S = 1_763_596_800
 SHARES = (0.5, 0.9, 0.95, 0.99, 0.999)
 ROUNDS = 7
 BATCH_ROWS = 5_000
-MOST_S = 0.2
-ROWS_MOST_S = 1.0
+MAX_S = 0.2
+ROWS_MAX_S = 1.0
 MANY = 35
 MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
@@ -113,11 +113,11 @@ def fill_day(engine: Engine, requests: int) -> None:
     for start in range(FROM_S, FROM_S + DAY_S, MINUTE_S):
         buckets, _ = buckets_of(minute(rng, each), label_sets, start)
         with writing(engine) as connection:
-            keep_label_sets(connection, label_sets)
-            keep(connection, MINUTE_S, start, buckets)
+            store_label_sets(connection, label_sets)
+            store_buckets(connection, MINUTE_S, start, buckets)
             mark(connection, HOUR_S, [start // HOUR_S * HOUR_S])
         label_sets.stored()
-    settle(engine, FROM_S + 2 * DAY_S)
+    build_marked(engine, FROM_S + 2 * DAY_S)
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
@@ -130,11 +130,11 @@ def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float
     return statistics.median(took), min(took)
 
 
-def line(what: str, took: tuple[float, float], most_s: float) -> None:
+def line(what: str, took: tuple[float, float], max_s: float) -> None:
     """Print the duration of a query and its limit."""
     print(
         f"{what:<66} {took[0] * 1e3:>7.0f} ms (least {took[1] * 1e3:.0f})"
-        f"   limit {most_s * 1e3:,.0f} ms: {took[0] / most_s:.2f} of it",
+        f"   limit {max_s * 1e3:,.0f} ms: {took[0] / max_s:.2f} of it",
         flush=True,
     )
 
@@ -165,10 +165,10 @@ def day(requests: int, folder: Path) -> None:
     line(
         "P50 to P99.9 of TTFT by minute and model, 24 h",
         best(ask_day(engine, ("model",), 60)),
-        MOST_S,
+        MAX_S,
     )
-    line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MOST_S)
-    line("the same by model, over the whole day", best(ask_day(engine, ("model",), None)), MOST_S)
+    line("the same by minute and tenant", best(ask_day(engine, ("tenant",), 60)), MAX_S)
+    line("the same by model, over the whole day", best(ask_day(engine, ("model",), None)), MAX_S)
     engine.dispose()
 
 
@@ -185,11 +185,11 @@ def rows(number: int, folder: Path) -> None:
         with writing(engine) as connection:
             dialects.of(engine).inserting(engine, REQUESTS)(connection, values)
             marking = time.process_time()
-            mark_minutes(connection, REQUESTED, values)
+            mark_minutes(connection, REQUEST_ROLLUPS, values)
             marks_s += time.process_time() - marking
         took_s += time.process_time() - began
     began = time.process_time()
-    made = settle(engine, FROM_S + 30 * DAY_S).made
+    made = build_marked(engine, FROM_S + 30 * DAY_S).built
     rolled_s = time.process_time() - began
     each = 1e6 / number
     print(
@@ -207,9 +207,9 @@ def rows(number: int, folder: Path) -> None:
     print(f"the first query, which starts the reader process: {time.perf_counter() - began:.2f} s")
     for columns in (page, many):
         took = best(partial(request_columns, engine, ever, columns), rounds=5)
-        line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MOST_S)
+        line(f"{number:,} rows of {len(columns)} columns as Arrow", took, ROWS_MAX_S)
     took = best(lambda: request_table(engine, ever, columns=page), rounds=3)
-    line("the same 8, row by row (request_table)", took, ROWS_MOST_S)
+    line("the same 8, row by row (request_table)", took, ROWS_MAX_S)
     engine.dispose()
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine with
-the fitted step model, the model's error and the arguments from the server's telemetry then serves
-the same requests. The output is the distance between the two distributions of each phase:
+A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine then
+serves the same requests, with the fitted step model, the model's error and the arguments from the
+server's telemetry. The output is the distance between the two distributions of each phase:
 Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error, also as a share of the
 real mean). The times of the front end and of delivery are constants of the simulated server and are
 not fitted.

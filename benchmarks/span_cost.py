@@ -94,7 +94,7 @@ def ours(requests: int) -> float:
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
-    from tailspan_vllm.engine_core.queue_waits import Waited
+    from tailspan_vllm.engine_core.queue_waits import QueueWait
     from tailspan_vllm.engine_core.step_ledger import Account
     from tailspan_vllm.engine_state.state import EngineState
     from tailspan_vllm.front_end.capture import Capture
@@ -119,7 +119,7 @@ def ours(requests: int) -> float:
         "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
     }
     parts, queue = Parts(0.1, 0.0, 0.0, 0.0, 0.0), QueueParts(0.0, 0.0, 0.0, 0.0, 0.1)
-    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, Waited(0.5, queue), 512)
+    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, QueueWait(0.5, queue), 512)
     settled = encode_account(0, "chatcmpl-8b84626539c86e03-1a2b3c4d", account)
     begun = time.process_time()
     for state in states:

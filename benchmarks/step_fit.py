@@ -42,7 +42,7 @@ from benchmarks._recording import Planned, record
 from benchmarks._step_fits import Steps, all_fits, errors
 from diagnosis.inputs.arrow import samples_of
 from replay.fit import StepReports
-from rig.faults.hogs import running_hogs
+from rig.faults.cpu_hogs import running_hogs
 from rig.install import NotHereError, ensure
 from rig.load import Call
 from simulator.dataset import table_of

@@ -5,13 +5,12 @@
     python benchmarks/thresholds.py --only stalls         only the modules whose name contains this
 
 The benchmark halves and doubles each numeric constant of `diagnosis/`, one after another, and
-explains the same simulated cases (`diagnosis.py`) again. The table shows, for each constant, in how
-many cases the outcome becomes wrong or right. If no outcome changes, the constant is not tuned to
-these cases.
+explains the same simulated cases (`diagnosis.py`) again. The table shows in how many cases the
+outcome becomes wrong or right. If no outcome changes, the constant is not tuned to these cases.
 
-With one fault, the outcome is right if the first named cause is the injected cause. With two
-faults, both causes must be among the first three. Without a fault, there must be no incident. The
-causes are not tested by replay.
+With one fault, the first named cause must be the injected cause. With two faults, both causes must
+be among the first three. Without a fault, there must be no incident. The causes are not tested by
+replay.
 """
 
 import argparse

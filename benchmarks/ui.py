@@ -10,8 +10,8 @@ actions (selecting another range, dragging over a chart) are measured until all 
 Durations are measured with the page's own clock, because a measurement from outside the browser
 waits until the page is idle. CPU time is that of the explorer's process and its reader processes.
 
-When the explorer starts, it reads the last day. The first line has two durations: how long this
-takes, and how long the Root cause page takes if it is opened earlier.
+When the explorer starts, it reads the last day. The first line has the duration of this reading,
+and of the Root cause page if it is opened earlier.
 """
 
 import argparse

@@ -4,7 +4,7 @@ value.
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2]
 
 Each case is a simulated replica with its own traffic. The model is fitted only from the replica's
-telemetry. The effect of a change of the engine is predicted. Then the change is simulated twice:
+telemetry, and predicts the effect of a change of the engine. Then the change is simulated twice:
 with the same arrivals, and with other traffic of the same kind ("new traffic"). For new traffic, a
 95 % interval should contain the true value in 90 to 98 % of the cases. The median width is printed
 too, because a wide interval contains any value. The error is compared with the error of the

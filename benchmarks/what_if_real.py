@@ -7,9 +7,9 @@ A real server serves the same seeded arrivals twice. The difference between thes
 noise of the measurement. By default, the server runs the tiny model on this machine's CPU. With
 --server, the given command starts the server, for example on a GPU. The effect of the change is
 predicted from the telemetry of the first run. Then a server with the change serves the same
-arrivals. The error of a prediction is within the target if it is at most 1.5 times the noise, or at
-most 10 % at P50 and 20 % at P99. The goal is that the error is within the target in four of five
-cases, and that no saturated case is predicted as safe.
+arrivals. The target for the error of a prediction is 1.5 times the noise, or 10 % at P50 and 20 %
+at P99, whichever is larger. The goal is that four of five cases reach the target, and that no
+saturated case is predicted as safe.
 
 Two other predictions are also printed: "no change", and "M/M/c", a queue with as many servers as
 the engine has running requests.
@@ -204,7 +204,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--tokens",
         type=_two_numbers,
         default=(8, 80),
-        metavar="LEAST,MOST",
+        metavar="MIN,MAX",
         help="output tokens of a request (default 8,80)",
     )
     parser.add_argument(

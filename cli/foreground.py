@@ -12,11 +12,11 @@ import click
 from cli.options.addresses import is_loopback
 from cli.render.gpus import state_sentence
 from cli.render.text import label
-from server import probes
+from server import http_check
 from server.children import Child
 from server.endpoint_access import EndpointAccess
 from server.signals import stop_on_signals
-from server.stack import MOST_NAMED, Stack
+from server.stack import MAX_NAMED, Stack
 from telemetry.installing import install_plugin
 
 NO_TELEMETRY_S = 20.0
@@ -92,7 +92,7 @@ async def _report_arrivals(stack: Stack, vllm: str | None) -> None:
         except TimeoutError:
             print_line(f"No telemetry has arrived from {vllm} yet. {_how_to_connect(stack)}")
     announced: set[str] = set()
-    while len(announced) < MOST_NAMED:
+    while len(announced) < MAX_NAMED:
         await arrivals.news.wait()
         arrivals.news.clear()
         for replica in sorted(arrivals.replicas - announced):
@@ -158,7 +158,7 @@ async def _watch(stack: Stack) -> None:
 
 
 def _first_look(stack: Stack, vllm: str) -> str:
-    health = probes.get(f"{vllm}/health")
+    health = http_check.get(f"{vllm}/health")
     if health.ok:
         seen = f"{vllm} is healthy; waiting for its telemetry."
     else:

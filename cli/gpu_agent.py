@@ -61,33 +61,35 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
 
 async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
     printed: str | None = None
-    away, sent_before = False, 0
+    is_rejecting, sent_before = False, 0
     while True:
         await asyncio.sleep(LOOK_S)
         now = state_sentence(sampler.report())
         if now != printed:
             printed = now
             print_line(now)
-        results, held_bytes = forwarder.counts()
-        away, news = taking(away, results["sent"] - sent_before, held_bytes)
+        results, queued_bytes = forwarder.counts()
+        is_rejecting, news = acceptance_change(
+            is_rejecting, results["sent"] - sent_before, queued_bytes
+        )
         sent_before = results["sent"]
         if news is not None:
             print_line(news)
 
 
-def taking(away: bool, sent: int, held_bytes: int) -> tuple[bool, str | None]:
+def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
     """Return whether the collector rejects messages, and a line to print about a change, or None.
 
     Args:
-        away: whether the collector rejected messages at the last check.
+        is_rejecting: whether the collector rejected messages at the last check.
         sent: number of messages sent since the last check.
-        held_bytes: size of the queue in bytes.
+        queued_bytes: size of the queue in bytes.
     """
-    if held_bytes and not sent and not away:
+    if queued_bytes and not sent and not is_rejecting:
         return True, "The collector does not accept messages. Samples are queued."
-    if away and sent:
+    if is_rejecting and sent:
         return False, "The collector accepts messages again."
-    return away, None
+    return is_rejecting, None
 
 
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-MOST_LINES: Final = 20_000
+MAX_LINES: Final = 20_000
 """Maximum number of waiting lines, about 20 MB. Further lines are dropped and counted."""
 
 
@@ -28,7 +28,7 @@ class LinePrinter:
 
     def print(self, line: str) -> None:
         """Queue a line. Never waits."""
-        if self._lines.qsize() < MOST_LINES:
+        if self._lines.qsize() < MAX_LINES:
             self._lines.put(line)
         else:
             self.dropped += 1

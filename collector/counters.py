@@ -69,7 +69,7 @@ class Counters:
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 
-    def kept(self, signal: Signal, batch: Batch) -> None:
+    def count_stored(self, signal: Signal, batch: Batch) -> None:
         """Count the items of a batch that is about to be acknowledged."""
         with self._lock:
             self._items[signal.name, "stored", ""] += batch.accepted
@@ -81,7 +81,7 @@ class Counters:
             for reason, count in batch.dropped_values.items():
                 self._dropped_values[reason] += count
 
-    def unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
+    def count_unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
         """Count the items of a batch that the store did not keep."""
         with self._lock:
             self._items[signal.name, "unstored", reason] += batch.accepted

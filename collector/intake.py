@@ -92,7 +92,7 @@ class Intake:
         self._max_body_bytes = limits.max_body_bytes
         self._clock = clock
         self._rates = Rates(limits, clock)
-        self._rooms = MessageMemory(limits, counters)
+        self._memory = MessageMemory(limits, counters)
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
@@ -121,7 +121,7 @@ class Intake:
         if self._stopping:
             raise StoppingError
         self._rates.check(peer)
-        return self._rooms.enter(peer)
+        return self._memory.enter(peer)
 
     @asynccontextmanager
     async def arriving(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
@@ -151,7 +151,7 @@ class Intake:
         peer: str,
         json: bool = False,
         encoding: str = "",
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
     ) -> Message:
         """Store the rows of a message and return the response.
 
@@ -159,7 +159,7 @@ class Intake:
             body: the bytes of the message as sent.
             json: whether the body is OTLP/JSON.
             encoding: gzip, deflate or an empty string.
-            room: the memory reserved for the message, if any.
+            reservation: the memory reserved for the message, if any.
 
         Raises:
             IntakeError: the message was not acknowledged. Its rows may or may not be stored.
@@ -167,15 +167,15 @@ class Intake:
         if self._stopping:
             raise StoppingError
         self._rates.charge(peer, len(body))
-        room = self._rooms.enter(peer) if room is None else room.move()
+        reservation = self._memory.enter(peer) if reservation is None else reservation.move()
         try:
-            room.grow(max(0, len(body) - room.size_bytes))
-            room.set(len(body))
+            reservation.grow(max(0, len(body) - reservation.size_bytes))
+            reservation.set(len(body))
         except BaseException:
-            room.close()
+            reservation.close()
             raise
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        process = self._process(signal, body, json, encoding, room)
+        process = self._process(signal, body, json, encoding, reservation)
         self._tasks.add(asyncio.create_task(self._respond(process, answer)))
         return await answer
 
@@ -231,9 +231,9 @@ class Intake:
             answer.set_result(message)
 
     async def _process(
-        self, signal: Signal, body: bytes, json: bool, encoding: str, room: Reservation
+        self, signal: Signal, body: bytes, json: bool, encoding: str, reservation: Reservation
     ) -> Message:
-        with room:
+        with reservation:
             arrived_unix_ns = self._clock_unix_ns()
             now_unix_ns = arrived_unix_ns + self._ahead_ns()
             whole, rows = body, 0
@@ -244,37 +244,37 @@ class Intake:
                     whole = inflate(body, encoding, self._max_body_bytes)
                 batch = self._reading.read(signal, whole, json, now_unix_ns)
                 rows = batch.accepted
-                self._queue.load(room.peer, rows)
+                self._queue.load(reservation.peer, rows)
                 return batch
 
             if self._stopping:
                 raise StoppingError
             known = None
-            if not json and not encoding and self._queue.has_room(room.peer):
+            if not json and not encoding and self._queue.has_room(reservation.peer):
                 known = self._reading.read_known(signal, body, now_unix_ns)
             try:
                 if known is not None:
                     batch, rows = known, known.accepted
-                    self._queue.load(room.peer, rows)
+                    self._queue.load(reservation.peer, rows)
                 else:
                     # On a separate thread, because reading a large message would block the event
                     # loop.
-                    done = self._queue.put(room.peer, read)
+                    done = self._queue.put(reservation.peer, read)
                     self._thread.submit(self._queue.run)
                     try:
                         batch = await asyncio.wrap_future(done)
                     finally:
-                        self._rates.add(room.peer, len(whole) - len(body))
+                        self._rates.add(reservation.peer, len(whole) - len(body))
                     # The decompressed message may wait long for the store, so reserve its new size.
-                    room.grow(len(whole) - len(body))
+                    reservation.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:
                     await self._keep(signal, batch)
             finally:
-                self._queue.load(room.peer, -rows)
+                self._queue.load(reservation.peer, -rows)
                 if self._queue.has_work() and not self._stopping:
                     self._thread.submit(self._queue.run)
-            self._counters.kept(signal, batch)
+            self._counters.count_stored(signal, batch)
             if self._forward is not None:
                 self._forward(signal.http_path, whole, json)
             return signal.answer(batch)
@@ -300,19 +300,19 @@ class Intake:
                 leads_ns=batch.leads_ns,
             )
         except Exception as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_BUSY)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
             raise BusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
             await self._commits.wait(future)
         except ValueError as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_REFUSED)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_REFUSED)
             _log.warning(
                 "the store refused a batch of %d %s: %s", batch.accepted, signal.name, error
             )
             raise StoreRefusedError(f"the store cannot store these rows: {error}") from error
         except (Exception, asyncio.CancelledError) as error:
-            self._counters.unstored(signal, batch, Unstored.STORE_FAILED)
+            self._counters.count_unstored(signal, batch, Unstored.STORE_FAILED)
             if self._stopping:
                 raise StoppingError from error
             self._store_failed_at = self._clock()

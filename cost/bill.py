@@ -32,7 +32,7 @@ from cost.replica_hours import Key, replica_hours
 from cost.request_costs import RequestCosts, costs_of
 from cost.uptime import Uptime, uptime_of
 from cost.weights import Weights, by_replica_hour
-from telemetry.accounts import Accounts
+from telemetry.billing_data import BillingData
 
 
 class Unpriced(NamedTuple):
@@ -85,34 +85,43 @@ class Bill:
         return sum(line.wall_s for line in self.lines)
 
 
-def bill(accounts: Accounts, prices: PriceList, by: Sequence[str] = ()) -> Bill:
+def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -> Bill:
     """Compute the bill.
 
     Args:
-        accounts: the accounts of the window. Their requests are summed by labels and hour
+        billing_data: the data of the window. Their requests are summed by labels and hour
             (`Cells`), and these labels must include `by`.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """
     uptime = uptime_of(
-        accounts.engines, accounts.from_unix_ns, accounts.to_unix_ns, accounts.starts
+        billing_data.engines,
+        billing_data.from_unix_ns,
+        billing_data.to_unix_ns,
+        billing_data.starts,
     )
-    engine_rates = EngineRates(accounts, prices, uptime)
-    cells, hours = accounts.cells, replica_hours(accounts.cells)
+    engine_rates = EngineRates(billing_data, prices, uptime)
+    cells, hours = billing_data.cells, replica_hours(billing_data.cells)
     weights = by_replica_hour(uptime, cells, hours)
     weighed = weighed_tokens(cells, hours, weights)
     charges = dict(zip(hours.keys, charges_of(cells, hours, weighed), strict=True))
     lines, pricing = [], {}
     for key in sorted({*_keys(uptime), *charges}, key=lambda each: (each[1], each[0] or "")):
-        gone = key[1] * 10**9 < accounts.engines_from_unix_ns
-        found = line_of(key, uptime, charges.get(key, Charge()), engine_rates, gone=gone)
+        engine_data_deleted = key[1] * 10**9 < billing_data.engines_from_unix_ns
+        found = line_of(
+            key,
+            uptime,
+            charges.get(key, Charge()),
+            engine_rates,
+            engine_data_deleted=engine_data_deleted,
+        )
         if found is not None:
             pricing[key] = found
             if found.line is not None:
                 lines.append(found.line)
     costs = costs_of(cells, hours, weighed, pricing, weights)
     return Bill(
-        from_unix_ns=accounts.from_unix_ns,
-        to_unix_ns=accounts.to_unix_ns,
+        from_unix_ns=billing_data.from_unix_ns,
+        to_unix_ns=billing_data.to_unix_ns,
         by=tuple(by),
         lines=lines,
         groups=groups_of(costs, by),

@@ -72,13 +72,13 @@ def line_of(
     charge: Charge,
     engine_rates: EngineRates,
     *,
-    gone: bool,
+    engine_data_deleted: bool,
 ) -> RequestPricing | None:
     """Return a replica's line for one hour and the price of its requests; None without a price.
-    `gone` is true if the store has no complete engine data for this hour."""
+    `engine_data_deleted` is true if the store has no complete engine data for this hour."""
     replica, hour = key
     rated = [
-        (rate, None if gone else uptime.hours.get((engine, hour)))
+        (rate, None if engine_data_deleted else uptime.hours.get((engine, hour)))
         for engine in engine_rates.engines(replica)
         if (rate := engine_rates.rate(engine, hour)) is not None
     ]
@@ -113,7 +113,7 @@ def line_of(
             usd_per_weight = requests_usd / charge.weight
             lost_usd = usd_per_weight * charge.lost_weight
     idle_usd: float | None
-    if gone:
+    if engine_data_deleted:
         if method is not PricedBy.LEDGER:
             return None  # neither the engine's time nor the requests' seconds are known
         bill_usd, idle_usd, unbilled_usd = requests_usd + wasted_usd, None, 0.0

@@ -33,7 +33,7 @@ BAND_REQUESTS: Final = 2_500
 """Minimum number of requests in a band. With 2,500 requests, the relative standard error of the
 band's rate is 1/√2500 = 2 %."""
 
-BAND_STRETCHES: Final = 6
+BAND_INTERVALS: Final = 6
 """Minimum number of five-minute ranges in a band. A fleet with a constant overload of 20 % was
 simulated: with one range per band, it seemed to meet its objective in 14 of 80 simulations, and
 with six ranges per band in 0 of 120."""
@@ -102,11 +102,11 @@ def _bands(measured: IntArray) -> IntArray:
     band = np.zeros(measured.size, np.int64)
     number, requests, begun = 0, 0, 0
     for place, each in enumerate(measured.tolist()):
-        if requests >= BAND_REQUESTS and place - begun >= BAND_STRETCHES:
+        if requests >= BAND_REQUESTS and place - begun >= BAND_INTERVALS:
             number, requests, begun = number + 1, 0, place
         band[place] = number
         requests += each
-    if number and (requests < BAND_REQUESTS or measured.size - begun < BAND_STRETCHES):
+    if number and (requests < BAND_REQUESTS or measured.size - begun < BAND_INTERVALS):
         band[begun:] = number - 1
     return band
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.weights import BY_PRICE, Weights
-from telemetry.accounts import BoolArray, Cells
+from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
 

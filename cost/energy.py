@@ -27,14 +27,14 @@ import numpy as np
 from cost.bill import Bill
 from cost.prices import PriceList
 from cost.uptime import Uptime
-from telemetry.accounts import GAP_S, Accounts, GpuStretches
+from telemetry.billing_data import GAP_S, BillingData, GpuEnergySpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 MINUTE_S: Final = 60
-LEAST_BUCKETS: Final = 10
-LEAST_SPREAD: Final = 0.2
+MIN_BUCKETS: Final = 10
+MIN_SPREAD: Final = 0.2
 """Minimum difference between the largest and the smallest busy share, to fit a and b separately."""
-MOST_W: Final = 5_000.0
+MAX_W: Final = 5_000.0
 """Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
 
@@ -64,11 +64,11 @@ class Energy:
         return self.joules / J_PER_KWH
 
 
-def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
+def energy(billing_data: BillingData, prices: PriceList, uptime: Uptime) -> dict[str, Energy]:
     """Return the energy by replica, without replicas whose counters cover less than a minute."""
-    drawn = _by_bucket(accounts.gpus, accounts.from_unix_ns, accounts.to_unix_ns)
-    busy = _busy_shares(accounts, uptime)
-    gpus_of = Counter(replica for replica, _ in accounts.gpus.gpus)
+    drawn = _by_bucket(billing_data.gpus, billing_data.from_unix_ns, billing_data.to_unix_ns)
+    busy = _busy_shares(billing_data, uptime)
+    gpus_of = Counter(replica for replica, _ in billing_data.gpus.gpus)
     found = {}
     for replica, (at, joules, seconds) in drawn.items():
         gpus = gpus_of[replica]
@@ -83,7 +83,7 @@ def energy(accounts: Accounts, prices: PriceList, uptime: Uptime) -> dict[str, E
             joules=float(joules.sum()),
             idle_j=idle_j,
             seen_s=float(seconds.sum()),
-            co2_g=co2_g(float(joules.sum()), prices, _region(replica, accounts, uptime)),
+            co2_g=co2_g(float(joules.sum()), prices, _region(replica, billing_data, uptime)),
             fitted=fitted,
         )
     return found
@@ -157,8 +157,10 @@ def co2_g(joules: float, prices: PriceList, region: str | None) -> float | None:
     return joules / J_PER_KWH * prices.pue.ratio * carbon.g_per_kwh
 
 
-def _region(replica: str, accounts: Accounts, uptime: Uptime) -> str | None:
-    regions = [each.region for each in accounts.starts if each.replica == replica and each.region]
+def _region(replica: str, billing_data: BillingData, uptime: Uptime) -> str | None:
+    regions = [
+        each.region for each in billing_data.starts if each.replica == replica and each.region
+    ]
     return regions[-1] if regions else uptime.regions.get(replica)
 
 
@@ -168,7 +170,7 @@ class _Drawn(NamedTuple):
     seconds: FloatArray
 
 
-def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
+def _by_bucket(gpus: GpuEnergySpans, from_unix_ns: int, to_unix_ns: int) -> dict[str, _Drawn]:
     """Return the joules and seconds of each replica's GPUs, by minute or hour. The interval between
     two readings of a counter is assigned to the minute or hour in which the interval begins."""
     intervals = CounterSeries.of(
@@ -178,7 +180,7 @@ def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[s
     joules = intervals.differences(gpus.first_j, gpus.last_j)
     inside = np.minimum(end, to_unix_ns) - np.maximum(start, from_unix_ns)
     seconds = (end - start) / _NS
-    good = (inside > 0) & (joules >= 0) & (joules <= MOST_W * seconds)
+    good = (inside > 0) & (joules >= 0) & (joules <= MAX_W * seconds)
     share = inside[good] / (end - start)[good]
     place = intervals.begun_by()[good]
     replicas = list(dict.fromkeys(replica for replica, _ in gpus.gpus))
@@ -195,11 +197,13 @@ def _by_bucket(gpus: GpuStretches, from_unix_ns: int, to_unix_ns: int) -> dict[s
     }
 
 
-def _busy_shares(accounts: Accounts, uptime: Uptime) -> Mapping[str, tuple[IntArray, FloatArray]]:
+def _busy_shares(
+    billing_data: BillingData, uptime: Uptime
+) -> Mapping[str, tuple[IntArray, FloatArray]]:
     """Return two arrays for each replica: the start of each minute or hour in unix seconds, and the
     busy share of the time that samples cover. The busy share is a mean over the replica's engines.
     """
-    totals = accounts.engines
+    totals = billing_data.engines
     grown = totals.last["busy_s_total"] - totals.first["busy_s_total"]
     seconds = (totals.last_unix_ns - totals.first_unix_ns) / _NS
     engines = Counter(replica for replica, _ in {each for each, _ in uptime.hours})
@@ -270,9 +274,9 @@ def _idle_w(joules: FloatArray, seconds: FloatArray, busy: FloatArray) -> tuple[
     Args:
         seconds: GPU-seconds (seconds × number of GPUs) in each minute or hour.
     """
-    if joules.size < LEAST_BUCKETS:
+    if joules.size < MIN_BUCKETS:
         return None, False
-    if busy.max() - busy.min() < LEAST_SPREAD:
+    if busy.max() - busy.min() < MIN_SPREAD:
         return None, False
     # One hour has the same influence on the fit as sixty minutes.
     weight = np.sqrt(seconds)

@@ -6,17 +6,17 @@ from functools import cache
 
 from cost.prices import PriceList, Rate
 from cost.uptime import HOUR_S, Engine, Uptime
-from telemetry.accounts import Accounts
+from telemetry.billing_data import BillingData
 from telemetry.starts import EngineStart
 
 
 class EngineRates:
     """The price of each engine."""
 
-    def __init__(self, accounts: Accounts, prices: PriceList, uptime: Uptime) -> None:
+    def __init__(self, billing_data: BillingData, prices: PriceList, uptime: Uptime) -> None:
         self._uptime = uptime
         self._starts: dict[Engine, list[EngineStart]] = defaultdict(list)
-        for start in sorted(accounts.starts, key=lambda each: each.at_unix_ns):
+        for start in sorted(billing_data.starts, key=lambda each: each.at_unix_ns):
             self._starts[start.replica, start.engine].append(start)
         self._gpus: dict[str, list[str | None]] = defaultdict(list)
         # Cached, because matching the patterns is slow.
@@ -25,7 +25,9 @@ class EngineRates:
                 replica=replica, device=device, gpus=gpus, region=region
             )
         )
-        for (replica, _), model in zip(accounts.gpus.gpus, accounts.gpus.models, strict=True):
+        for (replica, _), model in zip(
+            billing_data.gpus.gpus, billing_data.gpus.models, strict=True
+        ):
             self._gpus[replica].append(model)
         self._engines: dict[str, set[int]] = defaultdict(set)
         for replica, number in (*(each for each, _ in uptime.hours), *self._starts):

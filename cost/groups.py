@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost.request_costs import RequestCosts
-from telemetry.accounts import BoolArray, Cells
+from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray, IntArray
 from telemetry.requests import PricedBy
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from cost.capacity import SustainableRate
 from cost.prices import ManagedModel, PriceList
-from telemetry.accounts import Cells
+from telemetry.billing_data import Cells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from cost.prices import PriceList
-from telemetry.accounts import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
-MOST_ENGINES: Final = 10_000
+MAX_ENGINES: Final = 10_000
 """Maximum number of engines. A limit is needed, because clients choose the engines' names. Above
 the limit, the engine that was added first is removed."""
 
@@ -70,7 +70,7 @@ class Pricing:
             if gpu.model_name is None:
                 continue
             named = self._gpus.get(gpu.replica, {})
-            if named.get(gpu.gpu) != gpu.model_name and len(named) < MOST_ENGINES:
+            if named.get(gpu.gpu) != gpu.model_name and len(named) < MAX_ENGINES:
                 _remember(self._gpus, gpu.replica, {**named, gpu.gpu: gpu.model_name})
                 self._usd_per_s.clear()
         for sample in samples:
@@ -155,6 +155,6 @@ def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(known) >= MOST_ENGINES and key not in known:
+    if len(known) >= MAX_ENGINES and key not in known:
         del known[next(iter(known))]
     known[key] = value

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from telemetry.accounts import BoolArray, Cells
+from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray, IntArray
 
 Key = tuple[str | None, int]

@@ -9,14 +9,14 @@ from cost.bill_lines import RequestPricing
 from cost.charges import WeighedTokens, are_lost
 from cost.replica_hours import Key, ReplicaHours
 from cost.weights import BY_PRICE, Weights
-from telemetry.accounts import BoolArray, Cells
+from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
     """The cost of the requests in each cell. A cell contains the requests with the same labels in
-    one hour (`telemetry.accounts.Cells`)."""
+    one hour (`telemetry.billing_data.Cells`)."""
 
     cells: Cells
     hours: ReplicaHours

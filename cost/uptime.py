@@ -23,12 +23,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.accounts import COEFFICIENTS, GAP_S, WORK, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, GAP_S, WORK, EngineCounterSpans
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
-from telemetry.starts import MOST_LOADING_S, EngineStart
+from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
-MOST_PROCESSES: Final = 64
+MAX_PROCESSES: Final = 64
 """Maximum number of processes per engine that are checked for overlapping starts, because the check
 is slow. The processes with the most starts are checked."""
 _NS: Final = 10**9
@@ -41,7 +41,7 @@ Engine = tuple[str, int]
 @dataclass(slots=True)
 class Hour:
     """The times and work of one engine in the part of one hour that lies within the window. `work`
-    contains the increase of each total of `telemetry.accounts.WORK`."""
+    contains the increase of each total of `telemetry.billing_data.WORK`."""
 
     wall_s: float = 0.0
     """Seconds that the engine was up, including loading: the sum over the servers that share its
@@ -73,7 +73,7 @@ class Uptime:
 
 
 def uptime_of(
-    samples: EngineStretches,
+    samples: EngineCounterSpans,
     from_unix_ns: int,
     to_unix_ns: int,
     starts: Sequence[EngineStart] = (),
@@ -142,7 +142,7 @@ class _Segments(NamedTuple):
     grown: dict[str, FloatArray]
 
 
-def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Segments:
+def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
     """Return the segments of one counter: before its first row, within rows, and between rows."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
@@ -162,7 +162,7 @@ def _segments(samples: EngineStretches, rows: IntArray, started_ns: int) -> _Seg
         if begun and known == 0:
             each[0] = last[0]
         elif begun:
-            each[rows.size :][intervals.next_places == known] = first[known]
+            each[rows.size :][intervals.next_positions == known] = first[known]
         # A total that decreased was reset.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
@@ -295,7 +295,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     by_process: dict[int, list[Sender]] = defaultdict(list)
     for each in senders:
         by_process[each.process].append(each)
-    often = sorted(by_process.values(), key=len, reverse=True)[:MOST_PROCESSES]
+    often = sorted(by_process.values(), key=len, reverse=True)[:MAX_PROCESSES]
     for several in (each for each in often if len(each) > 1):
         found = np.maximum(found, _senders_up(several, at_ns))
     return found
@@ -343,7 +343,7 @@ def presence(
 def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
     found: dict[Engine, list[tuple[int, int]]] = defaultdict(list)
     for each in starts:
-        if each.loading_s is not None and 0 < each.loading_s <= MOST_LOADING_S:
+        if each.loading_s is not None and 0 < each.loading_s <= MAX_LOADING_S:
             begun_ns = each.at_unix_ns - round(each.loading_s * _NS)
             found[each.replica, each.engine].append((begun_ns, each.at_unix_ns))
     return {
@@ -366,7 +366,7 @@ def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> 
 
 
 def _note_coefficients(
-    samples: EngineStretches,
+    samples: EngineCounterSpans,
     rows: IntArray,
     engine: Engine,
     hours: dict[tuple[Engine, int], Hour],

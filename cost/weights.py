@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.uptime import Hour, Uptime
-from telemetry.accounts import Cells
+from telemetry.billing_data import Cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from exporters.definitions.engine_series import ENGINE_INFO
 SHOWN: Final = "5m"
 """Length of the mark of a deploy. A query over 30 days has a value about every 4 min. A shorter
 mark could be between two values, and invisible."""
-LOOKED_BACK: Final = "10m"
+LOOKBACK: Final = "10m"
 """A server that restarts with the same configuration within this time gets no mark. vLLM itself
 waits at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
@@ -64,7 +64,7 @@ def _new_configurations(servers: str) -> str:
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"
-    before = f"max {by} (last_over_time({where}[{LOOKED_BACK}] offset {SHOWN}))"
+    before = f"max {by} (last_over_time({where}[{LOOKBACK}] offset {SHOWN}))"
     known = f'{ENGINE_INFO.name}{{version!=""}}'
-    watched = f"count(last_over_time({known}[{LOOKED_BACK}] offset {SHOWN}))"
+    watched = f"count(last_over_time({known}[{LOOKBACK}] offset {SHOWN}))"
     return f"max {by} ({where}) unless {before} and on () {watched}"

@@ -4,8 +4,8 @@ from typing import Final
 
 from dashboards.panels import (
     BAD,
-    DOUBTFUL,
     GOOD,
+    WARNING,
     Board,
     Kind,
     Panel,
@@ -91,7 +91,7 @@ BOARD: Final = Board(
                     width=6,
                     page="cost",
                     queries=(Query(share(_IDLE, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(0.8, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(0.8, BAD)),
                 ),
                 Panel(
                     title="Recomputed",
@@ -103,7 +103,7 @@ BOARD: Final = Board(
                     width=6,
                     page="cost",
                     queries=(Query(share(_WASTED, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.05, DOUBTFUL), Threshold(0.2, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.05, WARNING), Threshold(0.2, BAD)),
                 ),
             ),
         ),
@@ -113,11 +113,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by part",
                     description=(
-                        "The bill, in parts: requests, recomputation, idle time, and unbilled busy"
-                        " time of requests that have not ended. A request is billed when it ends."
-                        " The unbilled part is negative in an interval if most work of the ended"
-                        " requests was done before the interval. Over an hour these errors cancel"
-                        " out."
+                        "The bill in parts: requests, recomputation, idle time, and unbilled time"
+                        " of requests that have not ended. A request is billed when it ends. The"
+                        " unbilled part is negative in an interval if the ended requests did most"
+                        " of their work before it. Over an hour these errors cancel out."
                     ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,
@@ -176,9 +175,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per million output tokens, by model",
                     description=(
-                        "The whole bill of the model's engines, including prompts and idle time,"
-                        " divided by their output tokens. Compare it with the price of a managed"
-                        " API."
+                        "The whole bill of the model's engines, divided by their output tokens."
+                        " Compare it with the price of a managed API."
                     ),
                     unit=Unit.USD,
                     page="cost",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import SERVERS, of, rate, share
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 
@@ -52,7 +52,7 @@ BOARD: Final = Board(
                     most=1,
                     width=8,
                     queries=(_gauge("kv_usage_ratio", "max"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
                 ),
             ),
         ),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
 from exporters.definitions import series
 from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
@@ -34,13 +34,13 @@ BOARD: Final = Board(
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(f"max({_BURN.name})", "burn"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL), Threshold(14.4, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
                 ),
                 Panel(
                     title="P99 of the time to first token",
                     description=(
                         "P99 of the slowest model, for streamed answers of the last 5 min, within"
-                        " 1 %. No value below 381 requests, because these are too few for a P99."
+                        " 1 %. No value for fewer than 381 requests."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
@@ -51,7 +51,7 @@ BOARD: Final = Board(
                             "P99",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(2, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(2, BAD)),
                 ),
                 Panel(
                     title="Requests",
@@ -81,7 +81,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, GOOD),
-                        Threshold(0.01, DOUBTFUL),
+                        Threshold(0.01, WARNING),
                         Threshold(0.05, BAD),
                     ),
                 ),
@@ -93,8 +93,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by replica",
                     description=(
-                        "P95 of the last 5 min. If one replica differs, that replica has a"
-                        " problem. If P95 rises on all replicas, the cause is load or a change."
+                        "P95 of the last 5 min. If it rises on one replica, that replica has a"
+                        " problem. If it rises on all replicas, the cause is load or a change."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -121,8 +121,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests in the queue, by replica",
                     description=(
-                        "Requests waiting for the batch. If the queue grows and the batch does"
-                        " not, the load exceeds the server's capacity."
+                        "If the queue grows and the batch does not, the load exceeds the server's"
+                        " capacity."
                     ),
                     unit=Unit.REQUESTS,
                     queries=(
@@ -159,14 +159,14 @@ BOARD: Final = Board(
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
                 ),
                 Panel(
                     title="Time since the last sample, by replica",
                     description=(
-                        "Time since the last sample of an engine. Engines send a sample each"
-                        " second, and Prometheus reads it up to one scrape interval later. After a"
-                        " minute without samples, the engine's gauges are removed."
+                        "Engines send a sample each second, and Prometheus reads it up to one"
+                        " scrape interval later. After a minute without samples, the engine's"
+                        " gauges are removed."
                     ),
                     unit=Unit.SECONDS,
                     queries=(
@@ -175,7 +175,7 @@ BOARD: Final = Board(
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(15, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(15, WARNING), Threshold(60, BAD)),
                 ),
             ),
         ),
@@ -207,7 +207,7 @@ BOARD: Final = Board(
                             "{{label}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(1, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(1, BAD)),
                 ),
                 Panel(
                     title="Time per scrape",

@@ -4,8 +4,8 @@ from typing import Final
 
 from dashboards.panels import (
     BAD,
-    DOUBTFUL,
     GOOD,
+    WARNING,
     Board,
     Kind,
     Panel,
@@ -85,7 +85,7 @@ BOARD: Final = Board(
                     width=6,
                     page="root-cause",
                     queries=(Query(f"sum({of(THROTTLED, GPUS)} > bool 0)", "GPUs"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
                 ),
             ),
         ),
@@ -95,15 +95,14 @@ BOARD: Final = Board(
                 Panel(
                     title="Share of the peak",
                     description=(
-                        "DRAM traffic measured by the GPU, as a share of the peak that its clock"
-                        " and bus allow. This is not the share of time in which memory was"
-                        " accessed."
+                        "Measured DRAM traffic, as a share of the peak of the GPU's memory clock"
+                        " and bus. This is not the share of time in which memory was accessed."
                     ),
                     unit=Unit.SHARE,
                     most=1,
                     latency="tpot",
                     queries=_each("dram_bandwidth_ratio"),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, DOUBTFUL), Threshold(0.95, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
                 ),
                 Panel(
                     title="Bytes per second",
@@ -247,8 +246,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Throttled, by reason",
                     description=(
-                        "Number of GPUs that are throttled, by reason: heat, power, a limit. If no"
-                        " GPU is throttled, the line is at 0."
+                        "Number of GPUs that are throttled, by reason: heat, power, a limit."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",
@@ -284,13 +282,13 @@ BOARD: Final = Board(
                 Panel(
                     title="Other processes",
                     description=(
-                        "Number of other processes that use the replica's GPUs. These processes"
-                        " take bandwidth and memory from the replica."
+                        "Other processes on the replica's GPUs take bandwidth and memory from the"
+                        " replica."
                     ),
                     unit=Unit.NUMBER,
                     page="root-cause",
                     queries=_each("foreign_processes"),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
                 ),
             ),
         ),

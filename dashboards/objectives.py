@@ -3,7 +3,7 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import OBJECTIVES, rate, share
 from exporters.definitions import series
 from exporters.definitions.series_types import Series
@@ -32,9 +32,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that met the objective",
                     description=(
-                        "The share of the objective's requests that met it in the range shown."
-                        " Each request is compared with the exact threshold, not estimated from"
-                        " buckets."
+                        "The share of the objective's requests that met it in the range shown,"
+                        " counted with the exact threshold."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -82,7 +81,7 @@ BOARD: Final = Board(
                             "{{slo}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, DOUBTFUL), Threshold(1, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(1, BAD)),
                 ),
             ),
         ),
@@ -94,15 +93,14 @@ BOARD: Final = Board(
                     description=(
                         "The share of the period's error budget that is left. Below 0, the"
                         " objective is missed. Time without data counts as good. The values come"
-                        " from the rules of `tailspan slo rules`, which include objectives on"
-                        " other metrics."
+                        " from the rules of `tailspan slo rules`."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
                     signed=True,
                     width=12,
                     queries=(Query(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
-                    thresholds=(Threshold(-10, BAD), Threshold(0, DOUBTFUL), Threshold(0.5, GOOD)),
+                    thresholds=(Threshold(-10, BAD), Threshold(0, WARNING), Threshold(0.5, GOOD)),
                 ),
                 Panel(
                     title="Time until the budget is spent",
@@ -120,10 +118,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "The burn rate by window. A page fires if 1 h and 5 m are above 14.4, or"
-                        " if 6 h and 30 m are above 6. A ticket fires if one day is above 3, or if"
-                        " three days are above 1. The values come from the rules of `tailspan slo"
-                        " rules`."
+                        "A page fires if 1 h and 5 m are above 14.4, or if 6 h and 30 m are above"
+                        " 6. A ticket fires if one day is above 3, or if three days are above 1."
+                        " The values come from the rules of `tailspan slo rules`."
                     ),
                     unit=Unit.TIMES,
                     width=24,
@@ -134,7 +131,7 @@ BOARD: Final = Board(
                         )
                         for window in _WINDOWS
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, DOUBTFUL), Threshold(14.4, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
                 ),
                 Panel(
                     title="Good and bad requests",

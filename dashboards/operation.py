@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import rate, share
 from exporters.definitions.series import (
     BUILD,
@@ -79,7 +79,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.99, DOUBTFUL),
+                        Threshold(0.99, WARNING),
                         Threshold(0.999, GOOD),
                     ),
                 ),
@@ -100,7 +100,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.95, DOUBTFUL),
+                        Threshold(0.95, WARNING),
                         Threshold(0.99, GOOD),
                     ),
                 ),
@@ -111,19 +111,19 @@ BOARD: Final = Board(
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(_LAG, _ALL),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
                 ),
                 Panel(
                     title="Oldest undelivered message",
                     description=(
-                        "The age of the oldest message that a channel has not delivered, or 0"
-                        " if all are delivered."
+                        "The age of the oldest message that a channel has not delivered; 0 if all"
+                        " are delivered."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,
                     width=6,
                     queries=(Query(_OLDEST, "all channels"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, DOUBTFUL), Threshold(60, BAD)),
+                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
                 ),
             ),
         ),
@@ -205,7 +205,7 @@ BOARD: Final = Board(
                     title="Values and batches that were left out",
                     description=(
                         "Per second: invalid optional values that were not stored, and stored"
-                        " batches that are missing from a collector's series."
+                        " batches that a collector's series lack."
                     ),
                     unit=Unit.PER_S,
                     queries=(

@@ -86,7 +86,7 @@ class Threshold(NamedTuple):
 
 
 GOOD: Final = "green"
-DOUBTFUL: Final = "orange"
+WARNING: Final = "orange"
 BAD: Final = "red"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, DOUBTFUL, GOOD, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
 from dashboards.promql import PROBES, of, rate, share
 from exporters.definitions.probe_series import (
     COST,
@@ -61,7 +61,7 @@ BOARD: Final = Board(
                     ),
                     thresholds=(
                         Threshold(0, BAD),
-                        Threshold(0.99, DOUBTFUL),
+                        Threshold(0.99, WARNING),
                         Threshold(0.999, GOOD),
                     ),
                 ),
@@ -90,7 +90,7 @@ BOARD: Final = Board(
                             "the first certificate",
                         ),
                     ),
-                    thresholds=(Threshold(0, BAD), Threshold(7, DOUBTFUL), Threshold(15, GOOD)),
+                    thresholds=(Threshold(0, BAD), Threshold(7, WARNING), Threshold(15, GOOD)),
                 ),
                 Panel(
                     title="Cost of probing per day",
@@ -149,7 +149,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Phases of the whole wait",
                     description=(
-                        "The mean of the latest probe of each endpoint and region, in phases that"
+                        "The mean over the latest probe of each endpoint and region. The phases"
                         " sum to the whole wait. processing is the time of the network and the"
                         " server until the first event."
                     ),
@@ -187,15 +187,15 @@ BOARD: Final = Board(
             panels=(
                 _by_place(
                     "Time since the latest probe",
-                    "If it is longer than the interval in the prober's file, the prober has"
+                    "If this time exceeds the interval in the prober's file, the prober has"
                     " stopped, or the budget of the day is spent.",
                     f"time() - max by ({_BY}) ({of(LAST, PROBES)})",
                 ),
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second of the endpoints that no other panel shows, because"
-                        " Tailspan exports a limited number of endpoints."
+                        "Results per second of endpoints that no other panel shows, because they"
+                        " exceed the limit of exported endpoints."
                     ),
                     unit=Unit.PER_S,
                     page="outside",

@@ -16,7 +16,7 @@ import requests
 from grafana_client import GrafanaApi
 from grafana_client.client import GrafanaException
 
-from dashboards.building import build
+from dashboards.grafana_json import build
 from dashboards.panels import Board
 from telemetry.addresses import masked
 

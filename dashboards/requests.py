@@ -121,7 +121,7 @@ BOARD: Final = Board(
                     title="Seconds per request, by phase",
                     description=(
                         "Mean of the requests that ended in the interval. The phases sum to the"
-                        " end-to-end latency. The cause of a growth is in the phase that grew."
+                        " end-to-end latency. Look for a cause in the phase that grew."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.STACKED,

@@ -24,16 +24,16 @@ from diagnosis.latency.parts import PARTS, REASONING, selected_latency_s, split_
 from diagnosis.latency.risk_ratios import risk_ratios
 from diagnosis.latency.tail import (
     BODY_GROWTH_RATIOS,
+    MAX_WIDE_TAIL,
     MIN_TAIL_REQUESTS,
-    MOST_WIDE_TAIL,
     SHARES,
-    Stretch,
+    SortedLatencies,
     interval,
     needed,
     resampled_blocks,
     share_for,
     shares_over,
-    stretch,
+    sort_latencies,
     tail_means,
     tail_starts,
 )
@@ -98,7 +98,7 @@ def explain(
     now = requests.within(window.from_unix_ns, window.to_unix_ns)
     before = requests.within(baseline.from_unix_ns, baseline.to_unix_ns)
     now, before = same_model_requests(now, before, question)
-    tails = _stretch(now, question, window), _stretch(before, question, baseline)
+    tails = _latencies(now, question, window), _latencies(before, question, baseline)
     attainments = tuple(attainment(now, before, question, each) for each in thresholds)
     share = share_for(*tails)
     if share is None:
@@ -116,9 +116,9 @@ def explain(
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
-def _stretch(requests: Requests, question: Question, span: Span) -> Stretch:
+def _latencies(requests: Requests, question: Question, span: Span) -> SortedLatencies:
     latency = selected_latency_s(requests, question)
-    return stretch(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
+    return sort_latencies(latency, requests.received_unix_ns, span.from_unix_ns, span.seconds)
 
 
 def _explain_tails(
@@ -126,7 +126,7 @@ def _explain_tails(
     servers: Servers,
     now: Requests,
     before: Requests,
-    tails: tuple[Stretch, Stretch],
+    tails: tuple[SortedLatencies, SortedLatencies],
     share: float,
     attainments: tuple[Attainment, ...],
 ) -> Explanation:
@@ -190,7 +190,7 @@ def _with_causes_beside_hang(
     servers: Servers,
     now: Requests,
     before: Requests,
-    tails: tuple[Stretch, Stretch],
+    tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
     """Return the explanation with the causes, besides a hang, that delay requests of other engines.
 
@@ -238,7 +238,7 @@ def _with_causes_beside_hang(
     )
 
 
-def _tail_mean_s(of: Stretch, share: float) -> float:
+def _tail_mean_s(of: SortedLatencies, share: float) -> float:
     return float(of.latency_s[: of.tail(share)].mean())
 
 
@@ -246,7 +246,9 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
     return max((MIN_GROWTH_RATIO - 1.0) * baseline_s, MIN_GROWTH_S[metric])
 
 
-def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metric) -> float:
+def _share_that_grew(
+    tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
+) -> float:
     """Return the smallest tail share, at least `share`, at which the mean of the tail grew. It is
     used if an objective was missed more often.
 
@@ -254,7 +256,7 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
     requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
-    widest = min(1.0, MOST_WIDE_TAIL / longest)
+    widest = min(1.0, MAX_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
         if share <= wider <= max(widest, share):
             now_s, baseline_s = (_tail_mean_s(each, wider) for each in tails)
@@ -264,7 +266,10 @@ def _share_that_grew(tails: tuple[Stretch, Stretch], share: float, metric: Metri
 
 
 def _many_more(
-    slow: Stretch, usual: Stretch, share: float, drawn: tuple[FloatArray, FloatArray]
+    slow: SortedLatencies,
+    usual: SortedLatencies,
+    share: float,
+    drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
     """Return whether clearly more requests than in the baseline exceed one of three latencies: the
     start of the baseline's tail, its 75th percentile or its median.
@@ -281,7 +286,7 @@ def _many_more(
     return False
 
 
-def _hit(now: Requests, slow: Stretch, usual: Stretch, share: float) -> BoolArray:
+def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
     """Return whether each request counts as slow: slower than the start of the baseline's tail:
     (n,).
 

@@ -242,7 +242,7 @@ class PrometheusExporter(Families):
             engines = zip(*map(bulk.rows.column, ("replica", "engine")), strict=True)
             usd_per_s = by_value(list(engines), lambda engine: self._usd_per_s(*engine))
             self._costs.add(bulk.pairs, bulk, usd_per_s)
-            self._tenant_costs.add(bulk.customers, bulk, usd_per_s)
+            self._tenant_costs.add(bulk.tenant_pairs, bulk, usd_per_s)
 
     def _new(self, rows: RequestRows) -> RequestRows:
         """Return the rows to count.
@@ -285,9 +285,9 @@ class PrometheusExporter(Families):
     def _forget_removed_labels(self) -> None:
         for totals in (self._requests, self._costs):
             totals.forget({pair for pair in totals.pairs if not self._labels.holds_pair(pair)})
-        for customers in (self._tenants, self._tenant_costs):
-            customers.forget(
-                {pair for pair in customers.pairs if not self._labels.holds_customer(pair)}
+        for tenant_pairs in (self._tenants, self._tenant_costs):
+            tenant_pairs.forget(
+                {pair for pair in tenant_pairs.pairs if not self._labels.holds_tenant_pair(pair)}
             )
         for engines in (self._engines, self._bills):
             engines.forget({key for key in engines.keys if not self._labels.holds_engine(key)})

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import h11
 
-from probe.connecting import Timings, connect, reason_of
+from probe.connection import Timings, connect, reason_of
 from probe.errors import ProbeFailure
 from telemetry.printable import printable
 
-MOST_ANSWER_BYTES: Final = 64 * 2**20
-MOST_REFUSAL_BYTES: Final = 16_384
+MAX_ANSWER_BYTES: Final = 64 * 2**20
+MAX_REFUSAL_BYTES: Final = 16_384
 """At most this many bytes of an error response's body are kept."""
 USER_AGENT: Final = "tailspan-probe"
 
@@ -235,12 +235,12 @@ class _Exchange(asyncio.Protocol):
 
     def _body(self, data: bytes, at: float) -> None:
         self._received_bytes += len(data)
-        if self._received_bytes > MOST_ANSWER_BYTES:
-            raise ProbeFailure("stream", f"the answer has more than {MOST_ANSWER_BYTES:,} bytes")
+        if self._received_bytes > MAX_ANSWER_BYTES:
+            raise ProbeFailure("stream", f"the answer has more than {MAX_ANSWER_BYTES:,} bytes")
         if self._response.status < 300:
             self._on_body(data, at)
-        elif len(self._response.refusal) < MOST_REFUSAL_BYTES:
-            self._response.refusal = (self._response.refusal + data)[:MOST_REFUSAL_BYTES]
+        elif len(self._response.refusal) < MAX_REFUSAL_BYTES:
+            self._response.refusal = (self._response.refusal + data)[:MAX_REFUSAL_BYTES]
 
     def _fail(self, failure: ProbeFailure) -> None:
         if not self.done.done():

@@ -7,7 +7,7 @@ from typing import Final
 
 from probe.errors import ProbeFailure
 
-MOST_KEY_BYTES: Final = 16_384
+MAX_KEY_BYTES: Final = 16_384
 """Maximum size of a key file. An OAuth token has up to a few kilobytes."""
 
 
@@ -45,11 +45,11 @@ class KeySource:
         assert self.file is not None
         try:
             with self.file.open("rb") as file:
-                written = file.read(MOST_KEY_BYTES + 1)
+                written = file.read(MAX_KEY_BYTES + 1)
         except OSError as error:
             raise ProbeFailure("key", f"{where} cannot be read: {error.strerror}") from error
-        if len(written) > MOST_KEY_BYTES:
-            raise ProbeFailure("key", f"{where} has more than {MOST_KEY_BYTES:,} bytes")
+        if len(written) > MAX_KEY_BYTES:
+            raise ProbeFailure("key", f"{where} has more than {MAX_KEY_BYTES:,} bytes")
         return written.decode(errors="replace")
 
 

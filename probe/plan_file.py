@@ -15,14 +15,14 @@ from telemetry import durations
 from telemetry.addresses import exposes, exposure, masked
 from telemetry.printable import printable
 
-MOST_FILE_BYTES: Final = 256 * 1024
-MOST_PROMPT_BYTES: Final = 4 * 2**20
+MAX_FILE_BYTES: Final = 256 * 1024
+MAX_PROMPT_BYTES: Final = 4 * 2**20
 """Maximum size of a prompt file: about a million tokens."""
-MOST_ENDPOINTS: Final = 1_000
-LEAST_EVERY_S: Final = 1.0
-MOST_EVERY_S: Final = 86_400.0
-MOST_TOKENS: Final = 1_000_000
-MOST_NAME_CHARS: Final = 128
+MAX_ENDPOINTS: Final = 1_000
+MIN_EVERY_S: Final = 1.0
+MAX_EVERY_S: Final = 86_400.0
+MAX_TOKENS: Final = 1_000_000
+MAX_NAME_CHARS: Final = 128
 
 _KEYS: Final = ("region", "every", "budget", "endpoints", "endpoint")
 _BUDGET_KEYS: Final = ("usd_per_day", "tokens_per_day")
@@ -46,7 +46,7 @@ def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
     top.only(_KEYS)
     endpoints = tuple(
         _endpoint(_Entry(path, f"endpoints[{place}]", each), insecure_credentials)
-        for place, each in enumerate(top.list_of("endpoints", MOST_ENDPOINTS))
+        for place, each in enumerate(top.list_of("endpoints", MAX_ENDPOINTS))
     )
     seen: set[str] = set()
     for each in endpoints:
@@ -66,11 +66,11 @@ def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
 def _document(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            written = file.read(MOST_FILE_BYTES + 1)
+            written = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(written) > MOST_FILE_BYTES:
-        raise PlanError(f"{path}: more than {MOST_FILE_BYTES:,} bytes; allowed: a smaller file")
+    if len(written) > MAX_FILE_BYTES:
+        raise PlanError(f"{path}: more than {MAX_FILE_BYTES:,} bytes; allowed: a smaller file")
     try:
         return yaml.load(written.decode(), Loader=_Loader)
     except UnicodeDecodeError as error:
@@ -129,9 +129,9 @@ def _endpoint(entry: "_Entry", insecure_credentials: bool) -> Endpoint:
         kind=kind,
         url=url.rstrip("/"),
         model=entry.name("model"),
-        max_tokens=entry.whole("max_tokens", MOST_TOKENS),
+        max_tokens=entry.whole("max_tokens", MAX_TOKENS),
         prompt_tokens=(
-            entry.whole("prompt_tokens", MOST_TOKENS) if "prompt_tokens" in entry.fields else None
+            entry.whole("prompt_tokens", MAX_TOKENS) if "prompt_tokens" in entry.fields else None
         ),
         prompt_text=_prompt_text(entry) if "prompt_file" in entry.fields else None,
         key=key,
@@ -152,14 +152,14 @@ def _prompt_text(entry: "_Entry") -> str:
     path = entry.path("prompt_file")
     try:
         with path.open("rb") as file:
-            written = file.read(MOST_PROMPT_BYTES + 1)
+            written = file.read(MAX_PROMPT_BYTES + 1)
     except OSError as error:
         raise entry.wrong(
             "prompt_file", str(path), f"a readable file ({error.strerror})"
         ) from error
-    if not written or len(written) > MOST_PROMPT_BYTES:
+    if not written or len(written) > MAX_PROMPT_BYTES:
         raise entry.wrong(
-            "prompt_file", str(path), f"a file that has 1 to {MOST_PROMPT_BYTES:,} bytes"
+            "prompt_file", str(path), f"a file that has 1 to {MAX_PROMPT_BYTES:,} bytes"
         )
     try:
         return written.decode()
@@ -176,7 +176,7 @@ def _every_s(top: "_Entry") -> float:
         every_s = durations.parse_ns(written) / 1e9
     except ValueError as error:
         raise top.wrong("every", written, allowed) from error
-    if not LEAST_EVERY_S <= every_s <= MOST_EVERY_S:
+    if not MIN_EVERY_S <= every_s <= MAX_EVERY_S:
         raise top.wrong("every", written, allowed)
     return every_s
 
@@ -218,9 +218,9 @@ class _Entry:
     def name(self, key: str) -> str:
         value = self.fields.get(key)
         if not isinstance(value, str) or not (
-            0 < len(value) <= MOST_NAME_CHARS and value.isprintable() and value.strip() == value
+            0 < len(value) <= MAX_NAME_CHARS and value.isprintable() and value.strip() == value
         ):
-            raise self.wrong(key, value, f"a printable text of 1 to {MOST_NAME_CHARS} characters")
+            raise self.wrong(key, value, f"a printable text of 1 to {MAX_NAME_CHARS} characters")
         return value
 
     def path(self, key: str) -> Path:

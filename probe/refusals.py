@@ -19,7 +19,7 @@ _MEANING: Final = {
     503: "is overloaded",
     529: "is overloaded",
 }
-_MOST_MESSAGE_CHARS: Final = 120
+_MAX_MESSAGE_CHARS: Final = 120
 
 
 def refused(response: Response) -> ProbeFailure:
@@ -32,7 +32,7 @@ def refused(response: Response) -> ProbeFailure:
     wait_s = response.retry_after_s
     asks = "" if wait_s is None else f", and asks to wait {wait_s:.3g} s"
     message = _message(response.refusal)
-    reason = f": {printable(message, _MOST_MESSAGE_CHARS)}" if message else ""
+    reason = f": {printable(message, _MAX_MESSAGE_CHARS)}" if message else ""
     return ProbeFailure(str(status), f"HTTP {status}: the endpoint {meaning}{asks}{reason}")
 
 

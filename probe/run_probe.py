@@ -10,7 +10,7 @@ from typing import Final
 
 from probe.answer import Answer
 from probe.budget import Budget, Reservation
-from probe.connecting import Timings
+from probe.connection import Timings
 from probe.errors import ProbeFailure
 from probe.http_exchange import OnBody, Request, Response, exchange
 from probe.plan import Endpoint
@@ -23,7 +23,7 @@ from telemetry.cache_lookups import CacheResult
 from telemetry.printable import printable
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
-MOST_ERROR_CHARS: Final = 240
+MAX_ERROR_CHARS: Final = 240
 DEFAULT_TENANT_HEADER: Final = "x-tenant-id"
 
 
@@ -244,4 +244,4 @@ class _Sending:
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)
-        return printable(sentence, MOST_ERROR_CHARS)
+        return printable(sentence, MAX_ERROR_CHARS)

@@ -21,7 +21,7 @@ from probe.run_probe import Due, Prober
 from telemetry.probes import Probe, ProbeOutcome
 
 OnResult = Callable[[Probe], None]
-MOST_MISSED: Final = 1_000
+MAX_MISSED: Final = 1_000
 """Maximum number of results for missed instants. Instants are missed if the process is paused, for
 example while a laptop sleeps."""
 
@@ -62,8 +62,8 @@ async def _probe_forever(
         number += 1
         if (late_s := loop.time() - at) >= every_s:
             passed = int(late_s // every_s)
-            if passed > MOST_MISSED:
-                number += passed - MOST_MISSED
+            if passed > MAX_MISSED:
+                number += passed - MAX_MISSED
             on_result(prober.unsent(endpoint, due, ProbeOutcome.MISSED, late_s))
             continue
         prompt, twin = prompts.next()

@@ -14,7 +14,7 @@ from tailspan_vllm.export.destination import Destination, destination_of
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
-from probe.connecting import Timings
+from probe.connection import Timings
 from probe.errors import PlanError, ProbeFailure
 from probe.http_exchange import Request, Response, exchange
 from probe.otlp_spans import message
@@ -23,7 +23,7 @@ from telemetry.probes import Probe
 QUEUED: Final = 20_000
 """Maximum number of waiting results, about 20 MB: 100 endpoints, each probed every 30 s, for 100
 minutes."""
-MOST_IN_A_MESSAGE: Final = 512
+MAX_IN_A_MESSAGE: Final = 512
 """Maximum number of results in a message: the default of OpenTelemetry's batch processor
 (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
 GATHER_S: Final = 1.0
@@ -109,7 +109,7 @@ class Sender:
 
     async def send_some(self) -> bool:
         """Send a message. Return False if the collector rejected it, but permits a retry."""
-        batch = [self._queue[place] for place in range(min(len(self._queue), MOST_IN_A_MESSAGE))]
+        batch = [self._queue[place] for place in range(min(len(self._queue), MAX_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
         if outcome.retryable:
@@ -155,5 +155,5 @@ class Sender:
             partial = ExportTraceServiceResponse.FromString(bytes(answer)).partial_success
         except Exception:  # the body is not OTLP, but the status is a success
             return Outcome(Verdict.ACCEPTED)
-        rejected = min(max(partial.rejected_spans, 0), MOST_IN_A_MESSAGE)
+        rejected = min(max(partial.rejected_spans, 0), MAX_IN_A_MESSAGE)
         return Outcome(Verdict.ACCEPTED, partial.error_message, rejected=rejected)

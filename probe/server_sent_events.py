@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from probe.errors import ProbeFailure
 
-MOST_EVENT_BYTES: Final = 2**20
+MAX_EVENT_BYTES: Final = 2**20
 """Maximum size of one event. An event with a token has a few hundred bytes. An event with a summary
 has some kilobytes."""
 
@@ -56,8 +56,8 @@ class ServerSentEvents:
             ProbeFailure: an event is too large.
         """
         self._size += len(received)
-        if self._size > MOST_EVENT_BYTES:
-            raise ProbeFailure("stream", f"an event has more than {MOST_EVENT_BYTES:,} bytes")
+        if self._size > MAX_EVENT_BYTES:
+            raise ProbeFailure("stream", f"an event has more than {MAX_EVENT_BYTES:,} bytes")
         lines = self._lines(received)
         events = [event for line in lines if (event := self._line(line))]
         if lines and not self._data:

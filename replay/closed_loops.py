@@ -18,17 +18,17 @@ import numpy as np
 
 from replay.arrivals import FloatArray, IntArray
 
-LEAST_REQUESTS: Final = 50
+MIN_REQUESTS: Final = 50
 """Minimum number of requests of a tenant. With fewer requests, the error of the variance exceeds
 20 %."""
-MOST_DISPERSION: Final = 0.2
+MAX_DISPERSION: Final = 0.2
 """Maximum ratio of variance to mean of the number of requests in flight. For independent
 users, the expected ratio is 1, and the lowest ratio of 1,000 Poisson samples of 50 requests with a
 mean of 2 or more was 0.25 (tests/replay/test_closed_loops.py)."""
-LEAST_IN_FLIGHT: Final = 1.5
+MIN_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. At low request rates, the mean is near 1 for waiting
 and for independent clients."""
-MOST_CORRELATION: Final = -0.5
+MAX_CORRELATION: Final = -0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _waits(
     received_s: FloatArray, ended_s: FloatArray, before: IntArray, pause_s: FloatArray
 ) -> bool:
     known = before >= 0
-    if known.sum() < LEAST_REQUESTS:
+    if known.sum() < MIN_REQUESTS:
         return False
     begun = np.arange(1, len(received_s) + 1)
     ended = np.searchsorted(np.sort(ended_s), received_s, side="right")
@@ -88,10 +88,10 @@ def _waits(
     latency_s = (ended_s - received_s)[before[known]]
     pauses_s = pause_s[known]
     return bool(
-        in_flight.mean() >= LEAST_IN_FLIGHT
-        and in_flight.var() <= MOST_DISPERSION * in_flight.mean()
+        in_flight.mean() >= MIN_IN_FLIGHT
+        and in_flight.var() <= MAX_DISPERSION * in_flight.mean()
         and np.median(pauses_s) <= np.median(latency_s)
-        and _correlation(pauses_s, latency_s) >= MOST_CORRELATION
+        and _correlation(pauses_s, latency_s) >= MAX_CORRELATION
     )
 
 

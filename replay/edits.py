@@ -25,13 +25,13 @@ rest of the prompt belongs to another user (`Prefixes.common`).
 """
 
 
-MOST_COUNT: Final = 2**31 - 1
+MAX_COUNT: Final = 2**31 - 1
 """Maximum integer in an edit. Larger numbers do not fit into the replay's arrays."""
 
 
 def _number(text: str) -> int:
     number = int(text)
-    if number > MOST_COUNT:
+    if number > MAX_COUNT:
         raise ValueError(text)
     return number
 
@@ -56,7 +56,7 @@ class Argument:
     allowed: str
 
 
-_COUNT: Final = f"a whole number of at least 1 and at most {MOST_COUNT}"
+_COUNT: Final = f"a whole number of at least 1 and at most {MAX_COUNT}"
 _SWITCH: Final = "true or false"
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
@@ -110,8 +110,8 @@ class Edits:
     def __post_init__(self) -> None:
         for name in ("replicas", "data_parallel_size"):
             count = getattr(self, name)
-            if count is not None and not 1 <= count <= MOST_ENGINES:
-                raise EditError(f"{name}: {count}; allowed: 1 to {MOST_ENGINES}")
+            if count is not None and not 1 <= count <= MAX_ENGINES:
+                raise EditError(f"{name}: {count}; allowed: 1 to {MAX_ENGINES}")
         for name, factor in (
             *(("rate", each.factor) for each in self.rates),
             ("prompt", self.prompt),
@@ -161,16 +161,16 @@ class Edits:
         return found
 
 
-MOST_ENGINES: Final = 10_000
+MAX_ENGINES: Final = 10_000
 _COUNTS: Final = ("replicas", "data_parallel_size")
 _PLAIN: Final = (*_COUNTS, "router", "device", "quantization")
 
-LEAST_FACTOR: Final = 0.001
-MOST_FACTOR: Final = 1_000.0
+MIN_FACTOR: Final = 0.001
+MAX_FACTOR: Final = 1_000.0
 """Limits of a factor. Beyond these limits, the traffic would no longer resemble the recorded
 traffic."""
-_ALLOWED_FACTOR: Final = f"from {LEAST_FACTOR:g}x to {MOST_FACTOR:g}x, as in 1.5x"
-MOST_REQUESTS: Final = 2_000_000
+_ALLOWED_FACTOR: Final = f"from {MIN_FACTOR:g}x to {MAX_FACTOR:g}x, as in 1.5x"
+MAX_REQUESTS: Final = 2_000_000
 """Maximum number of requests in the edited traffic, to limit memory."""
 
 _FACTOR: Final = re.compile(r"(?:tenant=(?P<tenant>.*):)?(?P<factor>[0-9]*\.?[0-9]+)x?")
@@ -190,7 +190,7 @@ def factor_of(name: str, text: str) -> float:
 
 def _in_range(name: str, text: str) -> float:
     factor = float(text)
-    if not LEAST_FACTOR <= factor <= MOST_FACTOR:
+    if not MIN_FACTOR <= factor <= MAX_FACTOR:
         raise EditError(f"{name} {text}x; allowed: a factor {_ALLOWED_FACTOR}")
     return factor
 
@@ -299,9 +299,9 @@ def edited_arrivals(
             assert arrivals.tenant is not None
             its = arrivals.tenant[rows] == list(tenants).index(rate.tenant)
         number = len(rows) + int(its.sum() * (rate.factor - 1))
-        if number > MOST_REQUESTS:
+        if number > MAX_REQUESTS:
             raise EditError(
-                f"rate {rate.factor:g}x: {number:,} requests; allowed: at most {MOST_REQUESTS:,}."
+                f"rate {rate.factor:g}x: {number:,} requests; allowed: at most {MAX_REQUESTS:,}."
                 " Choose a smaller factor or a shorter range."
             )
         rows, received_s = _scaled(rows, received_s, users[rows], its, rate.factor, chance)

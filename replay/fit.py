@@ -2,9 +2,9 @@
 
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
 model of a time window has the medians of these coefficients, scaled so that the model predicts the
-window's total busy time exactly. The window is divided into stretches of equal length. Each stretch
-has a pace: its busy time divided by the predicted busy time. The random deviations of single steps
-are computed from the reported error.
+window's total busy time exactly. The window is divided into intervals of equal length. Each
+interval has a pace: its busy time divided by the predicted busy time. The random deviations of
+single steps are computed from the reported error.
 """
 
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ from replay.step_model import StepModel
 COEFFICIENTS: Final = 5
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
 token, δ per decode."""
-LEAST_STEPS: Final = 20
-"""Minimum number of steps in a stretch whose pace is computed. With the usual error of 10 to 40 %
+MIN_STEPS: Final = 20
+"""Minimum number of steps in an interval whose pace is computed. With the usual error of 10 to 40 %
 per step, the mean of this many steps has an error of 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
@@ -36,14 +36,14 @@ class FitError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepReports:
-    """One engine's reports on its steps, in stretches of equal length.
+    """One engine's reports on its steps, in intervals of equal length.
 
-    Work and seconds are increases of counters within a stretch. NaN means that a stretch has no
+    Work and seconds are increases of counters within an interval. NaN means that an interval has no
     sample.
     """
 
     starts_s: FloatArray
-    """(m,) start of each stretch."""
+    """(m,) start of each interval."""
     work: FloatArray
     """(m, 5) counts: steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray
@@ -81,10 +81,10 @@ def fit_steps(reports: StepReports) -> StepFit:
     worked_s = np.maximum(reports.busy_s - stalled_s, 0.0)
     modelled_s = reports.work @ coefficients
     steps = float(reports.work[counted, 0].sum())
-    if steps < LEAST_STEPS or not modelled_s[counted].sum() > 0:
-        raise FitError(f"{steps:.0f} steps; allowed: at least {LEAST_STEPS}")
+    if steps < MIN_STEPS or not modelled_s[counted].sum() > 0:
+        raise FitError(f"{steps:.0f} steps; allowed: at least {MIN_STEPS}")
     whole = float(worked_s[counted].sum() / modelled_s[counted].sum())
-    own = counted & (reports.work[:, 0] >= LEAST_STEPS) & (modelled_s > 0)
+    own = counted & (reports.work[:, 0] >= MIN_STEPS) & (modelled_s > 0)
     factors = np.ones(len(worked_s))
     factors[own] = worked_s[own] / modelled_s[own] / whole
     errors = reports.error_ratio[np.isfinite(reports.error_ratio)]
@@ -121,10 +121,10 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
     """
     found = []
     before_s = np.concatenate([at_s[:1] - 1.0, at_s[:-1]])
-    for end_s, start_s, total_s, most_s in zip(at_s, before_s, stall_s, longest_s, strict=True):
+    for end_s, start_s, total_s, max_s in zip(at_s, before_s, stall_s, longest_s, strict=True):
         if not total_s > 0:
             continue
-        number = max(1, ceil(total_s / most_s)) if most_s > 0 else 1
+        number = max(1, ceil(total_s / max_s)) if max_s > 0 else 1
         apart_s = (end_s - start_s) / number
         found += [
             Stall(float(start_s + apart_s * place), float(total_s / number), in_full=True)

@@ -27,7 +27,7 @@ _NEVER = np.inf
 _NO_LIMIT = 1 << 62
 _DRAW_OF_REQUEST, _DRAW_OF_TOKEN = 40_503, 31
 """The factors of `replay.speculation.draw_at`."""
-ROUND_ROBIN, LEAST_OUTSTANDING = 0, 1
+ROUND_ROBIN, MIN_OUTSTANDING = 0, 1
 SEATS, KV, TOKENS = 0, 1, 2
 _COMING, _WAITING = 0, 2
 
@@ -740,7 +740,7 @@ def _choose(
         r = (turn + place) % count
         if engines[r].outstanding < engines[freest].outstanding:
             freest = r
-    if options.router == LEAST_OUTSTANDING:
+    if options.router == MIN_OUTSTANDING:
         return freest
     limit = (jobs[n].prompt - 1) // options.block_size
     longest, most = freest, -1

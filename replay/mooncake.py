@@ -16,13 +16,13 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from replay.arrivals import Arrivals, IntArray, Prefixes
-from replay.trace_csv import MOST_S, MOST_TOKENS, TraceError
+from replay.trace_csv import MAX_S, MAX_TOKENS, TraceError
 
 BLOCK_TOKENS: Final = 512
 """Number of tokens per block in the Mooncake traces."""
-MOST_LINE_BYTES: Final = 4 * 2**20
+MAX_LINE_BYTES: Final = 4 * 2**20
 """Maximum length of a line in bytes. A prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
-MOST_HASH_IDS: Final = 10_000_000
+MAX_HASH_IDS: Final = 10_000_000
 """Maximum number of `hash_ids` in all lines together. Reading them needs up to 0.8 GiB of
 memory."""
 COMMON_FROM: Final = 10
@@ -119,35 +119,34 @@ def read_mooncake(
     file: BinaryIO,
     name: str,
     block_tokens: int = BLOCK_TOKENS,
-    most_requests: int | None = None,
+    max_requests: int | None = None,
 ) -> Arrivals:
     """Read requests from lines of JSON. Keys that are not in the format are ignored.
 
     Args:
         name: name of the file for error messages.
-        most_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests; None for any number.
 
     Raises:
         TraceError: a line is malformed.
     """
     found = _Columns(block_tokens)
     number = 0
-    while line := file.readline(MOST_LINE_BYTES + 1):
+    while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
         where = f"{name}, line {number}"
-        if len(line) > MOST_LINE_BYTES:
+        if len(line) > MAX_LINE_BYTES:
             raise TraceError(
-                f"{where}: longer than {MOST_LINE_BYTES // 2**20} MiB; allowed: one request per"
-                " line"
+                f"{where}: longer than {MAX_LINE_BYTES // 2**20} MiB; allowed: one request per line"
             )
         if not line.strip():
             continue
-        if most_requests is not None and len(found.received_ms) == most_requests:
+        if max_requests is not None and len(found.received_ms) == max_requests:
             raise TraceError(
-                f"{where}: more than {most_requests:,} requests; allowed: at most that many. Use"
-                f" a part of the trace: head -n {most_requests} {name}"
+                f"{where}: more than {max_requests:,} requests; allowed: at most that many. Use"
+                f" a part of the trace: head -n {max_requests} {name}"
             )
         found.add(_parsed(line, where), where)
     if not number or not found.received_ms:
@@ -186,14 +185,14 @@ class _Columns:
 
     def add(self, row: dict[str, Any], where: str) -> None:
         """Append the request of a line."""
-        received_ms = _number(row, "timestamp", 0, MOST_S * 1_000, where)
+        received_ms = _number(row, "timestamp", 0, MAX_S * 1_000, where)
         if self.received_ms and received_ms < self.received_ms[-1]:
             raise TraceError(
                 f"{where}: timestamp: {received_ms:.15g}; allowed: at least"
                 f" {self.received_ms[-1]:.15g}, as in the line before. Sort the lines by timestamp."
             )
-        prompt_tokens = _whole_number(row, "input_length", 1, MOST_TOKENS, where)
-        output_tokens = _whole_number(row, "output_length", 1, MOST_TOKENS, where)
+        prompt_tokens = _whole_number(row, "input_length", 1, MAX_TOKENS, where)
+        output_tokens = _whole_number(row, "output_length", 1, MAX_TOKENS, where)
         hashed = row.get("hash_ids") is not None
         if self._hashed not in (None, hashed):
             raise TraceError(
@@ -218,9 +217,9 @@ class _Columns:
                 f"{where}: hash_ids: {len(numbers)} numbers for {prompt_tokens} tokens; allowed:"
                 f" {blocks}, one for each {size} tokens. --block-size sets another size."
             )
-        if len(self._keys) + len(numbers) > MOST_HASH_IDS:
+        if len(self._keys) + len(numbers) > MAX_HASH_IDS:
             raise TraceError(
-                f"{where}: hash_ids: more than {MOST_HASH_IDS:,} in all lines; allowed: at most"
+                f"{where}: hash_ids: more than {MAX_HASH_IDS:,} in all lines; allowed: at most"
                 " that many. Use a part of the trace."
             )
         key = 0

@@ -59,7 +59,7 @@ class StepClock:
         self.noise = noise
         self.pace = 1.0
         """Factor for step durations; above 1 for a slow machine."""
-        self.crowding = 0.0
+        self.slowdown_per_sequence = 0.0
         """Relative increase of a step's duration per sequence. The value is 0 in a replay, because
         the fitted step model does not have this increase."""
         self._stalls = iter(stalls)
@@ -79,7 +79,11 @@ class StepClock:
 
     def scale(self, count: int, sequences: int) -> float:
         """Return the factor for the duration of a step with this number of sequences."""
-        return self.noise[count % len(self.noise)] * self.pace * (1.0 + self.crowding * sequences)
+        return (
+            self.noise[count % len(self.noise)]
+            * self.pace
+            * (1.0 + self.slowdown_per_sequence * sequences)
+        )
 
     def stall_s(self, start: float, decodes: int, prefill_tokens: int) -> float:
         """Return the seconds of stall in a step that begins at `start`."""

@@ -16,8 +16,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "output": ("generatedtokens", "output_tokens", "output_length"),
 }
 
-MOST_S: Final = 31 * 86_400
-MOST_TOKENS: Final = 2**31 - 1
+MAX_S: Final = 31 * 86_400
+MAX_TOKENS: Final = 2**31 - 1
 _LINE_CHARACTERS: Final = 2**20
 _SHOWN_CHARACTERS: Final = 200
 
@@ -35,18 +35,18 @@ class TraceRow(NamedTuple):
     output_tokens: int
 
 
-def read_trace(path: Path, most_requests: int | None = None) -> tuple[TraceRow, ...]:
+def read_trace(path: Path, max_requests: int | None = None) -> tuple[TraceRow, ...]:
     """Read a trace, in order of time.
 
     Args:
-        most_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests; None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            return parse_trace(_lines(file, str(path)), str(path), most_requests)
+            return parse_trace(_lines(file, str(path)), str(path), max_requests)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
@@ -64,7 +64,7 @@ def _lines(file: TextIO, name: str) -> Iterator[str]:
 
 
 def parse_trace(
-    lines: Iterable[str], name: str, most_requests: int | None = None
+    lines: Iterable[str], name: str, max_requests: int | None = None
 ) -> tuple[TraceRow, ...]:
     """Parse the lines of a trace. See `read_trace`."""
     reader = csv.reader(lines)
@@ -77,10 +77,10 @@ def parse_trace(
         where = f"{name}, line {number}"
         if len(cells) <= max(places.values()):
             raise TraceError(f"{where}: {len(cells)} columns; expected {len(header)}")
-        if len(found) == most_requests:
+        if len(found) == max_requests:
             raise TraceError(
-                f"{where}: more than {most_requests:,} requests; allowed: at most that many. Use a"
-                f" part of the trace: head -n {most_requests + 1} {name}"
+                f"{where}: more than {max_requests:,} requests; allowed: at most that many. Use a"
+                f" part of the trace: head -n {max_requests + 1} {name}"
             )
         found.append(
             TraceRow(
@@ -92,10 +92,10 @@ def parse_trace(
     if not found:
         raise TraceError(f"{name}: contains no requests")
     found.sort()
-    if (length_s := found[-1].at_s - found[0].at_s) > MOST_S:
+    if (length_s := found[-1].at_s - found[0].at_s) > MAX_S:
         raise TraceError(
             f"{name}: {length_s:,.0f} s from the first request to the last; allowed: at most"
-            f" {MOST_S:,} s (31 days)"
+            f" {MAX_S:,} s (31 days)"
         )
     return tuple(row._replace(at_s=row.at_s - found[0].at_s) for row in found)
 
@@ -146,6 +146,6 @@ def _tokens(text: str, column: str, where: str) -> int:
         raise TraceError(f"{where}: {column} = {text!r}; allowed: a whole number") from error
     if tokens < 0:
         raise TraceError(f"{where}: {column} = {tokens}; allowed: 0 or more")
-    if tokens > MOST_TOKENS:
-        raise TraceError(f"{where}: {column} = {tokens}; allowed: at most {MOST_TOKENS:,}")
+    if tokens > MAX_TOKENS:
+        raise TraceError(f"{where}: {column} = {tokens}; allowed: at most {MAX_TOKENS:,}")
     return tokens

@@ -14,14 +14,14 @@ _PEEKED_BYTES: Final = 4096
 
 
 def read_trace(
-    path: Path, block_tokens: int = BLOCK_TOKENS, most_requests: int | None = None
+    path: Path, block_tokens: int = BLOCK_TOKENS, max_requests: int | None = None
 ) -> Arrivals:
     """Read a trace. Return the requests in order of time.
 
     Args:
         path: the file. It contains lines of JSON if its name ends in .jsonl or .json, or if its
             content begins with `{`. Otherwise, it is CSV.
-        most_requests: maximum number of requests; None for any number.
+        max_requests: maximum number of requests; None for any number.
 
     Raises:
         TraceError: the file is not a valid trace.
@@ -29,10 +29,10 @@ def read_trace(
     try:
         with path.open("rb") as file:
             if path.suffix in (".jsonl", ".json") or _has_json(file):
-                return read_mooncake(file, str(path), block_tokens, most_requests)
+                return read_mooncake(file, str(path), block_tokens, max_requests)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    rows = read_csv(path, most_requests)
+    rows = read_csv(path, max_requests)
     return Arrivals(
         received_s=np.array([row.at_s for row in rows]),
         prompt_tokens=np.array([max(row.prompt_tokens, 1) for row in rows]),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 from rig.install import NotHereError
 
 DATABASE: Final = "tailspan"
@@ -122,7 +122,7 @@ def main() -> None:
     chdb: Any = import_module("chdb")
     engine = chdb.connect(sys.argv[1])
     engine.query(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-    with answering(replies(engine), "HTTP/1.1") as server:
+    with running_http_server(replies(engine), "HTTP/1.1") as server:
         print(server.port, flush=True)
         sys.stdin.read()
     os._exit(0)  # chdb's threads can delay the end of the process

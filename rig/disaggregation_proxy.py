@@ -26,8 +26,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 SEND_EVERY_S: Final = 0.5
-MOST_BODY_BYTES: Final = 1_000_000
-MOST_SPANS: Final = 10_000
+MAX_BODY_BYTES: Final = 1_000_000
+MAX_SPANS: Final = 10_000
 TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
@@ -132,7 +132,7 @@ class Proxy:
             headers = {"content-type": "application/x-protobuf"}
             accepted = (await _post(otlp_port, "/v1/traces", headers, body)).status == 200
         if not accepted:
-            self._spans = [*spans, *self._spans][-MOST_SPANS:]
+            self._spans = [*spans, *self._spans][-MAX_SPANS:]
 
 
 def _span(
@@ -170,8 +170,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     pairs = (line.partition(":") for line in lines if line)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     length = int(headers.get("content-length", "0"))
-    if not 0 < length <= MOST_BODY_BYTES:
-        raise ValueError(f"a body of {length} bytes; allowed: 1 to {MOST_BODY_BYTES}")
+    if not 0 < length <= MAX_BODY_BYTES:
+        raise ValueError(f"a body of {length} bytes; allowed: 1 to {MAX_BODY_BYTES}")
     body = json.loads(await reader.readexactly(length))
     return Request(first.split(" ")[1], headers, body)
 

@@ -13,7 +13,7 @@ from vllm.platforms.cpu import CpuPlatform
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
-def _keep_method() -> None:
+def keep_method() -> None:
     """Let the CPU platform's check of the configuration leave the method as it was."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
@@ -26,5 +26,5 @@ def _keep_method() -> None:
 
 
 if __name__ == "__main__":
-    _keep_method()
+    keep_method()
     main()

@@ -1,7 +1,7 @@
 """A load client that sends requests to an OpenAI-compatible server and measures latencies.
 
-Tests and benchmarks use the client, so the number of requests and the duration are limited. Each
-request has its own traceparent, which identifies its row in Tailspan.
+The number of requests and the duration are limited. Each request has its own traceparent, which
+identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """

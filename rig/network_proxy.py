@@ -17,14 +17,14 @@ _RESET: Final = pack("ii", 1, 0)
 """SO_LINGER with a time of zero: close() then sends RST instead of FIN."""
 
 
-class Held(NamedTuple):
+class DelayedChunk(NamedTuple):
     """A chunk that the proxy forwarded, and its delay."""
 
     data: bytes
-    held_s: float
+    delay_s: float
 
 
-def first_events(down: Sequence[Held]) -> list[Held]:
+def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
     """Return the chunk with the first event of each response. A response begins with its header."""
     firsts, waiting = [], False
     for each in down:
@@ -36,7 +36,7 @@ def first_events(down: Sequence[Held]) -> list[Held]:
 
 
 @dataclass(slots=True)
-class Spoiling:
+class Disturbance:
     """The settings of the disturbances.
 
     Attributes:
@@ -54,12 +54,12 @@ class Spoiling:
     end: Literal["nothing", "cut", "reset", "stall"] = "nothing"
     after_bytes: int = 0
     stall_s: float = 3600.0
-    up: list[Held] = field(default_factory=list)
-    down: list[Held] = field(default_factory=list)
+    up: list[DelayedChunk] = field(default_factory=list)
+    down: list[DelayedChunk] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def network_proxy(to_port: int, spoiling: Spoiling) -> AsyncIterator[int]:
+async def network_proxy(to_port: int, disturbance: Disturbance) -> AsyncIterator[int]:
     """Listen on a free port of loopback, and forward connections to another port.
 
     Yields: the port.
@@ -71,7 +71,7 @@ async def network_proxy(to_port: int, spoiling: Spoiling) -> AsyncIterator[int]:
         assert task is not None
         tasks.add(task)
         try:
-            await _connection(reader, writer, to_port, spoiling)
+            await _connection(reader, writer, to_port, disturbance)
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
@@ -92,16 +92,18 @@ async def _connection(
     from_client: asyncio.StreamReader,
     to_client: asyncio.StreamWriter,
     to_port: int,
-    spoiling: Spoiling,
+    disturbance: Disturbance,
 ) -> None:
     from_server, to_server = await asyncio.open_connection("127.0.0.1", to_port)
     for writer in (to_client, to_server):
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         up = asyncio.ensure_future(
-            _pass_on(from_client, to_server, spoiling.up_s, Spoiling(down=spoiling.up))
+            _pass_on(from_client, to_server, disturbance.up_s, Disturbance(down=disturbance.up))
         )
-        down = asyncio.ensure_future(_pass_on(from_server, to_client, spoiling.down_s, spoiling))
+        down = asyncio.ensure_future(
+            _pass_on(from_server, to_client, disturbance.down_s, disturbance)
+        )
         try:
             await down
         finally:
@@ -116,7 +118,7 @@ async def _pass_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     delay_s: float,
-    spoiling: Spoiling,
+    disturbance: Disturbance,
 ) -> None:
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
@@ -133,26 +135,26 @@ async def _pass_on(
             due, data = await waiting.get()
             if (wait_s := due - loop.time()) > 0:
                 await asyncio.sleep(wait_s)
-            left = spoiling.after_bytes - passed
-            if spoiling.end != "nothing" and len(data) >= left:
+            left = disturbance.after_bytes - passed
+            if disturbance.end != "nothing" and len(data) >= left:
                 writer.write(data[:left])
                 await writer.drain()
-                if spoiling.end == "stall":
-                    await asyncio.sleep(spoiling.stall_s)
+                if disturbance.end == "stall":
+                    await asyncio.sleep(disturbance.stall_s)
                     writer.write(data[left:])
-                    spoiling = Spoiling()
+                    disturbance = Disturbance()
                     continue
-                if spoiling.end == "reset":
+                if disturbance.end == "reset":
                     await asyncio.sleep(0.05)  # leave the client time to read the forwarded bytes
                     given = writer.get_extra_info("socket")
                     given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                writer.transport.abort() if spoiling.end == "reset" else writer.close()
+                writer.transport.abort() if disturbance.end == "reset" else writer.close()
                 return
             if not data:
                 writer.close()
                 return
             writer.write(data)
-            spoiling.down.append(Held(data, loop.time() - (due - delay_s)))
+            disturbance.down.append(DelayedChunk(data, loop.time() - (due - delay_s)))
             await writer.drain()
             passed += len(data)
     finally:

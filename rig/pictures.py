@@ -1,10 +1,9 @@
-"""Takes pictures of the dashboards.
+"""Takes pictures of the dashboards, for readers without a Grafana.
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Each panel is drawn from its definition, with results from a Prometheus. The pictures show the
-dashboards to readers without a Grafana. The program runs Tailspan, a simulated fleet with an
-incident and a Prometheus for some minutes.
+Each panel is drawn from its definition, with results from a Prometheus. The program runs Tailspan,
+a simulated fleet with an incident and a Prometheus for some minutes.
 """
 
 import argparse
@@ -25,8 +24,8 @@ from plotly.offline import get_plotlyjs
 
 from dashboards.boards import BOARDS
 from dashboards.panels import Board, Kind, Panel, Unit
-from rig.asking import Answer, Series, answers
-from rig.watching import Watched, watched
+from rig.panel_queries import Answer, Series, answers
+from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan
 
 WIDTH = 1400
 BACKFILL_TAKES_S = 90
@@ -170,7 +169,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
     return html
 
 
-def page(here: Watched, board: Board, range_s: int) -> str:
+def page(here: MonitoredTailspan, board: Board, range_s: int) -> str:
     """Return a dashboard as an HTML page."""
     found: dict[str, list[Answer]] = {}
     for answer in answers(here, board, range_s):
@@ -205,7 +204,7 @@ def _height(board: Board) -> int:
     return height
 
 
-def picture(here: Watched, board: Board, folder: Path, range_s: int) -> Path:
+def picture(here: MonitoredTailspan, board: Board, folder: Path, range_s: int) -> Path:
     """Take a picture of a dashboard."""
     chromium = shutil.which("chromium")
     assert chromium is not None, "there is no chromium; install it with: apt-get install chromium"
@@ -237,7 +236,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=int, default=12)
     parser.add_argument("--board", choices=[board.uid for board in BOARDS], action="append")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch, watched(Path(scratch), 5.0) as here:
+    with tempfile.TemporaryDirectory() as scratch, monitored_tailspan(Path(scratch), 5.0) as here:
         fleet = ("--replicas", "3")
         here.simulate("--backfill", "6m", "--incident", "none", *fleet)
         time.sleep(arguments.minutes * 30)

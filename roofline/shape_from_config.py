@@ -46,7 +46,7 @@ _TIED: Final = frozenset(
 )  # fmt: skip
 """Model types whose default for `tie_word_embeddings` is true."""
 _LEARNT_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
-_MOST_LAYERS: Final = 10_000
+_MAX_LAYERS: Final = 10_000
 _FOUR_TIMES: Final = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
 """Model types whose feed-forward width is four times the hidden size by default."""
 
@@ -99,8 +99,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
             raise UnknownShapeError(key, f"{what}: not modelled")
     kind = model.text("model_type")
     layers = model.whole("num_hidden_layers", "n_layer", "n_layers")
-    if layers > _MOST_LAYERS:
-        raise UnknownShapeError("num_hidden_layers", f"{layers}; allowed: up to {_MOST_LAYERS}")
+    if layers > _MAX_LAYERS:
+        raise UnknownShapeError("num_hidden_layers", f"{layers}; allowed: up to {_MAX_LAYERS}")
     hidden = model.whole("hidden_size", "n_embd", "d_model")
     heads = model.whole("num_attention_heads", "n_head", "n_heads")
     latent = _latent(model)

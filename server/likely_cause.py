@@ -26,7 +26,7 @@ from alerts.objectives import Goodput, Objective
 from analysis.answer_process import Step, answer_in_child
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
+from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
@@ -37,7 +37,7 @@ from telemetry.tasks import Task
 FIRST_S: Final = 60.0
 """Seconds from the start of Tailspan until the first computation. Until then, the explorer compiles
 the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
-AGAIN_S: Final = 300
+RETRY_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
@@ -46,19 +46,19 @@ NICE: Final = 10
 """The nice level of the replay, so that processes that receive telemetry get CPU time first. The
 diagnosis before the replay has normal priority, because it takes only about a second."""
 
-Ask = Callable[[Objective, IncidentRow, int], IncidentVerdict]
+ComputeVerdict = Callable[[Objective, IncidentRow, int], IncidentVerdict]
 """A slow function that returns the verdict on an incident at an instant in unix seconds. It raises
-StoreError if the database cannot be read, and AskError for other failures."""
+StoreError if the database cannot be read, and VerdictError for other failures."""
 Key = tuple[str, str, int]
 
 _log = logging.getLogger(__name__)
 
 
-class AskError(Exception):
+class VerdictError(Exception):
     """The process ended without an answer. The message contains the reason."""
 
 
-class Due(NamedTuple):
+class DueIncident(NamedTuple):
     """An incident whose answer is due, and the last evaluated instant in unix seconds."""
 
     objective: Objective
@@ -70,7 +70,7 @@ class IncidentAnswers:
     """Computes and stores the answers of incidents in a thread, one incident after the other.
 
     Args:
-        ask: finds the verdict, or None to find it in a separate process.
+        compute_verdict: finds the verdict, or None to find it in a separate process.
         found: called after each computation, from the thread.
         evaluates: returns whether this process evaluates the objectives. Only this process computes
             answers.
@@ -82,7 +82,7 @@ class IncidentAnswers:
         engine: Engine,
         objectives: Sequence[Objective],
         *,
-        ask: Ask | None = None,
+        compute_verdict: ComputeVerdict | None = None,
         found: Callable[[], None] = lambda: None,
         evaluates: Callable[[], bool] = lambda: True,
         clock_s: Callable[[], float] = time.time,
@@ -91,7 +91,7 @@ class IncidentAnswers:
         self.task = Task("likely cause")
         self._engine = engine
         self._objectives = [each for each in objectives if isinstance(each.indicator, Goodput)]
-        self._ask = ask or ask_in_child(engine)
+        self._compute_verdict = compute_verdict or compute_verdict_in_child(engine)
         self._found = found
         self._evaluates = evaluates
         self._clock_s = clock_s
@@ -151,7 +151,7 @@ class IncidentAnswers:
     def _is_working(self) -> bool:
         return not self._stop.is_set() and self._evaluates()
 
-    def _next(self) -> Due | None:
+    def _next(self) -> DueIncident | None:
         """Return an incident whose answer is due. Open incidents have priority over ended ones, and
         then the severity "page" over "ticket"."""
         now_s = int(self._clock_s())
@@ -171,21 +171,21 @@ class IncidentAnswers:
             answer = stored_answer(self._engine, objective, row)
             if is_due(row, answer, self._tried.get(_key(row))):
                 at_s = row.last_unix_s if row.ended_unix_s is None else row.ended_unix_s
-                return Due(objective, row, at_s)
+                return DueIncident(objective, row, at_s)
             if row.ended_unix_s is not None:
                 self._done.add(_key(row))
         return None
 
-    def _compute(self, due: Due) -> None:
+    def _compute(self, due: DueIncident) -> None:
         objective, incident, at_s = due
         self._tried[_key(incident)] = _age_s(incident), _phase(incident)
         try:
-            verdict = self._ask(objective, incident, at_s)
+            verdict = self._compute_verdict(objective, incident, at_s)
             if not self._is_working():
                 return
             earlier = stored_answer(self._engine, objective, incident)
             if _is_better(verdict, earlier, incident):
-                keep_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
+                store_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
             self._tried.pop(_key(incident))  # the database is not available now, so try again
             raise
@@ -212,7 +212,7 @@ def is_due(
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
     if answer is None:
-        return tried is None or _age_s(incident) >= tried_s + AGAIN_S
+        return tried is None or _age_s(incident) >= tried_s + RETRY_S
     if answer.version != VERSION and tried is None:
         return True
     return _age_s(incident) >= 2 * max(tried_s, answer.verdict.first.question.window.seconds)
@@ -248,24 +248,24 @@ def _age_s(row: IncidentRow) -> int:
     return row.last_unix_s - row.began_unix_s
 
 
-def ask_in_child(engine: Engine) -> Ask:
+def compute_verdict_in_child(engine: Engine) -> ComputeVerdict:
     """Return a function that finds the verdict in a separate process, with the same database."""
 
-    def ask(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
+    def compute_verdict(objective: Objective, incident: IncidentRow, at_s: int) -> IncidentVerdict:
         found, problem, unavailable = answer_in_child(
             engine, partial(verdicts, objective, incident, at_s)
         )
         if unavailable:
             raise StoreUnavailable(problem)  # the answer may be found later
         if found is None:
-            raise AskError(problem)
+            raise VerdictError(problem)
         verdict: IncidentVerdict = found
         if problem is None:
             return verdict
         _log.warning("the causes of %s's incident were not replayed: %s", incident.slo, problem)
         return _not_replayed(verdict, problem)
 
-    return ask
+    return compute_verdict
 
 
 def verdicts(

@@ -16,7 +16,7 @@ _M_ARENA_MAX: Final = -8
 """The constant from glibc's <malloc.h>."""
 
 
-def keep_little() -> None:
+def limit_allocator_memory() -> None:
     """Limit the freed memory that the allocators keep. Call this function before any thread starts.
     It has no effect if the libc is not glibc."""
     pa.set_memory_pool(pa.system_memory_pool())

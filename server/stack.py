@@ -51,19 +51,19 @@ from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.children import Child
 from server.endpoint_access import EndpointAccess
-from server.evaluating import Evaluating
+from server.evaluation_task import EvaluationTask
 from server.explorer_launch import Launch, launch, reading_environment
 from server.gpu_setup import GpuSetup
-from server.kept_children import Ends, KeptExplorer, KeptSimulator, first_past_s
 from server.lease_keeper import LeaseKeeper
 from server.likely_cause import IncidentAnswers
-from server.notifying import Notifying
-from server.retaining import EVERY_S as RETAIN_EVERY_S
-from server.retaining import Keep, Retaining, begin
+from server.notification_task import NotificationTask
+from server.retention_task import EVERY_S as RETAIN_EVERY_S
+from server.retention_task import RetentionPeriods, RetentionTask, begin
 from server.scrape_setup import ScrapeSetup
+from server.supervised_children import Ends, SupervisedExplorer, SupervisedSimulator, first_past_s
 from server.supervision import Supervisor
 from store import dialects
-from store.database import folder, shown, urls
+from store.database import folder, masked_url, urls
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
 from store.replicas.engine_starts import in_force
 from store.rollups.label_storage import exported_tenants
@@ -86,15 +86,15 @@ RETENTION_QUIET_S = 3_600.0
 """Maximum seconds between two successful runs of retention. The limit is high, because the first
 run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
-MOST_NAMED = 16
-PROBES = ("/healthz", "/readyz")
+MAX_NAMED = 16
+KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
 """Paths for Kubernetes' probes. They require no token, and allow any Host header."""
-UNLEASED = (
+NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"
     " --state-url to a PostgreSQL database."
 )
-NAMELESS = "a server without a name (service.instance.id)"
+UNNAMED_SERVER = "a server without a name (service.instance.id)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
-        """Names of the first `MOST_NAMED` replicas. The number is limited, because a sender can
+        """Names of the first `MAX_NAMED` replicas. The number is limited, because a sender can
         choose any number of names."""
         self.requests = 0
         self.simulated = False
@@ -126,12 +126,12 @@ class Arrivals:
         self.requests += len(rows)
         sources = set(zip(rows.column("source"), rows.column("replica"), strict=True))
         self.simulated |= any(source == Source.SIMULATOR for source, _ in sources)
-        if len(self.replicas) >= MOST_NAMED:
+        if len(self.replicas) >= MAX_NAMED:
             return
         names = {replica for source, replica in sources if source != Source.CLIENT}
         names |= {row.replica for row in samples}
-        for name in sorted({name or NAMELESS for name in names} - self.replicas):
-            if len(self.replicas) < MOST_NAMED:
+        for name in sorted({name or UNNAMED_SERVER for name in names} - self.replicas):
+            if len(self.replicas) < MAX_NAMED:
                 self.replicas.add(name)
                 self.news.set()
 
@@ -168,7 +168,7 @@ class Stack:
         simulate: bool = False,
         objectives: Sequence[Objective] = (),
         objective_paths: Sequence[Path] = (),
-        keep: Keep = Keep(),  # noqa: B008 -- it is frozen
+        keep: RetentionPeriods = RetentionPeriods(),  # noqa: B008 -- it is frozen
         notify: Configuration | None = None,
         scrape: ScrapeSetup = ScrapeSetup(),  # noqa: B008 - frozen
         access: EndpointAccess = EndpointAccess(),  # noqa: B008 - frozen
@@ -183,8 +183,8 @@ class Stack:
         clock: CorroboratedClock | None = None,
     ) -> None:
         state = separate_state(engine)
-        self.database = shown(engine)
-        self.state = None if state is None else shown(state)
+        self.database = masked_url(engine)
+        self.state = None if state is None else masked_url(state)
         self.host = host
         self.access = access
         self.simulate = simulate
@@ -221,9 +221,9 @@ class Stack:
             evaluates=lambda: self._leases.term(EVALUATION) is not None,
             clock_s=lambda: self.clock() / 1e9,
         )
-        self._notifying: Notifying | None = None
+        self._notifying: NotificationTask | None = None
         if notify is not None:
-            self._notifying = Notifying(
+            self._notifying = NotificationTask(
                 engine,
                 objectives,
                 notify.channels,
@@ -236,7 +236,9 @@ class Stack:
                 clock_unix_ns=self.clock,
                 likely_cause=self._answers.sentence,
             )
-        self._evaluating = Evaluating(self._evaluator, self.clock, self._leases, self._evaluated)
+        self._evaluating = EvaluationTask(
+            self._evaluator, self.clock, self._leases, self._evaluated
+        )
         starts = LatestStarts(lambda replicas: in_force(engine, replicas=replicas), self.clock).of
         self._exporter = exporter = PrometheusExporter(
             counters.report,
@@ -255,12 +257,14 @@ class Stack:
         self.child_ends: Ends = asyncio.Queue()
         logs = folder(engine)
         self._explorer = (
-            KeptExplorer(self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends)
+            SupervisedExplorer(
+                self._launch_explorer, lambda: self._explorer_here, logs, self.child_ends
+            )
             if explorer
             else None
         )
         self._simulator = (
-            KeptSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
+            SupervisedSimulator(lambda: self.http_endpoint, access.own_token, logs, self.child_ends)
             if simulate
             else None
         )
@@ -333,8 +337,10 @@ class Stack:
             self._api = WorkerPool(environment, api)
             scraped = with_api_paths(scraped, api_app(self._api, Readers(access.roles)))
         if access.tokens is not None:
-            scraped = BearerGate(scraped, access.tokens, PROBES, role_paths=PREFIX)
-        scraped = HostGate(scraped, access.hosts or AllowedHosts(), open_paths=PROBES)
+            scraped = BearerGate(scraped, access.tokens, KUBERNETES_PROBE_PATHS, role_paths=PREFIX)
+        scraped = HostGate(
+            scraped, access.hosts or AllowedHosts(), open_paths=KUBERNETES_PROBE_PATHS
+        )
         scraped = ProblemGate(scraped, PREFIX)
         self.metrics = AsgiHost(
             scraped,
@@ -372,7 +378,7 @@ class Stack:
             self.forgotten_rows = await asyncio.to_thread(delete_simulation, self._engine)
             self._loop = asyncio.get_running_loop()
             if not self._leases.exclusive:
-                _print_if_read(UNLEASED, True)
+                _print_if_read(NO_LEASES_WARNING, True)
             await asyncio.to_thread(self._keeper.start)
             self.supervisor.add(self._keeper.task)
             if self._notifying is not None:
@@ -384,7 +390,7 @@ class Stack:
             self.supervisor.start(evaluator, partial(self._evaluating.run, evaluator))
             self.supervisor.start(
                 Task("retention", quiet_s=RETENTION_QUIET_S),
-                Retaining(self._engine, self._keep, self.clock, self._leases).step,
+                RetentionTask(self._engine, self._keep, self.clock, self._leases).step,
                 every_s=RETAIN_EVERY_S,
             )
             self.supervisor.start(
@@ -396,7 +402,7 @@ class Stack:
                 self.supervisor.start(self.scraper.task, self.scraper.run)
             if self.gpu_sampler is not None:
                 self.supervisor.start(self.gpu_sampler.task, self.gpu_sampler.run)
-            for child in self._kept_children:
+            for child in self._supervised_children:
                 await child.start()
                 self.supervisor.start(child.task, child.step)
         except BaseException:
@@ -436,13 +442,13 @@ class Stack:
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
     @property
-    def _kept_children(self) -> list[KeptExplorer | KeptSimulator]:
+    def _supervised_children(self) -> list[SupervisedExplorer | SupervisedSimulator]:
         return [child for child in (self._explorer, self._simulator) if child is not None]
 
     @property
     def children(self) -> list[Child]:
         """The child processes."""
-        return [kept.child for kept in self._kept_children if kept.child is not None]
+        return [kept.child for kept in self._supervised_children if kept.child is not None]
 
     @property
     def explorer(self) -> Child | None:

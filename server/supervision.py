@@ -79,7 +79,10 @@ class Supervisor:
     def report(self) -> list[tuple[Task, str | None]]:
         """Return all components by name, each with the reason why it does not work, or None."""
         now = self._clock_unix_s()
-        return [(self._tasks[name], self._tasks[name].ailment(now)) for name in sorted(self._tasks)]
+        return [
+            (self._tasks[name], self._tasks[name].failure_reason(now))
+            for name in sorted(self._tasks)
+        ]
 
     @property
     def vital(self) -> list[str]:

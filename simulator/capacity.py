@@ -87,12 +87,12 @@ def blocks(means: Means) -> float:
     return own / BLOCK_TOKENS + 1
 
 
-def room_blocks(means: Means, count: float, spread: float) -> float:
+def required_blocks(means: Means, count: float, spread: float) -> float:
     """Return the number of KV blocks for n running requests: n = count + spread·√count."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 
-def pressed(severity: float, ease: float) -> float:
+def target_utilisation(severity: float, slack: float) -> float:
     """Return the target utilisation of a resource, between 0 and 1. At severity 1, the share
-    ease/(1 + ease) of the resource remains unused."""
-    return severity / (severity + ease)
+    slack/(1 + slack) of the resource remains unused."""
+    return severity / (severity + slack)

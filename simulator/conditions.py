@@ -15,7 +15,7 @@ from replay.engine_config import EngineConfig
 Key = Literal[
     "pace",
     "rank_pace",
-    "crowding",
+    "slowdown_per_sequence",
     "clock",
     "frontend_pace",
     "link_pace",
@@ -31,7 +31,8 @@ Five conditions are factors of a duration, and 1 is the usual duration: `pace` (
 `rank_pace` (a step on one rank), `frontend_pace` (the front end's work), `link_pace` (a KV
 transfer) and `storage_pace` (loading an adapter). The other conditions:
 
-- `crowding` is the relative increase of a step's duration for each sequence in the step.
+- `slowdown_per_sequence` is the relative increase of a step's duration for each sequence in the
+step.
 - `clock` is the factor by which the GPU's clock is reduced.
 - `foreign` is the number of other processes on the GPU.
 - `lost_blocks` is the number of KV blocks that are unused but cannot be allocated.

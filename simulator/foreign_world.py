@@ -17,7 +17,7 @@ from simulator.conditions import Change
 class ForeignWorld:
     """The properties of all servers of a fleet."""
 
-    crowding: float
+    slowdown_per_sequence: float
     """Relative increase of a step's duration for each sequence in the step.
 
     The fitted step model cannot represent this increase, because it is a sum without products of
@@ -32,7 +32,9 @@ class ForeignWorld:
     def events(self, replica: int, seed: str) -> Iterator[Change]:
         """Yield an endless sequence of changes of a replica's conditions."""
         chance = random.Random(seed)
-        yield Change(0.0, replica, "crowding", self.crowding, source=_WORLD)
+        yield Change(
+            0.0, replica, "slowdown_per_sequence", self.slowdown_per_sequence, source=_WORLD
+        )
         at_s = 0.0
         for _ in count():
             pace = chance.lognormvariate(0.0, self.drift_ratio)

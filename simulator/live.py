@@ -193,7 +193,7 @@ class _Batches:
     @property
     def given_up(self) -> bool:
         """Return whether a run with an end should stop waiting for the collector."""
-        return self._plan.duration_s is not None and self._sender.away
+        return self._plan.duration_s is not None and self._sender.unavailable
 
     def add(self, second: Second, at_unix_ns: int) -> None:
         """Add a simulated second. Queue each full batch, and wait while the queue is full."""

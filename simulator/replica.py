@@ -318,7 +318,7 @@ class Replica:
         conditions, engine = self.conditions, self._engine
         # A step takes as long as on its slowest rank.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
-        engine.clock.crowding = conditions.total("crowding")
+        engine.clock.slowdown_per_sequence = conditions.total("slowdown_per_sequence")
         engine.loras.pace = conditions.factor("storage_pace")
         engine.lost_blocks = round(conditions.total("lost_blocks"))
         self._front_end.pace = conditions.factor("frontend_pace")

@@ -233,7 +233,7 @@ class Sender:
         self._queue: queue.Queue[Batch | None] = queue.Queue(capacity)
         self._hurry = threading.Event()
         self._pause = pause or self._hurry.wait
-        self._away = False
+        self._unavailable = False
         self._failing = False
         self._queued_requests = 0
         self._done_requests = 0
@@ -241,9 +241,9 @@ class Sender:
         self._thread.start()
 
     @property
-    def away(self) -> bool:
+    def unavailable(self) -> bool:
         """True if a batch has been dropped and the collector has accepted no batch since."""
-        return self._away
+        return self._unavailable
 
     @property
     def waiting_requests(self) -> int:
@@ -312,7 +312,7 @@ class Sender:
 
     def _deliver(self, batch: Batch) -> bool:
         send = self._prepare(batch)
-        give_up = self._clock() + (0.0 if self._away else self._patience_s)
+        give_up = self._clock() + (0.0 if self._unavailable else self._patience_s)
         outcome = deliver(
             lambda: self._attempt(send),
             self._backoff,
@@ -322,8 +322,8 @@ class Sender:
         )
         if outcome.verdict is Verdict.ACCEPTED:
             return True
-        if outcome.verdict is not Verdict.REFUSED and not self._away:
-            self._away = True
+        if outcome.verdict is not Verdict.REFUSED and not self._unavailable:
+            self._unavailable = True
             self._log_line(
                 f"batches are now dropped after one attempt, until {self._receiver} accepts one"
             )
@@ -337,7 +337,7 @@ class Sender:
             outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
         if outcome.verdict is Verdict.ACCEPTED:
             if self._failing:
-                self._failing = self._away = False
+                self._failing = self._unavailable = False
                 self._log_line(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")
         elif not self._failing:
             self._failing = True

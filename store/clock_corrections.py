@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
-from store.schema import KEPT_FIRST, METADATA
+from store.schema import KEEP_FIRST, METADATA
 
 CORRECTIONS: Final = Table(
     "clock_corrections",
@@ -26,10 +26,10 @@ CORRECTIONS: Final = Table(
     Column("trace_id", Text, primary_key=True),
     Column("span_id", Text, primary_key=True),
     Column("ahead_ns", BigInteger, nullable=False),
-    info={KEPT_FIRST: True},
+    info={KEEP_FIRST: True},
 )
 """The corrections, by the timestamp that the sender sent and the row's ids."""
-MOST_NS: Final = 2**53
+MAX_NS: Final = 2**53
 """Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
 The collector corrects by at most a day, or by the step of its own clock."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
@@ -44,7 +44,7 @@ Sent = tuple[int, str, str]
 """The key of a correction: the timestamp that the sender sent, the trace id and the span id."""
 
 
-def corrected_alike(
+def apply_trace_clock_corrections(
     connection: Connection, tables: Sequence[tuple[Table, list[Row]]]
 ) -> list[list[Row]]:
     """Store the corrections of new rows, and apply the stored corrections to repeated rows.
@@ -54,7 +54,7 @@ def corrected_alike(
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
-    several = [(Places.of(table, "trace_id", "span_id"), rows) for table, rows in tables]
+    several = [(ColumnPositions.of(table, "trace_id", "span_id"), rows) for table, rows in tables]
     own: dict[Sent, int] = {
         places.sent(row): places.ahead_ns(row)
         for places, rows in several
@@ -78,13 +78,13 @@ def corrected_alike(
 
 
 def nanoseconds(ahead_s: float | None) -> int:
-    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MOST_NS`."""
-    if ahead_s is None or abs(ahead_s) * 1e9 > MOST_NS:
+    """Return a correction in nanoseconds, or 0 if there is none or if it is above `MAX_NS`."""
+    if ahead_s is None or abs(ahead_s) * 1e9 > MAX_NS:
         return 0
     return round(ahead_s * 1e9)
 
 
-class Places:
+class ColumnPositions:
     """The positions of the timestamps, the ids and the correction in a table's rows."""
 
     def __init__(self, table: Table, *ids: str) -> None:
@@ -97,8 +97,8 @@ class Places:
 
     @classmethod
     @cache
-    def of(cls, table: Table, *ids: str) -> "Places":
-        """Return the `Places` of a table, which are computed only once."""
+    def of(cls, table: Table, *ids: str) -> "ColumnPositions":
+        """Return the `ColumnPositions` of a table, which are computed only once."""
         return cls(table, *ids)
 
     def ahead_ns(self, row: Row) -> int:

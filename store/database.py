@@ -86,8 +86,8 @@ def _opened(
     busy_timeout_s: float,
     report: Callable[[str], None],
 ) -> Engine:
-    telemetry = _Opening(TELEMETRY_USE, create, busy_timeout_s, report)
-    separate = telemetry._replace(use=STATE_USE)
+    telemetry = _Opening(TELEMETRY_DATABASE, create, busy_timeout_s, report)
+    separate = telemetry._replace(purpose=STATE_DATABASE)
     engine = telemetry.connect(default_url() if url is None else url)
     state = separate.connect(state_url) if state_url else engine
     if state is engine:
@@ -107,7 +107,7 @@ def _opened(
     return engine
 
 
-class Use(NamedTuple):
+class DatabasePurpose(NamedTuple):
     """What a database is for."""
 
     what: str
@@ -121,25 +121,27 @@ class Use(NamedTuple):
 
         The state needs transactions.
         """
-        return self is TELEMETRY_USE or not dialect.ADDITIVE
+        return self is TELEMETRY_DATABASE or not dialect.ADDITIVE
 
 
-TELEMETRY_USE: Final = Use("database", f"--database or {ENVIRONMENT_KEY}", FORMS, DEFAULT_URL, "")
-STATE_USE: Final = Use(
+TELEMETRY_DATABASE: Final = DatabasePurpose(
+    "database", f"--database or {ENVIRONMENT_KEY}", FORMS, DEFAULT_URL, ""
+)
+STATE_DATABASE: Final = DatabasePurpose(
     *("state database", f"--state-url or {STATE_ENVIRONMENT_KEY}", FORMS[:2]),
     *("sqlite:///var/state.db", "--state-url "),
 )
 
 
 class _Opening(NamedTuple):
-    use: Use
+    purpose: DatabasePurpose
     create: bool
     timeout_s: float
     report: Callable[[str], None]
 
     def connect(self, url: str) -> Engine:
         """Return an engine, without a connection."""
-        parsed, dialect = _parse(url, self.use)
+        parsed, dialect = _parse(url, self.purpose)
         try:
             engine = dialect.connect(parsed, create=self.create, timeout_s=self.timeout_s)
         except DatabaseMissing as error:
@@ -164,9 +166,11 @@ class _Opening(NamedTuple):
             raise self._missing(error) from error
         except DatabaseError as error:
             engine.dispose()
-            opened = engine if self.use is TELEMETRY_USE else state_of(engine)
+            opened = engine if self.purpose is TELEMETRY_DATABASE else state_of(engine)
             why = dialects.of(opened).reason(error)
-            raise StoreError(f"cannot open the {self.use.what} {name_of(opened)}: {why}") from error
+            raise StoreError(
+                f"cannot open the {self.purpose.what} {name_of(opened)}: {why}"
+            ) from error
         except StoreError:
             engine.dispose()
             raise
@@ -174,8 +178,8 @@ class _Opening(NamedTuple):
     def bring(self, engine: Engine, schema: Schema) -> None:
         """Create, upgrade or check a schema."""
         if self.create:
-            migrations.bring_up_to_date(engine, name_of(engine), self.report, schema)
-            dialects.of(engine).settle(engine, self.timeout_s)
+            migrations.upgrade_schema(engine, name_of(engine), self.report, schema)
+            dialects.of(engine).prepare(engine, self.timeout_s)
         else:
             migrations.check(engine, name_of(engine), schema)
 
@@ -200,7 +204,7 @@ class _Opening(NamedTuple):
     def _missing(self, error: DatabaseMissing) -> DatabaseMissing:
         return DatabaseMissing(
             f"{error}; `tailspan up` creates a database; to use another database, set"
-            f" {self.use.options}"
+            f" {self.purpose.options}"
         )
 
 
@@ -215,7 +219,7 @@ def urls(engine: Engine) -> tuple[str, str | None]:
     return own, None if state is None else state.get_execution_options()[_URL]
 
 
-def shown(engine: Engine) -> str:
+def masked_url(engine: Engine) -> str:
     """Return the database's URL without password and options, for logs and messages."""
     return _without_secrets(engine.url)
 
@@ -225,13 +229,13 @@ def folder(engine: Engine) -> Path:
     return dialects.of(engine).folder(engine.url)
 
 
-def database_file(url: str, use: Use = TELEMETRY_USE) -> Path | None:
+def database_file(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) -> Path | None:
     """Return the path of a SQLite database, or None for a database on a server.
 
     Raises:
         StoreError: the URL is not supported.
     """
-    parsed, dialect = _parse(url, use)
+    parsed, dialect = _parse(url, purpose)
     return dialect.file(parsed)
 
 
@@ -240,25 +244,29 @@ def name_of(engine: Engine) -> str:
     return dialects.of(engine).name(engine.url)
 
 
-def _parse(url: str, use: Use) -> tuple[URL, Dialect]:
-    allowed = f"allowed: {' or '.join(use.forms)}, for instance {use.example}"
+def _parse(url: str, purpose: DatabasePurpose) -> tuple[URL, Dialect]:
+    allowed = f"allowed: {' or '.join(purpose.forms)}, for instance {purpose.example}"
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
         # A malformed URL can contain a password: hide all text before an @.
-        shown = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
-        raise StoreError(f"{use.prefix}{shown!r} is not a database URL; {allowed}") from error
+        masked_url = re.sub(r"//.*@", "//***@", url, flags=re.DOTALL)
+        raise StoreError(
+            f"{purpose.prefix}{masked_url!r} is not a database URL; {allowed}"
+        ) from error
     if parsed.username is not None and url.count("@") > 1:
         # With several @, the end of the password is ambiguous.
         raise StoreError(
-            f"the {use.what} URL contains more than one @; write %40 for an @ in the password"
+            f"the {purpose.what} URL contains more than one @; write %40 for an @ in the password"
         )
-    shown = _without_secrets(parsed)
+    masked_url = _without_secrets(parsed)
     dialect = dialects.named(parsed.get_backend_name())
-    if dialect is None or parsed.drivername not in dialect.DRIVERS or not use.can_use(dialect):
-        raise StoreError(f"{use.prefix}{shown!r}: {parsed.drivername} is not supported; {allowed}")
+    if dialect is None or parsed.drivername not in dialect.DRIVERS or not purpose.can_use(dialect):
+        raise StoreError(
+            f"{purpose.prefix}{masked_url!r}: {parsed.drivername} is not supported; {allowed}"
+        )
     if why := dialect.refusal(parsed):
-        raise StoreError(f"{use.prefix}{shown!r}: {why}; {allowed}")
+        raise StoreError(f"{purpose.prefix}{masked_url!r}: {why}; {allowed}")
     return parsed, dialect
 
 

@@ -100,7 +100,7 @@ class Leases:
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
         self.names = tuple(sorted(names))
         state = state_of(engine)
-        self.exclusive = dialects.of(state).ONE_WRITER or dialects.of(state).LEASES
+        self.exclusive = dialects.of(state).SINGLE_WRITER or dialects.of(state).LEASES
         self.shared = dialects.of(state).LEASES
         self._engine = state
         self._elapsed_s = elapsed_s

@@ -15,7 +15,7 @@ from store.connections import reading, writing
 from store.schema import STATE_METADATA
 from store.state import state_of
 
-MOST_KEPT: Final = 1_000
+MAX_STORED: Final = 1_000
 """Maximum number of predictions that a deletion keeps. The newest are kept."""
 
 
@@ -49,19 +49,19 @@ PREDICTIONS = Table(
 )
 
 
-def keep_prediction(engine: Engine, row: Prediction) -> None:
+def store_prediction(engine: Engine, row: Prediction) -> None:
     """Add a prediction.
 
     Raises: StoreUnavailable: the database cannot be written.
     """
     with writing(state_of(engine)) as connection:
-        dialects.of(connection.engine).put(connection, PREDICTIONS, [asdict(row)])
+        dialects.of(connection.engine).upsert(connection, PREDICTIONS, [asdict(row)])
 
 
 def predictions(engine: Engine) -> Sequence[Prediction]:
-    """Return the newest `MOST_KEPT` predictions, the newest first."""
+    """Return the newest `MAX_STORED` predictions, the newest first."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
-    statement = select(PREDICTIONS).order_by(newest, PREDICTIONS.c.change).limit(MOST_KEPT)
+    statement = select(PREDICTIONS).order_by(newest, PREDICTIONS.c.change).limit(MAX_STORED)
     with reading(state_of(engine)) as connection:
         return [Prediction(**row._mapping) for row in connection.execute(statement)]
 
@@ -75,9 +75,9 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete predictions before a time, and all but the newest `MOST_KEPT`."""
+    """Delete predictions before a time, and all but the newest `MAX_STORED`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
-    beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MOST_KEPT).limit(1)
+    beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:
         last = connection.scalar(beyond)
         oldest = connection.scalar(select(func.min(PREDICTIONS.c.asked_unix_ns)))

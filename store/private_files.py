@@ -26,7 +26,7 @@ def create(path: Path) -> None:
         return
 
 
-def tighten(paths: Iterable[Path], report: Callable[[str], None]) -> None:
+def restrict_modes(paths: Iterable[Path], report: Callable[[str], None]) -> None:
     """Remove other users' permissions on files and folders, and report each change."""
     for path in paths:
         try:

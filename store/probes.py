@@ -18,7 +18,7 @@ from store.schema import PROBES, arrow_type
 from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
 
 LABELS: Final = ("region", "endpoint", "model")
-MOST_ROWS: Final = 200_000
+MAX_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
 LONGEST_S: Final = 7 * 86_400
 """Longest duration of a probe, so that no sum overflows; the collector refuses longer ones."""
@@ -74,24 +74,24 @@ def probe_sample(
     window: Window,
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> Sample:
-    """Return a sample of at most about `most_rows` probes, with all failures if possible.
+    """Return a sample of at most about `max_rows` probes, with all failures if possible.
 
     If the window contains more probes, it is divided into 96 parts. In each part, the answered
     probes of one short interval, at a random instant, are read. See `probe_table`.
     """
     number = probe_count(engine, window, equals)
-    if number <= most_rows:
+    if number <= max_rows:
         return Sample(probe_table(engine, window, columns, equals), 1.0)
     answered = PROBES.c["outcome"].in_(_ANSWERED)
     which = _conditions(window, equals)
-    some = select(PROBES.c[_AT]).where(*which, ~answered).limit(most_rows // 2 + 1)
+    some = select(PROBES.c[_AT]).where(*which, ~answered).limit(max_rows // 2 + 1)
     with reading(engine) as connection:
         others = connection.scalar(select(func.count()).select_from(some.subquery())) or 0
-    share = most_rows / number
+    share = max_rows / number
     inside = _part_of_each(window, share)
-    if others > most_rows // 2:
+    if others > max_rows // 2:
         return Sample(_table(engine, [[*which, inside]], columns), 1.0)
     found = _table(
         engine, [[*_label_conditions(equals), inside, answered], [*which, ~answered]], columns

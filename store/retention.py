@@ -20,12 +20,12 @@ from sqlalchemy import Column, Engine, Table, and_, func, select
 from store import dialects
 from store.clock_corrections import CORRECTIONS
 from store.connections import reading, writing
-from store.rollups.building import LAG_S, Failed, settle_some
+from store.rollups.bucket_builder import LAG_S, Failed, build_some_marked
 from store.rollups.marks import (
-    REQUESTED,
-    SAMPLED,
+    REQUEST_ROLLUPS,
+    SAMPLE_ROLLUPS,
     SECOND_NS,
-    Rolled,
+    RollupSource,
     no_longer_whole,
     pending,
     whole_from_unix_s,
@@ -65,13 +65,13 @@ _DELETED: Final = 0
 """The time of the last deletion is in the row of `STATE` with this `width_s`, which no bucket
 has."""
 
-_ROLLED: Final = {REQUESTS: REQUESTED, SAMPLES: SAMPLED, GPUS: SAMPLED}
-_KEPT: Final[dict[Rolled, Sequence[Sequence[Table]]]] = {
-    REQUESTED: [(ROLLUPS, BINS)],
-    SAMPLED: [(kind.kept,) for kind in KINDS],
+_ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
+_KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
+    REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
+    SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
 """The tables of rollups, grouped by buckets."""
-_KINDS: Final = {REQUESTED: "requests", SAMPLED: "samples"}
+_KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
 
@@ -107,11 +107,11 @@ def deleted_until_unix_ns(engine: Engine) -> int | None:
     return None if found is None else found * SECOND_NS
 
 
-def keep_deleted_until(engine: Engine, now_unix_ns: int) -> None:
+def store_deleted_until(engine: Engine, now_unix_ns: int) -> None:
     """Store the time of a deletion."""
     row = {"width_s": _DELETED, "whole_from_unix_s": now_unix_ns // SECOND_NS}
     with writing(engine) as connection:
-        dialects.of(engine).put(connection, STATE, [row])
+        dialects.of(engine).upsert(connection, STATE, [row])
 
 
 def delete_older(
@@ -196,7 +196,7 @@ def delete_older_rollups(
                 _forget_buckets(engine, tables, MINUTE_S, until_s)
     if keep_hours_ns is not None:
         before = (now_unix_ns - keep_hours_ns) // SECOND_NS // HOUR_S * HOUR_S
-        no_longer_whole(engine, DAY_S, before, SAMPLED)
+        no_longer_whole(engine, DAY_S, before, SAMPLE_ROLLUPS)
         for tables in (each for kept in _KEPT.values() for each in kept):
             _forget_buckets(engine, tables, HOUR_S, before)
         with writing(engine) as connection:
@@ -216,16 +216,16 @@ def _roll_up(engine: Engine, until_unix_s: int) -> Exception | None:
     defect: Exception | None = None
     try:
         while True:
-            done = settle_some(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
+            done = build_some_marked(engine, until_unix_s + LAG_S, _BUCKETS_AT_ONCE, failed)
             defect = defect or done.defect
-            if not done.left or time.monotonic() > deadline_s:
+            if not done.remaining or time.monotonic() > deadline_s:
                 return defect
     except Exception as error:
         return error
 
 
 def _deletable_until_s(
-    engine: Engine, rolled: Rolled, widths_s: Sequence[int], before_s: int, overdue_s: int
+    engine: Engine, rolled: RollupSource, widths_s: Sequence[int], before_s: int, overdue_s: int
 ) -> int:
     """Return the time before which data can be deleted.
 

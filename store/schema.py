@@ -32,7 +32,7 @@ from telemetry.probes import Probe
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
-KEPT_FIRST = "kept_first"
+KEEP_FIRST = "kept_first"
 """Key in a table's `info`: of several rows with the same primary key, keep the first."""
 BY_DAY = "by_day"
 """Key in a table's `info`: its time column, by which PostgreSQL divides it into days."""
@@ -113,7 +113,7 @@ def _table(
         PrimaryKeyConstraint(*key),
         # The time first, because every query has a time window.
         Index(f"{name}_{instant}", instant),
-        info={KEPT_FIRST: True, **({BY_DAY: instant} if by_day else {})},
+        info={KEEP_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
     )
 

@@ -9,7 +9,7 @@ how much its samples are corrected:
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
   record, even if the measurement is too small to begin a correction.
 - A collector whose correction differs from the record by more than `CHANGED_NS` replaces it.
-- A measurement above `LEAST_NS` and within `CHANGED_NS` of the record supports the record. The
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. The
   correction ends when a collector measures less, and no collector has supported the record for
   `SUPPORTED_NS`. The record is then 0.
 """
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import BigInteger, Column, Connection, Table, Text, select
 
 from store import dialects
-from store.clock_corrections import Places, Row
+from store.clock_corrections import ColumnPositions, Row
 from store.schema import METADATA
 
 SENDERS: Final = Table(
@@ -36,7 +36,7 @@ CHANGED_NS: Final = 2 * 10**9
 """If two corrections differ by more than this, the sender's clock has changed. Each collector's
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two can differ by 2 s."""
-LEAST_NS: Final = 5 * 10**8
+MIN_NS: Final = 5 * 10**8
 """A correction continues while the measured lead is above this value, half of the lead at which it
 begins (`TOLERANCE_NS`), so that a lead near this value does not switch the correction on and
 off."""
@@ -62,7 +62,7 @@ class _Sent(NamedTuple):
     at_unix_ns: int
 
 
-def equally_corrected(
+def apply_sender_clock_corrections(
     connection: Connection,
     tables: Sequence[tuple[Table, list[Row]]],
     leads_ns: Mapping[str, int],
@@ -75,7 +75,7 @@ def equally_corrected(
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):
         return unchanged
-    several = [(Places.of(table, "replica"), rows) for table, rows in tables]
+    several = [(ColumnPositions.of(table, "replica"), rows) for table, rows in tables]
     corrected = any(any(map(places.ahead_s, rows)) for places, rows in several)
     if not corrected and connection.execute(_ANY).first() is None:
         return unchanged
@@ -99,7 +99,7 @@ def equally_corrected(
         if record != stored[replica]
     ]
     if changed:
-        dialects.of(connection.engine).put(connection, SENDERS, changed)
+        dialects.of(connection.engine).upsert(connection, SENDERS, changed)
     shared_ns = {
         replica: record.ahead_ns
         for replica, record in records.items()
@@ -114,7 +114,7 @@ def _record(before: _Record, sent: _Sent, lead_ns: int | None) -> _Record:
         return _Record(own_ns, at_unix_ns)
     silent_ns = at_unix_ns - before.at_unix_ns
     measured_ns = own_ns or lead_ns
-    if measured_ns is not None and measured_ns > LEAST_NS and _near(before, measured_ns):
+    if measured_ns is not None and measured_ns > MIN_NS and _near(before, measured_ns):
         return _Record(before.ahead_ns, at_unix_ns) if silent_ns > _RENEWED_NS else before
     if before.ahead_ns and lead_ns is not None and silent_ns > SUPPORTED_NS:
         return _Record(0, at_unix_ns)
@@ -133,7 +133,7 @@ def _near(record: _Record, ahead_ns: int) -> bool:
     return bool(record.ahead_ns) and abs(record.ahead_ns - ahead_ns) <= CHANGED_NS
 
 
-def _sent(several: Iterable[tuple[Places, list[Row]]]) -> dict[str, _Sent]:
+def _sent(several: Iterable[tuple[ColumnPositions, list[Row]]]) -> dict[str, _Sent]:
     sent: dict[str, _Sent] = {}
     for places, rows in several:
         for row in rows:
@@ -144,7 +144,7 @@ def _sent(several: Iterable[tuple[Places, list[Row]]]) -> dict[str, _Sent]:
     return sent
 
 
-def _corrected(places: Places, row: Row, shared_ns: Mapping[str, int]) -> Row:
+def _corrected(places: ColumnPositions, row: Row, shared_ns: Mapping[str, int]) -> Row:
     ahead_ns = shared_ns.get(places.ids(row))
     own_ns = places.ahead_ns(row)
     if ahead_ns is None or (places.ahead_s(row) and abs(ahead_ns - own_ns) > CHANGED_NS):

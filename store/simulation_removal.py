@@ -42,7 +42,7 @@ def delete_simulation(engine: Engine) -> int:
         starts = remove(connection, STARTS, STARTS.c.simulated == true())
         starts += remove(connection, COLD_STARTS, COLD_STARTS.c.simulated == true())
         gpus = remove(connection, GPUS, GPUS.c.simulated == true())
-        for table in (ROLLUPS, BINS, *(kind.kept for kind in KINDS)):
+        for table in (ROLLUPS, BINS, *(kind.rollups for kind in KINDS)):
             remove(connection, table, table.c.simulated == true())
         if state is engine:
             _delete_state(connection)

@@ -18,10 +18,10 @@ from store.state_link import (
     IDENTITY,
     check_linked,
     identity,
-    keep_identity,
-    keep_link,
     new_link,
     read_link,
+    store_identity,
+    store_link,
 )
 
 _AT_ONCE: Final = 10_000
@@ -47,11 +47,11 @@ def link_state(
             _refuse_users(engine, name)
             # The link first: after an interruption, no other database can become the state
             # database.
-            keep_link(engine, link)
+            store_link(engine, link)
             _copy(engine, connection, name, state_name, report)
-            keep_identity(connection, link.state_id)
+            store_identity(connection, link.state_id)
     assert link is not None  # otherwise the state database would have no id
-    keep_link(engine, link._replace(complete=True))
+    store_link(engine, link._replace(complete=True))
 
 
 def _refuse_users(engine: Engine, name: str) -> None:
@@ -87,7 +87,7 @@ def _copy(
 
 
 def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
-    put = dialects.of(to.engine).put
+    upsert = dialects.of(to.engine).upsert
     copied = 0
     rows = connection.execution_options(yield_per=_AT_ONCE).execute(select(table)).mappings()
     for some in rows.partitions():
@@ -95,6 +95,6 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
         if table is NOTIFICATIONS:
             # No claims: no sender runs now, and the terms in the new database begin at 1.
             values = [{**row, "claimed_term": None} for row in values]
-        put(to, table, values)
+        upsert(to, table, values)
         copied += len(values)
     return copied

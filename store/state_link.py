@@ -45,10 +45,10 @@ def read_link(engine: Engine) -> Link | None:
     return None if row is None else Link(*row)
 
 
-def keep_link(engine: Engine, link: Link) -> None:
+def store_link(engine: Engine, link: Link) -> None:
     """Store the link."""
     with writing(engine, fenced=False) as connection:
-        dialects.of(engine).put(connection, LINK, [{"name": _NAME, **link._asdict()}])
+        dialects.of(engine).upsert(connection, LINK, [{"name": _NAME, **link._asdict()}])
 
 
 def new_link(shown: str) -> Link:
@@ -62,7 +62,7 @@ def identity(connection: Connection) -> str | None:
     return found
 
 
-def keep_identity(connection: Connection, state_id: str) -> None:
+def store_identity(connection: Connection, state_id: str) -> None:
     """Store the id of a new state database."""
     connection.execute(insert(IDENTITY).values(state_id=state_id))
 

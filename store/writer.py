@@ -19,11 +19,11 @@ from sqlalchemy import Engine
 
 from store import dialects
 from store.alerting.slo_marks import PROBE_SOURCE, mark_instants, mark_steps
-from store.clock_corrections import corrected_alike
+from store.clock_corrections import apply_trace_clock_corrections
 from store.errors import RowRefused, StoreBusy, StoreError, StoreUnavailable
 from store.probes import LONGEST_S
-from store.requests.in_flight import keep_reports, remove_ended
-from store.rollups.marks import REQUESTED, SAMPLED, mark_minutes
+from store.requests.in_flight import remove_ended, store_reports
+from store.rollups.marks import REQUEST_ROLLUPS, SAMPLE_ROLLUPS, mark_minutes
 from store.row_values import (
     Single,
     checked_values,
@@ -45,7 +45,7 @@ from store.schema import (
     SAMPLES,
     STARTS,
 )
-from store.sender_clocks import equally_corrected
+from store.sender_clocks import apply_sender_clock_corrections
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.cold_starts import ColdStart
@@ -253,24 +253,24 @@ class Writer:
             lookups = [checked_values(row) for each in group for row in each.lookups]
             cold_starts = [checked_values(row) for each in group for row in each.cold_starts]
             with self._engine.begin() as connection:
-                requests, probes, operations, lookups, cold_starts = corrected_alike(
+                requests, probes, operations, lookups, cold_starts = apply_trace_clock_corrections(
                     connection,
                     [
                         *((REQUESTS, requests), (PROBES, probes), (OPERATIONS, operations)),
                         *((LOOKUPS, lookups), (COLD_STARTS, cold_starts)),
                     ],
                 )
-                samples, starts, gpus = equally_corrected(
+                samples, starts, gpus = apply_sender_clock_corrections(
                     connection,
                     [(SAMPLES, samples), (STARTS, starts), (GPUS, gpus)],
                     {name: lead for each in group for name, lead in each.leads_ns.items()},
                 )
                 if requests:
                     self._add_requests(connection, requests)
-                    mark_minutes(connection, REQUESTED, requests)
+                    mark_minutes(connection, REQUEST_ROLLUPS, requests)
                     mark_steps(connection, (each.requests for each in group))
                 if in_flight:
-                    keep_reports(connection, in_flight)
+                    store_reports(connection, in_flight)
                 if requests:
                     remove_ended(connection, (each.requests for each in group))
                 if samples:
@@ -289,7 +289,7 @@ class Writer:
                     self._add_lookups(connection, lookups)
                 if cold_starts:
                     self._add_cold_starts(connection, cold_starts)
-                mark_minutes(connection, SAMPLED, samples, gpus)
+                mark_minutes(connection, SAMPLE_ROLLUPS, samples, gpus)
         except Exception as error:  # the thread continues
             failure = _failure(self._engine, group, error)
             failure.__cause__ = error

@@ -45,7 +45,7 @@ The conventions allow additional names: Tailspan adds `validation` and `formatti
 Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
-MOST_PER_TRACE: Final = 256
+MAX_PER_TRACE: Final = 256
 """Maximum number of stored operations of a trace (50 kB at about 200 bytes each). At this number,
 there may have been more operations, so the time around the model is unknown."""
 

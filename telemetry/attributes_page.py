@@ -35,12 +35,11 @@ def _lines() -> Iterator[str]:
     yield "# Attributes and metrics of an instrumented vLLM"
     yield ""
     yield (
-        f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. A name"
-        " comes from OpenTelemetry's conventions for GenAI (in development) or HTTP. If the"
-        " conventions have no name for a value, the name begins with `tailspan.`. An unknown"
-        " value is absent, never zero. Units are UCUM units. `Column` is the name of a value in"
-        " the database, in objectives and in `tailspan requests --format json`. A value with the"
-        " column `–` is not stored."
+        f"OTLP spans, metrics and events of the instrumentation scope `{names.SCOPE}`. Names are"
+        " from OpenTelemetry's conventions for GenAI (in development) or HTTP. All other names"
+        " begin with `tailspan.`. An unknown value is absent, never zero. Units are UCUM units."
+        " `Column` is the name of a value in the database, in objectives and in `tailspan"
+        " requests --format json`. A value with the column `–` is not stored."
     )
     yield from _section(
         "Resource: the process that reports",
@@ -50,7 +49,7 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span: one request",
-        "The span has the kind SERVER and the name `{operation} {model}`. The span begins when the"
+        "The span has the kind SERVER and the name `{operation} {model}`. It begins when the"
         " request is received and ends when the answer is delivered. If the request has a"
         " `traceparent`, the span is its child. The span's status is ERROR for the outcome"
         " `error`. The phases sum to the duration of the span. If a request ends early, the"
@@ -67,10 +66,10 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Span events: the request's instants",
-        "The events have wall-clock times. Durations are measured on the monotonic clock, and one"
-        " offset per request converts instants to wall-clock time. If vLLM keeps no statistics"
-        " (`--disable-log-stats`, an offline `LLM`), the events scheduled, first token and last"
-        " token come from the step ledger, and queued equals arrived.",
+        "The events have wall-clock times, converted from the monotonic clock with one offset per"
+        " request. If vLLM keeps no statistics (`--disable-log-stats`, an offline `LLM`), the"
+        " events scheduled, first token and last token come from the step ledger, and queued"
+        " equals arrived.",
         _COLUMNS,
         vocabulary.SPAN_EVENTS,
     )
@@ -105,10 +104,10 @@ def _lines() -> Iterator[str]:
     yield from _section(
         "Span: one start of an engine",
         f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
-        " first process starts, or with `TAILSPAN_KUBERNETES` when Kubernetes created the pod, and"
-        " ends when the server is ready. The plugin sends the span after"
-        " the engine's first step. The parts sum to the duration of the span. If a server has"
-        " several API servers, all of them send this span with the same ids, so it is stored once.",
+        " first process starts, and ends when the server is ready. With `TAILSPAN_KUBERNETES`, it"
+        " begins when the pod is created. The plugin sends the span after the engine's first"
+        " step. The parts sum to the duration of the span. Several API servers of one server send"
+        " this span with the same ids, so it is stored once.",
         _STORED_COLUMNS,
         [
             (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)

@@ -16,7 +16,7 @@ HEADER_PREFIX: Final = "http.response.header."
 """Prefix of the attributes with captured response headers, arrays of texts. Source: OpenTelemetry
 semantic conventions, "HTTP attributes"."""
 
-MOST_CHARS: Final = 64
+MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17."""
 ROUNDING: Final = 1e-6
 """Tolerance above a similarity of 1: 32-bit floats may give 1.0000001."""
@@ -163,7 +163,7 @@ def status_of(value: object) -> Status | None:
         return None
     words = [
         each.strip().lower().replace("-", " ").replace("_", " ")
-        for each in value[:MOST_CHARS].split(",")
+        for each in value[:MAX_CHARS].split(",")
     ]
     found = [STATUSES[each] for each in words if each in STATUSES]
     return next((each for each in found if each.result is CacheResult.HIT), next(iter(found), None))
@@ -181,7 +181,7 @@ def number_of(value: object) -> float | None:
     """Return a finite number from a number or a text, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if isinstance(value, str) and not (len(value) <= MOST_CHARS and value.isascii()):
+    if isinstance(value, str) and not (len(value) <= MAX_CHARS and value.isascii()):
         return None
     try:
         number = float(value)

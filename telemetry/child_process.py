@@ -67,13 +67,13 @@ def lower_priority(nice: int) -> None:
         Path("/proc/self/autogroup").write_text(str(reached), encoding="ascii")
 
 
-def limit_memory(most_bytes: int) -> None:
+def limit_memory(max_bytes: int) -> None:
     """Limit the address space of this process, or keep a lower limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
-        most_bytes = min(most_bytes, hard)
+        max_bytes = min(max_bytes, hard)
     with suppress(ValueError, OSError):  # not on macOS
-        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+        resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

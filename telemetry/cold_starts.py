@@ -81,9 +81,9 @@ class ColdStart:
         attribute(
             names.START_CONTAINER,
             "s",
-            "The remaining time from the assignment to a node until the server's first process"
-            " began: volumes, network, start of the container, commands before the server. After a"
-            " restart of the container: the time since the previous container ended.",
+            "The rest of the time from the pod's assignment to a node until the server's first"
+            " process began: volumes, network, start of the container, commands before the server."
+            " After a restart of the container: the time since the previous container ended.",
             _KUBERNETES,
         ),
     ] = None
@@ -173,8 +173,8 @@ class ColdStart:
         attribute(
             names.START_UNSPLIT,
             "s",
-            "From the start of the workers until the model was warm, if no worker reported its"
-            " parts.",
+            "From the start of the workers until the model was warm. Present only if no worker"
+            " reported its parts.",
             _PLUGIN,
         ),
     ] = None
@@ -183,8 +183,8 @@ class ColdStart:
         attribute(
             names.START_SERVER,
             "s",
-            "From the instant when the engine was ready until the HTTP server accepted requests."
-            " Absent without an HTTP server.",
+            "From when the engine was ready until the HTTP server accepted requests. Absent"
+            " without an HTTP server.",
             _PLUGIN,
         ),
     ] = None
@@ -245,7 +245,7 @@ PARTS: Final = (
 """The parts of a start in order of time. Compilation, KV cache and warm-up can alternate."""
 
 
-MOST_LATER_NS: Final = 5 * 10**9
+MAX_LATER_NS: Final = 5 * 10**9
 """An engine's start event is at most this much later than the end of its cold start, because the
 process measures them with two clocks."""
 
@@ -255,5 +255,5 @@ def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns
-        and start.at_unix_ns <= cold_start.ready_unix_ns + MOST_LATER_NS
+        and start.at_unix_ns <= cold_start.ready_unix_ns + MAX_LATER_NS
     )

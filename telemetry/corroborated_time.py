@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
@@ -51,7 +51,7 @@ A stored time is at most a second later than its arrival (collector/rows/sender_
 PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
 which it can catch up."""
-MOST_SENDERS: Final = MOST_TRACKED
+MAX_SENDERS: Final = MAX_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
 
@@ -136,7 +136,7 @@ class CorroboratedClock:
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this only for senders with a unique name. Above `MOST_SENDERS`, a new sender replaces
+        Call this only for senders with a unique name. Above `MAX_SENDERS`, a new sender replaces
         the one that was silent longest, or is ignored while the clock is in doubt.
         """
         with self._lock:
@@ -150,11 +150,11 @@ class CorroboratedClock:
                     True,
                 )
                 self._senders.move_to_end(sender)
-            elif len(self._senders) < MOST_SENDERS or not self._doubted:
+            elif len(self._senders) < MAX_SENDERS or not self._uncorroborated:
                 self._senders[sender] = _Sender(offset_ns, self._looked_ns)
-                if len(self._senders) > MOST_SENDERS:
+                if len(self._senders) > MAX_SENDERS:
                     self._senders.popitem(last=False)
-            if self._doubted:
+            if self._uncorroborated:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
@@ -163,14 +163,14 @@ class CorroboratedClock:
             self._update()
             known = self._senders.get(sender)
             return (
-                self._doubted
+                self._uncorroborated
                 and known is not None
                 and known.since_jump
                 and self._clock_jumped(known)
             )
 
     @property
-    def _doubted(self) -> bool:
+    def _uncorroborated(self) -> bool:
         return self._at_start or abs(self._system_ns - self._held_ns) > STEP_NS
 
     @property
@@ -183,18 +183,18 @@ class CorroboratedClock:
 
     def _update(self) -> None:
         """Read the clocks, detect a jump, and decide which candidate to use."""
-        doubted, before_ns = self._doubted, self._system_ns
+        uncorroborated, before_ns = self._uncorroborated, self._system_ns
         elapsed_ns = self._since_boot_ns() - self._looked_ns
         self._looked_ns += elapsed_ns
         self._system_ns = self._system_unix_ns() - self._looked_ns
         if abs(self._system_ns - before_ns) > STEP_NS:
-            self._jump(before_ns, doubted)
+            self._jump(before_ns, uncorroborated)
         if self._at_start:
             if self._continues(self._looked_ns + self._held_ns):
                 self._follow_system()
         elif abs(self._system_ns - self._held_ns) <= STEP_NS:
             self._follow_system()
-        if self._doubted:
+        if self._uncorroborated:
             self._decide()
         present_unix_ns = self._looked_ns + min(self._system_ns, self._offset_ns)
         self._deletable_unix_ns = max(
@@ -202,14 +202,14 @@ class CorroboratedClock:
             min(present_unix_ns, self._deletable_unix_ns + PACE * elapsed_ns),
         )
 
-    def _jump(self, before_ns: int, doubted: bool) -> None:
+    def _jump(self, before_ns: int, uncorroborated: bool) -> None:
         self._jumped_ns = self._looked_ns
-        if not doubted:
+        if not uncorroborated:
             self._held_ns = before_ns
             self._follows_system = False
         for each in self._senders.values():
             each.since_jump = False
-            if not doubted:
+            if not uncorroborated:
                 each.before_ns = each.offset_ns
 
     def _follow_system(self) -> None:

@@ -110,12 +110,12 @@ class CounterSeries:
 
     def intervals(self) -> "Intervals":
         """Return all spans, followed by the intervals between neighbouring spans."""
-        next_places = np.flatnonzero(self.follows)
+        next_positions = np.flatnonzero(self.follows)
         return Intervals(
             self.order,
-            next_places,
-            np.concatenate([self.first_unix_ns, self.last_unix_ns[next_places - 1]]),
-            np.concatenate([self.last_unix_ns, self.first_unix_ns[next_places]]),
+            next_positions,
+            np.concatenate([self.first_unix_ns, self.last_unix_ns[next_positions - 1]]),
+            np.concatenate([self.last_unix_ns, self.first_unix_ns[next_positions]]),
         )
 
     def _as_given(self, ordered: FloatArray) -> FloatArray:
@@ -130,19 +130,19 @@ class Intervals:
 
     Attributes:
         order: (n,) indices in the original columns.
-        next_places: (m,) the position in `order` of the span after each interval.
+        next_positions: (m,) the position in `order` of the span after each interval.
         start_unix_ns: (n + m,) starts.
         end_unix_ns: (n + m,) ends.
     """
 
     order: IntArray
-    next_places: IntArray
+    next_positions: IntArray
     start_unix_ns: IntArray
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
         """Return the column index of each span, then of the span before each interval."""
-        return np.concatenate([self.order, self.order[self.next_places - 1]])
+        return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:
         """Return the increase of a counter in each span and each interval.
@@ -155,5 +155,5 @@ class Intervals:
             (n + m,), with NaN for unknown values, and below 0 after a reset.
         """
         first, last = first[self.order], last[self.order]
-        across = first[self.next_places] - last[self.next_places - 1]
+        across = first[self.next_positions] - last[self.next_positions - 1]
         return np.concatenate([last - first, across])

@@ -22,7 +22,7 @@ from telemetry.fields import (
 )
 from telemetry.requests import Source
 
-MOST_TRACKED: Final = 1_200
+MAX_TRACKED: Final = 1_200
 """Maximum number of replicas, of engines, and of senders that one collector tracks. Five collectors
 are enough for 5,000 replicas, even if a hash divides them unevenly."""
 HUNG_S: Final = 60
@@ -36,7 +36,7 @@ of their peak of 990 TFLOP/s.
 """
 
 
-MEND_HUNG: Final = (
+HUNG_REMEDY: Final = (
     "Check the server's log first, then GPU errors (nvidia-smi; Xid in dmesg). `py-spy dump` of the"
     " EngineCore process shows where it hangs. Then restart the server."
 )
@@ -97,8 +97,8 @@ class EngineSample:
         int | None,
         metric(
             names.FETCHING_KV,
-            "Waiting requests for which KV cache is being loaded from outside the engine. The"
-            " metric is absent before vLLM 0.32 and without a KV connector.",
+            "Waiting requests for which KV cache is being loaded from outside the engine. Absent"
+            " before vLLM 0.32 and without a KV connector.",
             SCHEDULER,
         ),
     ] = None
@@ -106,9 +106,9 @@ class EngineSample:
         int | None,
         metric(
             names.IN_FLIGHT,
-            "Requests that the front end has sent to its engines and that have not ended, except"
-            " requests of disconnected clients. The front end reports the same count for each of"
-            " its engines.",
+            "Requests that the front end sent to its engines and that have not ended, without"
+            " those of disconnected clients. A front end with several engines reports the same"
+            " count for each.",
             FRONT_END,
         ),
     ] = None
@@ -125,9 +125,9 @@ class EngineSample:
         metric(
             names.LAST_STEP_AGE,
             "The shorter of two times: the time since the front end received the engine's last"
-            " step, and the time for which the engine has had a request in flight. The metric is"
-            " absent if the engine has no request in flight. If the front end cannot determine"
-            " which engine has a request, the newest step of any engine counts.",
+            " step, and the time for which the engine has had a request in flight. Absent if the"
+            " engine has no request in flight. If the front end cannot determine which engine has"
+            " a request, the newest step of any engine counts.",
             FRONT_END,
         ),
     ] = None
@@ -138,7 +138,7 @@ class EngineSample:
         int | None,
         metric(
             names.WAITING_LORAS,
-            "Waiting requests that use an adapter. The metric is absent if no adapters are served.",
+            "Waiting requests that use an adapter. Absent if no adapters are served.",
             "vLLM's scheduler",
         ),
     ] = None
@@ -286,8 +286,7 @@ class EngineSample:
         int | None,
         metric(
             names.EXTERNAL_CACHE_QUERIES,
-            "Prompt tokens looked up in a cache outside the engine. The metric is absent without"
-            " such a cache.",
+            "Prompt tokens looked up in a cache outside the engine. Absent without such a cache.",
             SCHEDULER,
         ),
     ] = None
@@ -303,8 +302,8 @@ class EngineSample:
         int | None,
         metric(
             names.LOCAL_CACHED_PROMPT_TOKENS,
-            "Prompt tokens from the engine's own cache, counted when a prefill is complete. The"
-            " metric is absent before vLLM 0.16.",
+            "Prompt tokens from the engine's own cache, counted when a prefill is complete. Absent"
+            " before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -313,7 +312,7 @@ class EngineSample:
         metric(
             names.EXTERNAL_CACHED_PROMPT_TOKENS,
             "Prompt tokens from a cache outside the engine, counted when a prefill is complete."
-            " The metric is absent before vLLM 0.16.",
+            " Absent before vLLM 0.16.",
             ITERATION,
         ),
     ] = None
@@ -449,7 +448,7 @@ class EngineSample:
         metric(
             names.MM_CACHE_QUERIES,
             "Images, videos and audio clips that the front end looked up in its multimodal cache."
-            " The plugin reports them only for models with such input.",
+            " Absent for models without such input.",
             SCHEDULER,
         ),
     ] = None
@@ -509,8 +508,8 @@ class EngineSample:
         float | None,
         metric(
             names.PROCESS_CPU_TIME,
-            "Processor time of the reporting process, such as the API server. The process reports"
-            " the same value for each of its engines.",
+            "Processor time of the reporting process, such as the API server. All engines of the"
+            " process have the same value.",
             SYSTEM,
         ),
     ] = None
@@ -543,8 +542,8 @@ class EngineSample:
         int | None,
         metric(
             names.SPANS_DROPPED,
-            "Requests that could not be reported, by `tailspan.drop.reason`. The process reports"
-            " the same total for each of its engines.",
+            "Requests that could not be reported, by `tailspan.drop.reason`. All engines of the"
+            " process have the same value.",
             INSTRUMENTATION,
         ),
     ] = None

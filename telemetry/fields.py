@@ -82,8 +82,8 @@ def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> 
 
 CLOCK_AHEAD: Final = column(
     "s",
-    "Seconds subtracted from the timestamps, because the sender's clock was ahead."
-    " The value is absent without a correction.",
+    "Seconds subtracted from the timestamps, because the sender's clock was ahead. Absent without"
+    " a correction.",
     "collector",
 )
 

@@ -287,8 +287,8 @@ class Probe:
         float | None,
         column(
             "s",
-            "Seconds subtracted from the timestamp, because the prober's clock was ahead."
-            " The value is absent without a correction.",
+            "Seconds subtracted from the timestamp, because the prober's clock was ahead. Absent"
+            " without a correction.",
             "collector",
         ),
     ] = None

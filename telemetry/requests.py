@@ -131,8 +131,8 @@ class RequestTimeline:
             names.OUTCOME,
             "text",
             "`stop`, `length`, `abort` (the client disconnected), `error`, or `rejected` (refused"
-            " before it reached the engine); `stop` for any complete answer if `tailspan.basis` is"
-            " `edge`. A span with this attribute is a request.",
+            " before it reached the engine). If `tailspan.basis` is `edge`, each complete answer"
+            " has `stop`. A span with this attribute is a request.",
             STATE,
         ),
     ]
@@ -149,9 +149,10 @@ class RequestTimeline:
         attribute(
             names.BASIS,
             "text",
-            "`http`: received and delivered were measured at the HTTP edge. `engine`: they are the"
-            " times when the front end first and last processed the request. `edge`: only the HTTP"
-            " edge was measured, because the hooks do not fit this vLLM.",
+            "`http`: the HTTP layer and the engine were measured. `engine`: only the engine was"
+            " measured; received and delivered are the times when the front end first and last"
+            " processed the request. `edge`: only the HTTP layer was measured, because the hooks"
+            " do not fit this vLLM.",
             INSTRUMENTATION,
         ),
     ]
@@ -171,7 +172,7 @@ class RequestTimeline:
             names.HANDOFF,
             "s",
             "Part of frontend: sent to the engine → recorded by the engine. The engine records"
-            " requests between two steps, so a long step or a pause makes this longer.",
+            " requests between two steps, so a long step or a pause adds to this time.",
             STATS,
         ),
     ] = None
@@ -278,8 +279,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[0],
             "s",
-            "Part of prefill: the time that the request's steps would have taken without other"
-            " requests.",
+            "Part of prefill: step time that the request would have taken without other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -289,8 +289,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[1],
             "s",
-            "Part of prefill: the time by which the request's steps were longer because of the"
-            " prefills of other requests.",
+            "Part of prefill: step time added by the prefills of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -300,8 +299,7 @@ class RequestTimeline:
         attribute(
             names.PREFILL_PARTS[2],
             "s",
-            "Part of prefill: the time by which the request's steps were longer because of the"
-            " decodes of other requests.",
+            "Part of prefill: step time added by the decodes of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -332,10 +330,9 @@ class RequestTimeline:
         attribute(
             names.ENCODER,
             "s",
-            "Part of prefill_own: the encoder of images or audio. An estimate: the time by which a"
-            " step with encoder inputs exceeds the step model's prediction. The requests of the"
-            " step share it by their encoded tokens. 0 if all inputs were cached. Absent if the"
-            " model has no encoder.",
+            "Part of prefill_own: the encoder of images or audio. Estimated as the step's duration"
+            " minus the step model's prediction, divided among the step's requests by their"
+            " encoded tokens. 0 if all inputs were cached. Absent if the model has no encoder.",
             LEDGER,
         ),
     ] = None
@@ -344,8 +341,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[0],
             "s",
-            "Part of decode: the time that the request's steps would have taken without other"
-            " requests.",
+            "Part of decode: step time that the request would have taken without other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -355,8 +351,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[1],
             "s",
-            "Part of decode: the time by which the request's steps were longer because of the"
-            " prefills of other requests.",
+            "Part of decode: step time added by the prefills of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -366,8 +361,7 @@ class RequestTimeline:
         attribute(
             names.DECODE_PARTS[2],
             "s",
-            "Part of decode: the time by which the request's steps were longer because of the"
-            " decodes of other requests.",
+            "Part of decode: step time added by the decodes of other requests.",
             LEDGER,
             rolled_up=True,
         ),
@@ -398,9 +392,9 @@ class RequestTimeline:
         attribute(
             names.TTFT,
             "s",
-            "received → first byte of the answer, or received → first token if there is no HTTP"
-            " edge. The first byte of an unstreamed answer is sent at the end. An answer without"
-            " tokens has no TTFT.",
+            "received → first byte of the answer. Without an HTTP layer: received → first token."
+            " An answer that is not streamed has its first byte at the end. Absent for an answer"
+            " without tokens.",
             INSTANTS,
             rolled_up=True,
         ),
@@ -420,7 +414,7 @@ class RequestTimeline:
         attribute(
             names.ITL_MAX,
             "s",
-            "The longest time between two tokens. The value is absent for fewer than two tokens.",
+            "The longest time between two tokens. Absent for fewer than two tokens.",
             LEDGER,
             rolled_up=True,
         ),
@@ -430,8 +424,7 @@ class RequestTimeline:
         attribute(
             names.OTHERS_PREFILL_TOKENS_MAX,
             "{token}",
-            "Maximum number of other requests' prompt tokens that were computed in a step of this"
-            " request.",
+            "Largest number of other requests' prompt tokens in one step of this request.",
             LEDGER,
         ),
     ] = None
@@ -449,9 +442,8 @@ class RequestTimeline:
         attribute(
             names.REQUEST_MODEL,
             "text",
-            "The name under which the model is served. The name is absent if the client requested"
-            " a model that is not served (status 404), because text from a client must not become"
-            " a label.",
+            "The name under which the model is served. Absent if the client requested a model that"
+            " is not served (status 404), because text from a client must not become a label.",
             CONFIG,
         ),
     ] = None
@@ -479,8 +471,8 @@ class RequestTimeline:
         attribute(
             names.ENGINE,
             "integer",
-            "Index of the engine. The index is absent if the front end has several engines and the"
-            " ledger did not report the request.",
+            "Index of the engine. Absent if the front end has several engines and the ledger did"
+            " not report the request.",
             "step ledger, stat logger",
         ),
     ] = None
@@ -502,7 +494,7 @@ class RequestTimeline:
         attribute(
             names.HTTP_STATUS_CODE,
             "integer",
-            "HTTP status. The status is absent if no response was sent.",
+            "HTTP status. Absent if no response was sent.",
             HTTP,
         ),
     ] = None
@@ -599,9 +591,8 @@ class RequestTimeline:
         attribute(
             names.REASONING_OUTPUT_TOKENS,
             "{token}",
-            "Output tokens that are reasoning. In a stream, these are the tokens generated until"
-            " the last chunk of reasoning. In a response that is not streamed, this is vLLM's own"
-            " count in `usage`.",
+            "Output tokens that are reasoning. In a stream: the tokens until the last chunk of"
+            " reasoning. Otherwise: vLLM's own count in `usage`.",
             HTTP,
         ),
     ] = None
@@ -629,9 +620,9 @@ class RequestTimeline:
         attribute(
             names.BILLED,
             "s",
-            "The request's share of the time of its engine steps. In each step the shares of all"
-            " requests sum to the duration of the step. The request's cost is the price of the"
-            " whole engine for this time.",
+            "The request's share of its engine steps. The shares of all requests in a step sum to"
+            " the step's duration. The request's cost is this time multiplied by the engine's"
+            " price.",
             LEDGER,
             rolled_up=True,
         ),
@@ -661,8 +652,8 @@ class RequestTimeline:
         attribute(
             names.WAITING_AT_ARRIVAL,
             "{request}",
-            "Waiting requests after the last step before this request arrived. The value is absent"
-            " if the front end has several engines.",
+            "Waiting requests after the last step before this request arrived. Absent if the front"
+            " end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -671,8 +662,8 @@ class RequestTimeline:
         attribute(
             names.RUNNING_AT_ARRIVAL,
             "{request}",
-            "Requests in the batch after the last step before this request arrived. The value is"
-            " absent if the front end has several engines.",
+            "Requests in the batch after the last step before this request arrived. Absent if the"
+            " front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -682,7 +673,7 @@ class RequestTimeline:
             names.KV_USAGE_AT_ARRIVAL,
             "1",
             "Share of KV-cache blocks in use after the last step before this request arrived."
-            " The value is absent if the front end has several engines.",
+            " Absent if the front end has several engines.",
             SCHEDULER,
         ),
     ] = None
@@ -692,8 +683,8 @@ class RequestTimeline:
         attribute(
             names.REPORTED_IN_FLIGHT,
             "s",
-            "Age of the request in its last report in flight. The value is absent if the request"
-            " was never reported in flight.",
+            "Age of the request in its last report in flight. Absent if the request was never"
+            " reported in flight.",
             HTTP,
         ),
     ] = None

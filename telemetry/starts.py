@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 Argument = str | int | float | bool
 
-MOST_LOADING_S: Final = 3_600.0
+MAX_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
 A longer time means that the process created the engine long after its own start. vLLM waits for at

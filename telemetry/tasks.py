@@ -41,7 +41,7 @@ class Task:
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 
-    def ailment(self, at_unix_s: float) -> str | None:
+    def failure_reason(self, at_unix_s: float) -> str | None:
         """Return why the component does not work, or None if it works."""
         if self.problem is not None:
             return self.problem

@@ -1,4 +1,4 @@
-"""Spans with the names that each cache documents, for the tests of several parts."""
+"""Spans of cached and uncached calls, with the names that each cache documents."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -16,14 +16,14 @@ CALL: Final = {
     "gen_ai.usage.output_tokens": 6,
     "gen_ai.response.id": "chatcmpl-1",
 }
-"""A call of a model, as OpenTelemetry's GenAI conventions describe it."""
+"""A call of a model, in OpenTelemetry's GenAI conventions."""
 
 HTTP: Final = {
     "http.request.method": "POST",
     "url.full": "https://gateway.example/v1/chat/completions?key=secret",
     "http.response.status_code": 200,
 }
-"""The HTTP request inside such a call."""
+"""The HTTP request inside this call."""
 
 SHAPES: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "gen_ai": (
@@ -98,7 +98,6 @@ SHAPES: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 
 
 def value_of(value: Any) -> AnyValue:
-    """Return a value as OTLP encodes it."""
     match value:
         case AnyValue():
             return value
@@ -123,7 +122,10 @@ def span(
     parent: int | None = None,
     duration_s: float = 0.02,
 ) -> Span:
-    """Return a client's span. `number` is its id, and the trace's id unless `trace` is given."""
+    """Return a client's span whose id is `number`.
+
+    The id of the trace is `number`, too, unless `trace` is given.
+    """
     return Span(
         trace_id=(number if trace is None else trace).to_bytes(16, "big"),
         span_id=number.to_bytes(8, "big"),
@@ -137,7 +139,6 @@ def span(
 
 
 def message(*spans: Span, service: str = "shop") -> ExportTraceServiceRequest:
-    """Return a message of one service."""
     found = ExportTraceServiceRequest()
     group = found.resource_spans.add()
     group.resource.attributes.append(KeyValue(key="service.name", value=value_of(service)))
@@ -148,7 +149,7 @@ def message(*spans: Span, service: str = "shop") -> ExportTraceServiceRequest:
 
 
 def of_every_cache(at_unix_ns: int, first: int = 1) -> Iterator[Span]:
-    """Yield a hit and a miss of each cache, each in a trace of its own."""
+    """Yield a hit and a miss of each cache. Each span has a trace of its own."""
     for place, shapes in enumerate(SHAPES.values()):
         for which, attributes in enumerate(shapes):
             number = first + 2 * place + which

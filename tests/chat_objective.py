@@ -1,5 +1,3 @@
-"""The objective `chat` in OpenSLO, for the tests of several parts."""
-
 _OPENSLO = """
 apiVersion: openslo/v1
 kind: SLO
@@ -20,5 +18,5 @@ spec:
 
 
 def chat_openslo(good: str, where: str = "streamed == true") -> str:
-    """Return an SLO: 99 % of the requests that match `where` are good by `good`, over 30 days."""
+    """Return an SLO over 30 days: 99 % of the requests that match `where` meet `good`."""
     return _OPENSLO.replace("GOOD", good).replace("WHERE", where)

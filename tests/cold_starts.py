@@ -1,5 +1,3 @@
-"""A made start of an engine, for the tests of several parts."""
-
 from typing import Any
 
 from telemetry.cold_starts import PARTS, ColdStart
@@ -17,11 +15,11 @@ PARTS_S = {
     "warm_up": 5.0,
     "server": 1.0,
 }
-"""Parts that sum to 56 s; the largest is the weights."""
+"""Seconds of each part, 56 s in total; the largest part is the weights."""
 
 
 def cold_start(number: int = 0, parts: dict[str, float] | None = None, **about: Any) -> ColdStart:
-    """Return a start whose parts sum to its length."""
+    """Return a start that takes the sum of its parts."""
     parts = PARTS_S if parts is None else parts
     assert parts.keys() <= set(PARTS)
     return ColdStart(

@@ -1,4 +1,4 @@
-"""Fixtures shared by several parts: a browser, PostgreSQL, requests."""
+"""Shared fixtures: a browser, PostgreSQL, requests."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
-from rig.answering import raw_server
+from rig.http_servers import raw_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
 from store import database
@@ -33,12 +33,12 @@ from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
-"""The number of examples of each property; every run draws new examples.
+"""Examples per property test. Every run draws new examples.
 
 Before a release, run `EXAMPLES=500 make test`.
 """
 
-# The duration of an example depends more on the machine than on the code.
+# The time of an example depends on the machine, so there is no deadline.
 settings.register_profile("tailspan", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("tailspan")
 
@@ -52,17 +52,17 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 START_NS = 1_763_634_000_000_000_000
-"""The time at which the first of several requests was received."""
+"""The time of receipt of the first request."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without garbage collection, because no object is freed during collection."""
+    """Collect tests without garbage collection, because collection frees no objects."""
     gc.disable()
     try:
         return (yield)
@@ -73,10 +73,9 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """Return a running browser, for one module.
+    """Return a running browser for one module.
 
-    playwright's event loop runs in this thread, and no other loop can run in the thread at the same
-    time.
+    playwright runs an event loop in this thread, which can run no other loop at the same time.
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -90,7 +89,6 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Return a tab with a new profile."""
     contexts: list[Any] = []
 
     def open_tab(**options: Any) -> Any:
@@ -116,7 +114,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 def a_request(number: int = 0, **about: Any) -> RequestTimeline:
-    """Return a function that makes requests by number, one per second."""
+    """Return a request that is received `number` seconds after `START_NS`."""
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",
         "span_id": f"{number:016x}",
@@ -136,12 +134,11 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 
 class _SharedColumnReader(ColumnReader):
-    """Passes its process to the reader of the next database, because a process starts slowly."""
+    """Leaves its process to the next database's reader, because a process starts slowly."""
 
     waiting: ClassVar[list["_SharedColumnReader"]] = []
 
     def close(self) -> None:
-        """Leave the process for another reader."""
         with self._lock:
             if self._process is not None:
                 left = _SharedColumnReader(self._path)
@@ -203,7 +200,7 @@ def databases_open_quickly(
 
 @pytest.fixture(scope="session", autouse=True)
 def default_sighup() -> Iterator[None]:
-    """Restore SIGHUP; tests that nohup started would ignore it."""
+    """Restore SIGHUP, which tests under nohup would ignore."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -211,10 +208,9 @@ def default_sighup() -> Iterator[None]:
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[..., str]]:
-    """Serve fixed bytes on a free port, and return the address.
+    """Return a function that serves fixed bytes on a free port, and returns the address.
 
-    A dict serves bytes by path. `drip` sends one byte at a time; `deaf` accepts connections and
-    never responds.
+    A dict has bytes by path. `drip` sends one byte at a time; `deaf` never responds.
     """
     with raw_server() as serve:
 
@@ -259,8 +255,6 @@ def span(request_record: Callable[..., RequestRecord]) -> Callable[..., Readable
 
 @pytest.fixture
 def request_record() -> Callable[..., RequestRecord]:
-    """Return a record of a request that just ended, as the instrumentation creates it."""
-
     def make(**about: Any) -> RequestRecord:
         now = time.monotonic()
         plain: dict[str, Any] = {

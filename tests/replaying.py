@@ -1,4 +1,4 @@
-"""Replays without a process of their own, for tests about something else."""
+"""Replays within the test's process, for tests that do not test the replay."""
 
 from collections.abc import Callable
 from typing import Any

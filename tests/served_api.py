@@ -31,7 +31,7 @@ from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.writer import Writer
 from telemetry.cache_lookups import CacheLookup, CacheResult
@@ -68,7 +68,7 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
             ).result(60)
             started = cold_start(replica="sim-0", at_unix_ns=(end_s - 3_600) * 10**9)
             writer.submit([], [], lookups=lookups(end_s), cold_starts=[started]).result(60)
-        settle(engine, end_s)
+        build_marked(engine, end_s)
         Evaluator(engine, load([OBJECTIVES]).objectives).evaluate(end_s)
     finally:
         engine.dispose()
@@ -94,12 +94,9 @@ def lookups(end_s: int, tenants: tuple[str, str] = ("acme", "acme")) -> list[Cac
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """A running API server."""
-
     address: str
     pool: WorkerPool
     url: str
-    """The database URL."""
 
     def get(self, path: str, **about: Any) -> httpx.Response:
         """Send a GET request; `path` is relative to `/api/v1/`."""

@@ -7,8 +7,7 @@ ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT: dict[str, set[str]] = {
     "instrumentation": set(),
-    # docs/attributes.md is generated from the plugin's fields and from the other names of the
-    # protocol.
+    # docs/attributes.md is generated from these modules.
     "telemetry": {
         *("tailspan_vllm.names", "tailspan_vllm.vocabulary", "tailspan_vllm.engine_state"),
         # The prefix index reads the ladders that the plugin sends.
@@ -19,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The collector computes the cost of each request, with the same prices as the bill.
     "collector": {"telemetry", "store", "tailspan_vllm.names", "cost"},
     "alerts": {"telemetry", "store"},
-    # The collector counts each request against the current objectives.
+    # The collector counts the good and bad requests of each objective.
     "exporters": {
         "telemetry",
         "tailspan_vllm.names",
@@ -54,9 +53,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tailspan_vllm.otlp",
         "tailspan_vllm.request",
     },
-    # The model of a server, which the analysis and the simulator use.
+    # A model of a server, for the analysis and the simulator.
     "replay": {"telemetry", "roofline"},
-    # The probe runs alone, close to users, without the store and the collector.
+    # The probe runs close to users, without the store and the collector.
     "probe": {
         "telemetry",
         "tailspan_vllm.names",
@@ -66,9 +65,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "diagnosis": {"telemetry"},
     "roofline": {"telemetry", "tailspan_vllm.names"},
-    # Calculations that the commands and the pages share.
+    # Calculations for both the commands and the pages.
     "analysis": {"telemetry", "store", "alerts", "cost", "diagnosis", "replay", "roofline"},
-    # The explorer's server checks Host and Origin with the collector's rule.
+    # The explorer checks Host and Origin with the collector's rule.
     "ui": {
         *("telemetry", "store", "diagnosis", "alerts", "analysis", "cost", "roofline"),
         "replay.edits",
@@ -77,10 +76,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The rig compares the reported model with the served model.
     "rig": {
         *("dashboards", "tailspan_vllm.engine_state.model_shape", "ui.frame.pages"),
-        # It sends what a prober would send.
+        # The rig sends the messages of a prober.
         *("probe.otlp_spans", "telemetry.probes"),
     },
-    # The parts that `tailspan up` runs. It starts the explorer as a process, without an import.
+    # The parts that `tailspan up` runs. The explorer is not imported: it runs as a process.
     "server": {
         *("telemetry", "store", "collector", "exporters", "alerts", "analysis", "cost"),
     },
@@ -98,7 +97,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         ),
     },
 }
-"""The imports within the project that each part may have, besides its own modules."""
+"""The project's other modules that each part may import."""
 
 OURS = {*MAY_IMPORT, "tailspan_vllm"}
 
@@ -127,7 +126,7 @@ def _allowed(module: str, part: str) -> bool:
 
 @pytest.mark.parametrize("part", sorted(MAY_IMPORT))
 def test_a_part_imports_only_what_lies_below_it(part: str) -> None:
-    """The table above is complete, and each new arrow is a decision."""
+    """A new dependency between parts needs a decision and an entry in the table above."""
     forbidden = {
         f"{file.relative_to(ROOT)}: {module}"
         for file in (ROOT / part).rglob("*.py")

@@ -1,4 +1,4 @@
-"""Tables written by hand use the field names of the registry (telemetry/fields.py)."""
+"""Tests that tables written by hand use the registry's field names (telemetry/fields.py)."""
 
 from dataclasses import fields
 
@@ -50,13 +50,13 @@ def test_a_fields_name_contains_its_unit(noun: type) -> None:
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_field_names_in_the_protocol_are_unique(noun: type) -> None:
-    """The second field would receive the value of the first."""
+    """If two fields had one name, the second would receive the value of the first."""
     sent = [each.about.wire for each in fields_of(noun) if each.about.wire is not None]
     assert len(sent) == len(on_the_wire(noun))
 
 
 def test_tables_that_choose_fields_name_those_of_the_registry() -> None:
-    """A field that was renamed only in the registry would have no effect, without an error."""
+    """A field that was renamed only in the registry would be ignored without an error."""
     engine = {each.name: each.is_total for each in fields_of(EngineSample)}
     assert {*NUMBERS, *LABELS, *SELECTING, *JUDGING} <= set(REQUEST_COLUMNS)
     assert not any(engine[name] for name in ENGINE_GAUGES)
@@ -72,7 +72,7 @@ def test_a_report_in_flight_has_a_requests_fields_under_their_names() -> None:
 
 
 def test_the_plugins_record_has_the_registrys_names() -> None:
-    """The plugin cannot import the registry, so this test compares the two tables."""
+    """The plugin cannot import the registry, so the two tables are compared here."""
     sent = on_the_wire(RequestTimeline)
     assert {wire: sent[wire].name for wire in _AS_RECORDED} == _AS_RECORDED
     assert set(_AS_RECORDED.values()) <= {field.name for field in fields(RequestRecord)}

@@ -27,21 +27,21 @@ from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of,
 from alerts.history import Bucket, History
 from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
-    Counted,
+    CountedRange,
     SloCount,
-    counted,
-    keep_counts,
     oldest_request_unix_ns,
+    read_counted_range,
     read_counts,
     stepped_counts,
+    store_counts,
     summed_counts,
 )
 from store.alerting.slo_groups import placed_groups
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
 from store.joined.prefill_engines import known_roles
-from store.joined.users import COLUMNS as USER_COLUMNS
-from store.joined.users import users_requests
+from store.joined.user_requests import COLUMNS as USER_COLUMNS
+from store.joined.user_requests import user_requests
 from store.probes import oldest_probe_unix_ns
 from store.queries import Window
 from store.requests.in_flight import in_flight_tables, oldest_seen_unix_ns
@@ -81,7 +81,7 @@ class Count(Protocol):
         """Return the verdict counts of the requests that ended in (from, to]."""
 
 
-def once(count: Count) -> Count:
+def cached(count: Count) -> Count:
     """Return `count` with a cache, so that the groups of an objective share one query per time
     range."""
     known: dict[tuple[object, ...], list[SloCount]] = {}
@@ -95,8 +95,8 @@ def once(count: Count) -> Count:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        counted = goodput.part.family if goodput.part else goodput.digest
-        key = (counted, from_s, to_s, bucket_s, received_from_s)
+        counted_digest = goodput.part.family if goodput.part else goodput.digest
+        key = (counted_digest, from_s, to_s, bucket_s, received_from_s)
         if key not in known:
             known[key] = count(engine, goodput, from_s, to_s, bucket_s, received_from_s)
         return known[key]
@@ -105,11 +105,11 @@ def once(count: Count) -> Count:
 
 
 def by_second() -> Count:
-    """Return a function that counts in steps of one second, with a cache as in `once`.
+    """Return a function that counts in steps of one second, with a cache as in `cached`.
 
     It serves instants that are not the end of a step of 15 s.
     """
-    counted = once(count_requests)
+    count_cached = cached(count_requests)
 
     def count(
         engine: Engine,
@@ -120,7 +120,7 @@ def by_second() -> Count:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        return counted(engine, goodput, from_s, to_s, 1, received_from_s)
+        return count_cached(engine, goodput, from_s, to_s, 1, received_from_s)
 
     return count
 
@@ -180,7 +180,7 @@ def read_tally(
     slices = goodput.slices
     if slices:
         from_s = slices.first_s(from_s)
-    kept = counted(engine, goodput.digest)
+    kept = read_counted_range(engine, goodput.digest)
     oldest_s = _oldest_s(engine, goodput)
     known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
     since_s = min(known, default=None)
@@ -259,7 +259,7 @@ def _request_steps(
         first = groups.key(groups.other(goodput.by))
         keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
         definitions = [goodput.digest + each for each in keys or [first]]
-    kept = counted(engine, definitions[0])
+    kept = read_counted_range(engine, definitions[0])
     oldest_s = _oldest_s(engine, goodput)
     found: list[SloCount] = []
     fresh_s = from_s
@@ -286,7 +286,9 @@ def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) 
     return sum((each.counts for each in buckets), Counts(0, 0))
 
 
-def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None) -> None:
+def store_tally(
+    engine: Engine, goodput: GoodEvents, now_s: int, count: Count | None = None
+) -> None:
     """Store the counts of each step that ended more than `SETTLED_S` ago and has no stored counts
     yet.
 
@@ -297,9 +299,9 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
     if goodput.part:
         definition = goodput.part.whole.digest
         keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
-    kept = counted(engine, definition + keys[0])
+    kept = read_counted_range(engine, definition + keys[0])
     if kept is None:
-        kept = first_stretch(engine, goodput)
+        kept = first_counted_range(engine, goodput)
         if kept is None:
             return
     elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine, goodput)) is not None:
@@ -308,25 +310,25 @@ def keep_tally(engine: Engine, goodput: GoodEvents, now_s: int, count: Count | N
         whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
-            kept = Counted(min(kept.from_unix_s, again_s), again_s)
-            keep_counts(engine, definition, [], kept, groups=keys)
+            kept = CountedRange(min(kept.from_unix_s, again_s), again_s)
+            store_counts(engine, definition, [], kept, groups=keys)
     while kept.until_unix_s < until_s:
         chunk_s = min(until_s, kept.until_unix_s + CHUNK_S)
         counts = (count or count_requests)(
             engine, goodput, kept.until_unix_s, chunk_s, EVALUATION_S
         )
-        before, kept = kept, Counted(kept.from_unix_s, chunk_s)
-        if not keep_counts(engine, definition, counts, kept, since=before, groups=keys):
+        before, kept = kept, CountedRange(kept.from_unix_s, chunk_s)
+        if not store_counts(engine, definition, counts, kept, since=before, groups=keys):
             return  # another evaluator changed the stored counts; the next call continues from them
 
 
-def first_stretch(engine: Engine, goodput: GoodEvents) -> Counted | None:
+def first_counted_range(engine: Engine, goodput: GoodEvents) -> CountedRange | None:
     """Return an empty time range that ends just before the oldest request or probe, where counting
     begins. Return None if there are no requests or probes."""
     oldest_s = _oldest_s(engine, goodput)
     if oldest_s is None:
         return None
-    return Counted(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+    return CountedRange(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
 
 
 def count_requests(
@@ -369,7 +371,7 @@ def count_requests(
         # Do not fetch requests that ended before `from_s`.
         table = request_columns(engine, some, columns, ended_after_unix_ns=from_s * SECOND_NS)
         if roles:
-            table = users_requests(engine, table, roles)
+            table = user_requests(engine, table, roles)
         codes = judge_table(where, goodput.good, table)
         received_ns = table["received_unix_ns"].to_numpy()
         ended_ns = received_ns + np.rint(table["e2e_s"].to_numpy() * SECOND_NS).astype(np.int64)

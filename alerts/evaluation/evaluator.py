@@ -29,20 +29,20 @@ from alerts.evaluation.counting import (
     SETTLED_S,
     Count,
     Tally,
+    cached,
     count_requests,
-    first_stretch,
-    keep_tally,
-    once,
+    first_counted_range,
     read_tally,
+    store_tally,
 )
-from alerts.evaluation.group_places import Places
+from alerts.evaluation.group_places import GroupPlaces
 from alerts.evaluation.incidents import Incident, advance, budget_spent
 from alerts.evaluation.status import window_edges
 from alerts.history import History, states_at
 from alerts.objectives import GoodEvents, Objective
 from store import dialects
-from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
-from store.alerting.slo_counts import count_again
+from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
+from store.alerting.slo_counts import mark_counts_incomplete
 from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
@@ -86,8 +86,8 @@ class Evaluator:
         self._engine = engine
         self._objectives = objectives
         self._keep_s = keep_s
-        self._alone = dialects.of(engine).ONE_WRITER if alone is None else alone
-        self.places = Places(engine)
+        self._alone = dialects.of(engine).SINGLE_WRITER if alone is None else alone
+        self.places = GroupPlaces(engine)
         self._elapsed_s = elapsed_s
         self.take_over()
 
@@ -124,7 +124,7 @@ class Evaluator:
             each_group: tuple[Objective, ...] = (objective,)
             if objective.indicator.by:
                 each_group = self.places.update(objective, now_s)
-            count = once(self._count)
+            count = cached(self._count)
             for each in each_group:
                 assert isinstance(each.indicator, GoodEvents)
                 changed += self._one(each, each.indicator, now_s, count)
@@ -148,7 +148,7 @@ class Evaluator:
             old |= min(mark.until_unix_s for mark in marks) - EVALUATION_S < settled_s
             probes = [mark for mark in marks if mark.source == PROBE_SOURCE]
             requests = [mark for mark in marks if mark.source != PROBE_SOURCE]
-            count_again(
+            mark_counts_incomplete(
                 self._engine, self._oldest_s(requests, now_s), marks, self._oldest_s(probes, now_s)
             )
         return old
@@ -160,15 +160,15 @@ class Evaluator:
         if self._keep_s is None:
             return oldest_s
         # Near the end of the retention, some of a step's requests may already be deleted.
-        least_s = now_s - self._keep_s + LONGEST_REQUEST_S
-        return max(oldest_s, least_s // EVALUATION_S * EVALUATION_S)
+        min_s = now_s - self._keep_s + LONGEST_REQUEST_S
+        return max(oldest_s, min_s // EVALUATION_S * EVALUATION_S)
 
     def _one(
         self, objective: Objective, goodput: GoodEvents, now_s: int, count: Count
     ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
-        if before_s is None and first_stretch(self._engine, goodput) is None:
+        if before_s is None and first_counted_range(self._engine, goodput) is None:
             # An instant is evaluated only once, so wait: the first request or probe may still end
             # at it.
             return []
@@ -187,14 +187,14 @@ class Evaluator:
                 changed[each.severity, each.fired_s] = each
         if first_s > until_s:
             return []
-        keep_tally(self._engine, goodput, now_s, count)
+        store_tally(self._engine, goodput, now_s, count)
         pairs = objective.policy.pairs
         if not incidents and not changed and first_s == until_s:
             # Usually no alert fires, so check this first with sums that the database computes.
             quick = self._tally_at(objective, goodput, until_s, count)
             states = states_at(quick.history, until_s, objective.policy, objective.budget)
             if State.FIRING not in states.values():
-                keep_evaluation(self._engine, objective.name, until_s, [])
+                store_evaluation(self._engine, objective.name, until_s, [])
                 return []
         longest_s = max(pair.long_s for pair in pairs)
         from_s = first_s - 2 * longest_s
@@ -247,7 +247,7 @@ class Evaluator:
             )
             history = read_tally(self._engine, goodput, from_s, until_s, count).history
             rows = [_row(each, history, objective) for each in changed]
-        keep_evaluation(self._engine, objective.name, until_s, rows)
+        store_evaluation(self._engine, objective.name, until_s, rows)
 
 
 def _incident(row: IncidentRow) -> Incident:

@@ -21,14 +21,14 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from alerts import groups
-from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_stretch
+from alerts.evaluation.counting import AT_ONCE, SECOND_NS, SETTLED_S, first_counted_range
 from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes
 from alerts.evaluation.table_verdicts import NOT_SELECTED, columns_of, judge_table
 from alerts.groups import PLACES, Group
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.access.restricted import access_of
 from store.alerting.incidents import read_incidents
-from store.alerting.slo_counts import Counted
+from store.alerting.slo_counts import CountedRange
 from store.alerting.slo_groups import active_hours, merge_group, place_groups, placed_groups
 from store.columns.request_columns import in_parts, request_columns
 from store.probes import newest_probe_unix_ns, probe_table
@@ -37,7 +37,7 @@ from store.queries import Window, newest_request_unix_ns
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
 """The hours with requests of each candidate are stored for this many hours."""
-MOST_CANDIDATES: Final = 20 * PLACES
+MAX_CANDIDATES: Final = 20 * PLACES
 """Maximum number of candidates per objective."""
 ACTIVITY_S: Final = 7 * 86_400
 """A week. Whether a group keeps its place depends on its hours with requests in the last week,
@@ -51,7 +51,7 @@ FIRST_S: Final = HOUR_S
 class Candidates:
     """The most active groups, with the hours in which they had requests."""
 
-    def __init__(self, most: int = MOST_CANDIDATES) -> None:
+    def __init__(self, most: int = MAX_CANDIDATES) -> None:
         self._most = most
         self._seen: dict[Group, tuple[set[int], int]] = {}
 
@@ -83,19 +83,19 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlaceChanges:
     """The groups that receive a place, and the groups that lose theirs."""
 
     placed: tuple[Group, ...]
     removed: tuple[Group, ...]
 
 
-def give(
+def assign_places(
     candidates: Candidates,
     placed_hours: dict[Group, int],
     fixed: frozenset[Group] = frozenset(),
     places: int = PLACES,
-) -> Given:
+) -> PlaceChanges:
     """Choose the groups to count separately. Free places go to the most active candidates.
 
     Args:
@@ -118,10 +118,10 @@ def give(
         else:
             break
         placed.append(group)
-    return Given(tuple(placed), tuple(removed))
+    return PlaceChanges(tuple(placed), tuple(removed))
 
 
-def look(
+def add_candidates(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, candidates: Candidates
 ) -> None:
     """Read the requests that were received, or the probes that were due, in [from_s, to_s). Add
@@ -165,7 +165,7 @@ def _add(
         candidates.add(group, hour, requests)
 
 
-class Places:
+class GroupPlaces:
     """Assigns places to the groups of objectives, based on the stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
@@ -192,7 +192,7 @@ class Places:
         assert isinstance(goodput, GoodEvents)
         looked_s = self._looked_s.get(goodput.digest)
         if looked_s is None or not looked_s <= now_s < looked_s + EVERY_S:
-            self._give(objective, goodput, now_s, looked_s)
+            self._assign(objective, goodput, now_s, looked_s)
             self._looked_s[goodput.digest] = now_s
         found = groups_of(self._engine, objective)
         self._remember(goodput, found)
@@ -203,36 +203,38 @@ class Places:
         assert part is not None
         self._known[goodput.digest] = part.groups
 
-    def _give(
+    def _assign(
         self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
     ) -> None:
-        first = first_stretch(self._engine, goodput)
+        first = first_counted_range(self._engine, goodput)
         if first is None:
             return
         definition, other = goodput.digest, groups.key(groups.other(goodput.by))
-        stretches = placed_groups(self._engine, definition)
-        since = stretches.pop(other, None)
+        counted_ranges = placed_groups(self._engine, definition)
+        since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
         # Read again from before the last assignment, because a request is stored only when it ends.
         # An hour that is read twice is added once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
-        look(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
-        placed = {groups.read_key(each): each for each in stretches}
+        add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
+        placed = {groups.read_key(each): each for each in counted_ranges}
         candidates.forget(now_s // HOUR_S - REMEMBERED_HOURS)
         hours: dict[Group, int] = dict.fromkeys([*goodput.reserved, *placed], 0)
         if len(placed) >= self._places:
-            kept = active_hours(self._engine, definition, list(stretches), now_s - ACTIVITY_S)
+            kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
                 # `candidates` also has the hours that are not stored yet, and the hours in which
                 # the group was counted in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
-        given = give(candidates, hours, fixed, self._places)
-        for group in given.removed:
+        changes = assign_places(candidates, hours, fixed, self._places)
+        for group in changes.removed:
             merge_group(self._engine, definition, placed[group], other)
         until_s = (since or first).until_unix_s
         missing = [each for each in goodput.reserved if each not in placed]
-        new = {groups.key(each): Counted(until_s, until_s) for each in (*missing, *given.placed)}
+        new = {
+            groups.key(each): CountedRange(until_s, until_s) for each in (*missing, *changes.placed)
+        }
         if since is None:
             new[other] = first
         if new:
@@ -256,13 +258,13 @@ def groups_of(engine: Engine, objective: Objective) -> tuple[Objective, ...]:
     goodput = objective.indicator
     assert isinstance(goodput, GoodEvents)
     other = groups.other(goodput.by)
-    stretches = placed_groups(engine, goodput.digest)
-    placed = {*goodput.reserved, *map(groups.read_key, stretches)} - {other}
-    if not stretches and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
+    counted_ranges = placed_groups(engine, goodput.digest)
+    placed = {*goodput.reserved, *map(groups.read_key, counted_ranges)} - {other}
+    if not counted_ranges and (newest_ns := _newest_unix_ns(engine, goodput)) is not None:
         candidates = Candidates()
         newest_s = newest_ns // SECOND_NS
-        look(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
-        placed |= set(give(candidates, dict.fromkeys(placed, 0)).placed)
+        add_candidates(engine, goodput, newest_s - FIRST_S, newest_s + 1, candidates)
+        placed |= set(assign_places(candidates, dict.fromkeys(placed, 0)).placed)
     known = tuple(sorted(placed))
     return tuple(objective.of_group(each, known) for each in (other, *known))
 

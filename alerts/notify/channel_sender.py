@@ -22,7 +22,7 @@ from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
 from alerts.notify.http_post import Answer, Verdict
 from alerts.notify.message import Message, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
-from store.alerting.notification_claims import claim, keep_result
+from store.alerting.notification_claims import claim, store_result
 from store.alerting.notifications import (
     Delivery,
     Notification,
@@ -132,7 +132,7 @@ class ChannelSender:
             answer = self._send(post)
             repeats = repeated and message.ended_unix_s is None
         settled, result = _row_after_attempt(row, answer, self._clock_s(), self._chance(), repeats)
-        keep_result(self._engine, settled, term)
+        store_result(self._engine, settled, term)
         with self._lock:
             self._counts[result] += 1
         return Attempt(settled, result, answer, row.state == Delivery.DELIVERED)

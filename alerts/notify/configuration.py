@@ -21,7 +21,7 @@ from alerts.strict_yaml import Reader
 from alerts.yaml_files import read_file
 from telemetry.addresses import INSECURE_KEY, exposes
 
-MOST_CHANNELS: Final = 32
+MAX_CHANNELS: Final = 32
 
 _SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ALERTMANAGER: ("url", "authorization"),
@@ -54,8 +54,8 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
     whole = read_file(path, ("explorer_url", "channels"))
     keys = ("name", "type", "severities", INSECURE_KEY, *_secret_keys(*Kind))
     readers = whole.each("channels", keys)
-    if not 0 < len(readers) <= MOST_CHANNELS:
-        raise whole.error("channels", f"{len(readers)} channels; allowed: 1 to {MOST_CHANNELS}")
+    if not 0 < len(readers) <= MAX_CHANNELS:
+        raise whole.error("channels", f"{len(readers)} channels; allowed: 1 to {MAX_CHANNELS}")
     channels: dict[str, Channel] = {}
     for reader in readers:
         channel = _channel(reader, path.parent, environ)

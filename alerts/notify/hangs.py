@@ -13,14 +13,14 @@ from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel
 from alerts.notify.message import Hang, Message, Transition, dumps, loads
-from store.alerting.notifications import HANG, Notification, keep_notifications, read_hangs
-from store.replicas.hung_replicas import Hung, progress, reported_since
+from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
+from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
 """A hang is over if its replica has sent no sample for this many seconds. A sender retries within
 300 s (`tailspan_vllm.export.retry`), so the replica is gone by then."""
-MOST_OPEN: Final = 20
+MAX_OPEN: Final = 20
 """Maximum number of hangs with open notifications. The Overview page and the Prometheus rule also
 report further hangs."""
 
@@ -58,14 +58,14 @@ class Hangs:
         for name, open_rows in begun.items():
             if name not in hung and self._hang_ended(open_rows[0], found.reporting, now_s):
                 rows += self._ended(open_rows, now_s)
-        room = MOST_OPEN - len(begun)
+        room = MAX_OPEN - len(begun)
         for name, each in hung.items():
             if name in begun:
                 rows += self._missing_rows(begun[name], now_s)
             elif room > 0:
                 room -= 1
                 rows += self._begun(each, now_s)
-        keep_notifications(self._engine, rows)
+        store_notifications(self._engine, rows)
 
     def _hang_ended(self, begun: Notification, reporting: frozenset[str], now_s: int) -> bool:
         replica = begun.slo.removeprefix(HANG)
@@ -73,7 +73,7 @@ class Hangs:
             return True
         return not reported_since(self._engine, replica, (now_s - SILENT_S) * 10**9)
 
-    def _begun(self, hung: Hung, now_s: int) -> list[Notification]:
+    def _begun(self, hung: HungReplica, now_s: int) -> list[Notification]:
         url = self._explorer_url()
         message = Message(
             transition=Transition.FIRING,

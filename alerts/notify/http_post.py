@@ -27,7 +27,7 @@ CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
 WHOLE_S: Final = 15.0
 """Time-out of a whole attempt in seconds, from name resolution to the last byte of the response."""
-MOST_BYTES: Final = 4_096
+MAX_BYTES: Final = 4_096
 SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
@@ -126,7 +126,7 @@ def _send(channel: Channel, post: Post) -> Answer:
                 preload_content=False,
             )
             try:
-                body = response.read(MOST_BYTES)
+                body = response.read(MAX_BYTES)
             finally:
                 response.close()
     except (exceptions.HTTPError, OSError, ValueError) as error:

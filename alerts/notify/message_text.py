@@ -9,7 +9,7 @@ from typing import Final
 
 from alerts.notify.message import Hang, Message, Transition, Windows
 from telemetry import durations
-from telemetry.engines import MEND_HUNG
+from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import first_upper
 
 GUARDS: Final = {
@@ -123,7 +123,7 @@ def _description(message: Message) -> str:
     if message.transition is Transition.RESOLVED:
         return "The engine takes steps again, has no request in flight, or its server is gone."
     age = length(hang.last_step_age_s)
-    return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {MEND_HUNG}"
+    return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {HUNG_REMEDY}"
 
 
 def _hung_engines(hang: Hang) -> str:

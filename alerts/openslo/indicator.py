@@ -27,7 +27,7 @@ _RATIO: Final = ("counter", "good", "bad", "total", "raw", "rawType")
 _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-MOST_LABELS: Final = 5
+MAX_LABELS: Final = 5
 """Maximum number of labels that define groups. With more, groups have too few events for a
 budget."""
 
@@ -127,8 +127,8 @@ def _labels(source: Reader) -> tuple[str, ...]:
                 f"{shown(label)}; allowed: labels of the series, but not those that the rules set:"
                 f" {', '.join(RESERVED)}, __…",
             )
-    if len(labels) > MOST_LABELS:
-        raise spec.error("by", f"{len(labels)} labels; allowed: at most {MOST_LABELS}")
+    if len(labels) > MAX_LABELS:
+        raise spec.error("by", f"{len(labels)} labels; allowed: at most {MAX_LABELS}")
     return labels
 
 

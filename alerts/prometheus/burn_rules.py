@@ -25,7 +25,7 @@ from alerts.prometheus.alert_text import (
     what,
 )
 from alerts.prometheus.budget_rules import BUDGET_INTERVAL, ENDS_SOON_S, budget_rules, horizon_s
-from alerts.prometheus.indicators import Counted
+from alerts.prometheus.indicators import EventQueries
 from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
 from telemetry import durations
 
@@ -45,7 +45,7 @@ target misses one or two scrapes; the default interval is a minute."""
 
 
 def burn_groups(
-    objective: Objective, counted: Counted, explorer_url: str, now_s: int
+    objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
 ) -> list[Group]:
     """Return the rules of one objective, with one rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
@@ -54,7 +54,7 @@ def burn_groups(
 
 class _Rules:
     def __init__(
-        self, objective: Objective, counted: Counted, explorer_url: str, now_s: int
+        self, objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
     ) -> None:
         self._now_s = now_s
         self._objective = objective
@@ -290,15 +290,15 @@ class _Rules:
         return of_objective(self._objective, name)
 
 
-def absent_for_s(objective: Objective, counted: Counted) -> int:
+def absent_for_s(objective: Objective, counted: EventQueries) -> int:
     """Return how many seconds counters may be missing before an alert fires.
 
     Missing counters may hide a total failure. So the result is the time after which a total failure
-    would alert (2 minutes for a target of 99.9 %, 8 minutes for 99 %), minus `counted.outlived_s`.
+    would alert (2 minutes for a target of 99.9 %, 8 minutes for 99 %), minus `counted.staleness_s`.
     """
     first = objective.policy.pairs[0].severity
     urgent = [pair for pair in objective.policy.pairs if pair.severity == first]
     detected = [detection_s(pair, objective.budget, Fraction(1)) for pair in urgent]
     after_s = min((int(each) for each in detected if each is not None), default=SHORTEST_ABSENCE_S)
-    minutes = (after_s - counted.outlived_s) // 60
+    minutes = (after_s - counted.staleness_s) // 60
     return max(SHORTEST_ABSENCE_S, minutes * 60)

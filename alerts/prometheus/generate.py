@@ -7,7 +7,7 @@ from typing import Final
 from alerts.objectives import GoodEvents, Objective
 from alerts.prometheus.burn_rules import burn_groups
 from alerts.prometheus.collector_rules import collector_group
-from alerts.prometheus.indicators import Counted, of_tailspan, of_vllm
+from alerts.prometheus.indicators import EventQueries, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.operation_rules import operation_group
 from alerts.prometheus.probe_rules import probe_group
@@ -65,7 +65,7 @@ def vllm_rules(
 
 def _objectives(
     objectives: Sequence[Objective],
-    count: Callable[[Objective], Counted],
+    count: Callable[[Objective], EventQueries],
     explorer_url: str,
     selector: str,
     now_s: int | None,

@@ -13,8 +13,8 @@ from alerts import vocabulary
 from alerts.blindness import (
     EXPECTED,
     HIDING,
-    LEAST_LEFT_OUT,
-    LOOKED_AT_S,
+    LOOKBACK_S,
+    MIN_LEFT_OUT,
     NO_PROBE,
     NONE_SELECTED,
 )
@@ -27,7 +27,7 @@ from alerts.prometheus.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
 from telemetry import durations
 
 
-class Counted(Protocol):
+class EventQueries(Protocol):
     """PromQL expressions that count an objective's events over a window."""
 
     @property
@@ -48,7 +48,7 @@ class Counted(Protocol):
         """True if the explorer displays these events."""
 
     @property
-    def outlived_s(self) -> int:
+    def staleness_s(self) -> int:
         """Seconds that `present` still has a result after the counters disappeared."""
 
     @property
@@ -79,7 +79,7 @@ class OwnCounters:
         " objective: `tailspan doctor`, `tailspan slo status`."
     )
     in_explorer: bool = True
-    outlived_s: int = 0
+    staleness_s: int = 0
     places: str | None = None
 
     def _of(self, name: str, *more: str) -> str:
@@ -89,7 +89,7 @@ class OwnCounters:
     @property
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
-        window = durations.render(LOOKED_AT_S)
+        window = durations.render(LOOKBACK_S)
         events = OwnCounters(self.slo).events(window)  # for all groups together
 
         def excluded(*more: str) -> str:
@@ -98,7 +98,7 @@ class OwnCounters:
         conditions = {}
         for reason in HIDING:
             hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
-            least = LEAST_LEFT_OUT - 0.5  # increase() may return 4.9999
+            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
             f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"
@@ -130,10 +130,10 @@ class ProbeCounters(OwnCounters):
     @property
     def blind(self) -> Mapping[str, str]:
         """The condition of `alerts.blindness.blind_to_probes`."""
-        window = durations.render(LOOKED_AT_S)
+        window = durations.render(LOOKBACK_S)
         results = f"sum(increase({vocabulary.PROBES}[{window}]))"
         events = OwnCounters(self.slo).events(window)
-        return {NO_PROBE: f"{results} > {LEAST_LEFT_OUT - 0.5}\nand {events} == 0\n"}
+        return {NO_PROBE: f"{results} > {MIN_LEFT_OUT - 0.5}\nand {events} == 0\n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Buckets:
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
-    outlived_s: int = 0
+    staleness_s: int = 0
     places: str | None = None
 
     def _of(self, suffix: str, le: str = "") -> str:
@@ -177,14 +177,14 @@ class Buckets:
         return f"{self.events(window)} - sum(increase({self._bucket}[{window}]))"
 
 
-def of_tailspan(objective: Objective) -> Counted:
+def of_tailspan(objective: Objective) -> EventQueries:
     """Return the indicator for a Prometheus that scrapes Tailspan."""
     if isinstance(objective.indicator, GoodProbes):
         return ProbeCounters(objective.name, objective.by)
     return _query_counts(objective) or OwnCounters(objective.name, objective.by)
 
 
-def of_vllm(objective: Objective) -> Counted:
+def of_vllm(objective: Objective) -> EventQueries:
     """Return the indicator for a Prometheus that scrapes vLLM itself.
 
     Raises:
@@ -211,7 +211,7 @@ def of_vllm(objective: Objective) -> Counted:
     return Buckets(histogram, _le(histogram, comparison, where), _selector(goodput.where, where))
 
 
-def _query_counts(objective: Objective) -> Counted | None:
+def _query_counts(objective: Objective) -> EventQueries | None:
     match objective.indicator:
         case QueryRatio() as queries:
             return Queries(queries, objective.name)

@@ -30,7 +30,7 @@ class Queries:
     about: str = "Counted by the queries of the objective."
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
-    outlived_s: int = 300
+    staleness_s: int = 300
 
     @property
     def when_absent(self) -> str:
@@ -109,7 +109,7 @@ class Seconds:
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
-    outlived_s: int = 300
+    staleness_s: int = 300
     places: str | None = None
 
     @property

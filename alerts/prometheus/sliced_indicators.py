@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from alerts.prometheus.indicators import Counted
+from alerts.prometheus.indicators import EventQueries
 from alerts.prometheus.rulefile import number
 from alerts.slices import Slices
 
@@ -23,7 +23,7 @@ ROUNDING: Final = Fraction(1, 1_000_000)
 class Sliced:
     """An indicator of time slices. `counted` counts the events in each slice."""
 
-    counted: Counted
+    counted: EventQueries
     slices: Slices
 
     @property
@@ -50,9 +50,9 @@ class Sliced:
         return self.counted.in_explorer
 
     @property
-    def outlived_s(self) -> int:
+    def staleness_s(self) -> int:
         """The value of `counted`."""
-        return self.counted.outlived_s
+        return self.counted.staleness_s
 
     @property
     def places(self) -> str | None:

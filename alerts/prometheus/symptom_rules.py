@@ -9,7 +9,7 @@ from typing import Final
 
 from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
 from alerts.vocabulary import ALERT_HUNG
-from telemetry.engines import HUNG_S, MEND_HUNG
+from telemetry.engines import HUNG_REMEDY, HUNG_S
 
 HUNG: Final = (
     "max by (model, replica) (tailspan_engine_in_flight_requests)\n"
@@ -70,7 +70,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                     "0s",
                     f"{REPLICA}: the engine hangs with"
                     ' {{ $value | printf "%.0f" }} requests in flight',
-                    f"It has taken no step for more than {HUNG_S} s. Users wait. {MEND_HUNG}",
+                    f"It has taken no step for more than {HUNG_S} s. Users wait. {HUNG_REMEDY}",
                     "page",
                 ),
             ],

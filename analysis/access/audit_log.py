@@ -16,7 +16,7 @@ from typing import Any, Final
 from analysis.access.roles_file import roles_in_force
 from store.private_files import FILE_MODE
 
-MOST_BYTES: Final = 16 * 2**20
+MAX_BYTES: Final = 16 * 2**20
 """Size at which the file is renamed to `FILE.1`, which replaces an earlier one. A line has at most
 1,500 bytes, so the files keep at least the newest 10,000 lines."""
 LONGEST: Final = 256
@@ -41,9 +41,9 @@ class AuditLog:
         path: the file. Its folder must exist.
     """
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self._path = path
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._failed = False
 
     def sign_in(self, who: str, result: str) -> None:
@@ -89,7 +89,7 @@ class AuditLog:
                         continue  # another process renamed the file after this process opened it
                 if found.st_mode & 0o077:
                     os.fchmod(file, FILE_MODE)
-                if found.st_size + len(line) > self._most_bytes and found.st_size:
+                if found.st_size + len(line) > self._max_bytes and found.st_size:
                     self._path.replace(self._path.with_name(f"{self._path.name}.1"))
                     continue
                 os.write(file, line)

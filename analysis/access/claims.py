@@ -6,7 +6,7 @@ from typing import Any, Final
 from analysis.access.roles_file import Role, Roles
 from store.access.access import Access
 
-MOST_VALUES: Final = 1_000
+MAX_VALUES: Final = 1_000
 """Maximum number of values of a claim. For more than 200 groups, Microsoft Entra ID sends a link
 instead."""
 LONGEST_VALUE: Final = 1_024
@@ -48,9 +48,9 @@ def _values(claims: Mapping[str, Any], name: str, *, unverified: bool) -> frozen
     values = [given] if isinstance(given, str) else given
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
         raise ClaimError(f"the claim {name} is neither a text nor a list of texts")
-    if len(values) > MOST_VALUES or any(len(each) > LONGEST_VALUE for each in values):
+    if len(values) > MAX_VALUES or any(len(each) > LONGEST_VALUE for each in values):
         raise ClaimError(
-            f"the claim {name} is too long; allowed: at most {MOST_VALUES:,} texts of at most"
+            f"the claim {name} is too long; allowed: at most {MAX_VALUES:,} texts of at most"
             f" {LONGEST_VALUE:,} characters"
         )
     return frozenset(values)

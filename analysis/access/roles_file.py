@@ -19,7 +19,7 @@ from store.rollups.names import OTHER
 ROLES_KEY: Final = "TAILSPAN_ROLES"
 """The environment variable with the path of the roles file."""
 ALL: Final = "*"
-MOST_ROLES: Final = 1_000
+MAX_ROLES: Final = 1_000
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 LONGEST_NAME: Final = 64
 _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
@@ -84,8 +84,8 @@ def _roles(whole: Reader) -> tuple[Role, ...]:
     node = whole.node("roles")
     if not isinstance(node, Fields) or not node.fields:
         raise whole.error("roles", "must be a mapping of names to roles")
-    if len(node.fields) > MOST_ROLES:
-        raise whole.error("roles", f"{len(node.fields):,} roles; allowed: at most {MOST_ROLES:,}")
+    if len(node.fields) > MAX_ROLES:
+        raise whole.error("roles", f"{len(node.fields):,} roles; allowed: at most {MAX_ROLES:,}")
     return tuple(_role(whole, name) for name in node.fields)
 
 

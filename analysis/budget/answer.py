@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from analysis.budget.budget import AROUND, Budget
 from analysis.budget.measured_parts import COLUMNS, Extent, Measured, layers_of, measure
-from analysis.budget.spending import Spending, least_requests, spend
+from analysis.budget.spending import Spending, min_requests, spend
 from store.queries import Window, request_table, simulated
 
 
@@ -67,7 +67,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
     found = measure(engine, window, requests, budget.latency)
     numbers = {extent: int((found.extents >= extent).sum()) for extent in Extent}
-    needed = least_requests(budget.percentile)
+    needed = min_requests(budget.percentile)
     wanted = _required_extent(budget)
     extent = next(
         (each for each in reversed(Extent) if each <= wanted and numbers[each] >= needed),

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class TimeAroundCall:
     """The nanoseconds before and after a call, by operation."""
 
     before_ns: Mapping[Operation, int]
     after_ns: Mapping[Operation, int]
 
 
-def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None:
+def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> TimeAroundCall | None:
     """Return the time around one call of a trace.
 
     The time before a call begins at the trace's first operation, or at the end of the previous
@@ -37,7 +37,7 @@ def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)
-    if call is None or len(spans) + 1 >= MOST_PER_TRACE:
+    if call is None or len(spans) + 1 >= MAX_PER_TRACE:
         return None
     mine = [each for each in spans.values() if each.process == call.process and not each.is_router]
     if all(each.operation is Operation.CALL for each in mine):
@@ -47,9 +47,9 @@ def around(span_id: str, trace: Sequence[ApplicationOperation]) -> Around | None
     earliest = min((each.start_ns for each in mine if each.end_ns > earlier), default=call.start_ns)
     before = _divide_range(mine, max(earlier, earliest), call.start_ns)
     if any(each.start_ns >= call.end_ns for each in calls):
-        return Around(before, {})
+        return TimeAroundCall(before, {})
     latest = max(each.end_ns for each in mine)
-    return Around(before, _divide_range(mine, call.end_ns, latest))
+    return TimeAroundCall(before, _divide_range(mine, call.end_ns, latest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from telemetry import durations
 
 PRESETS: Final = ("voice", "chat", "code")
 """The built-in budgets, in `presets/`."""
-MOST_NS: Final = 86_400 * 10**9
+MAX_NS: Final = 86_400 * 10**9
 _FOLDER: Final = Path(__file__).with_name("presets")
 _KEYS: Final = ("latency", "percentile", "total", "layers", "source")
 
@@ -113,6 +113,6 @@ def _duration_ns(reader: Reader, key: str) -> int:
         ns = durations.parse_ns(written)
     except ValueError as error:
         raise reader.error(key, f"{shown(written)}; allowed: {allowed}") from error
-    if ns > MOST_NS:
+    if ns > MAX_NS:
         raise reader.error(key, f"{shown(written)}; allowed: {allowed}")
     return ns

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from analysis.budget.application_time import Around, around
+from analysis.budget.application_time import TimeAroundCall, time_around_call
 from analysis.budget.budget import AROUND, BEYOND_TTFT, LAYERS, PARTS
 from store.queries import Window
 from store.requests.network_time import Pair, pairs
@@ -134,7 +134,7 @@ def _around(
         extents[row] = Extent.NETWORK
         seconds[row, _PLACE["network"]] = pair.network_s
         trace_id, span_id = spans.get(row, ("", ""))
-        its = around(span_id, traces.get(trace_id, ()))
+        its = time_around_call(span_id, traces.get(trace_id, ()))
         if its is not None:
             extents[row] = Extent.APPLICATION
             _fill_application_times(seconds[row], its, ends)
@@ -149,7 +149,7 @@ def _spans(found: Sequence[Pair | None]) -> Mapping[int, tuple[str, str]]:
     }
 
 
-def _fill_application_times(row: FloatArray, its: Around, ends: bool) -> None:
+def _fill_application_times(row: FloatArray, its: TimeAroundCall, ends: bool) -> None:
     for layer, spent_ns in (("before", its.before_ns), ("after", its.after_ns if ends else {})):
         for operation, ns in spent_ns.items():
             row[_PLACE[f"{layer}.{operation}"]] = ns / 1e9

@@ -19,7 +19,7 @@ from analysis.budget.measured_parts import parts_in
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS
 from telemetry.quantiles import FloatArray, nearest_rank, quantile
 
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Maximum number of layers in a sentence."""
 
 
@@ -78,7 +78,7 @@ class Spending:
     def largest(self) -> Sequence[Line]:
         """The at most three layers with the most time, the longest first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
-        return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MOST_NAMED]
+        return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MAX_NAMED]
 
     @property
     def worst(self) -> Line | None:
@@ -88,7 +88,7 @@ class Spending:
         return max(over, key=lambda line: line.over_s or 0.0, default=None)
 
 
-def least_requests(percentile: str) -> int:
+def min_requests(percentile: str) -> int:
     """Return how many requests a tail of `MIN_TAIL_REQUESTS` requests needs."""
     share = _share(percentile)
     return next(

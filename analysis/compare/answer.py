@@ -17,11 +17,11 @@ from analysis.compare.process_effect import ProcessEffect
 from analysis.compare.processes import Processes, effect_of, read_processes
 from analysis.compare.question import VERSION, CompareError, CompareQuestion, Side
 from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
-from analysis.compare.step_coefficients import Coefficients, coefficients_of, stretches_of
+from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
-from analysis.kept_predictions import Expected, deployed, expected, replicas_of
 from analysis.recorded_traffic import LEAD_S
+from analysis.stored_predictions import Expected, deployed, expected, replicas_of
 from analysis.what_if import matching
 from diagnosis.inputs.arrow import samples_of
 from replay.arrivals import BoolArray
@@ -29,7 +29,7 @@ from store.predictions import predictions
 from store.queries import Window, newest_unix_ns, request_count, request_table, sample_table
 from telemetry.requests import Source
 
-MOST_READ = 300_000
+MAX_READ = 300_000
 """Maximum number of requests to read on each side, which takes about a second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
@@ -37,7 +37,7 @@ _NS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionResult:
     """The decision on a question."""
 
     question: CompareQuestion
@@ -49,7 +49,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class CompareAnswer(Decided):
+class CompareAnswer(DecisionResult):
     """The decision on a question, with independent evidence that the server changed."""
 
     coefficients: Coefficients | None
@@ -123,7 +123,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
-) -> Decided:
+) -> DecisionResult:
     """Decide whether the latency of a question is worse. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
@@ -136,14 +136,14 @@ def decided(
         restart = effect_of(processes, question, sides[0], criteria)
         criteria = replace(criteria, restart_half=restart.log_half)
     sizes = before.at_s.size, after.at_s.size
-    return Decided(question, decide(before, after, criteria), *sizes, restart)
+    return DecisionResult(question, decide(before, after, criteria), *sizes, restart)
 
 
 def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
     lead = _with_lead(side.window)
-    if number := too_many(engine, side.window, MOST_READ):
+    if number := too_many(engine, side.window, MAX_READ):
         raise CompareError(
-            f"{number:,} requests in one range; allowed: at most {MOST_READ:,}. Choose a shorter"
+            f"{number:,} requests in one range; allowed: at most {MAX_READ:,}. Choose a shorter"
             " range"
         )
     columns = [*COLUMNS, *question.columns, *(IDENTITY if question.overlap else ())]
@@ -205,15 +205,17 @@ def _settled(
 def _coefficients(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
 ) -> Coefficients | None:
-    stretches = []
+    work_intervals = []
     for side, of in zip(sides, (question.before, question.after), strict=True):
         samples = samples_of(sample_table(engine, of.window))
         if not len(samples):
             return None
         names = set(side.requests.table["replica"].filter(pa.array(side.rows)).to_pylist())
         mine = samples.replica.is_any(names)
-        stretches.append(stretches_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns))
-    return coefficients_of(*stretches)
+        work_intervals.append(
+            work_intervals_of(samples, mine, of.window.from_unix_ns, of.window.to_unix_ns)
+        )
+    return coefficients_of(*work_intervals)
 
 
 def _expected(

@@ -14,9 +14,9 @@ import numpy as np
 from alerts.evaluation.request_verdicts import Verdict
 from alerts.evaluation.table_verdicts import VERDICTS, judge_table
 from alerts.objectives import Goodput, Objective
-from analysis.compare.decision import LEAST_COMPARED, LEAST_REQUESTS
+from analysis.compare.decision import MIN_COMPARED, MIN_REQUESTS
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, match, near, seen
+from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
 from analysis.compare.parts import joined_groups
 from analysis.compare.sides import Requests
 from analysis.compare.work_terms import METRICS
@@ -91,7 +91,7 @@ def _parts(
             _, with_metric = side.requests.observed(metric, side.groups, known)
             rows &= np.isin(np.arange(known.size), with_metric)
         both.append(rows)
-    if min(rows.sum() for rows in both) < LEAST_REQUESTS:
+    if min(rows.sum() for rows in both) < MIN_REQUESTS:
         return None
     good = sides[0][0][both[0]].astype(np.float64)
     nearest = {}
@@ -109,13 +109,13 @@ def _parts(
             expected.append(
                 np.concatenate([fit.of(getattr(each, terms)) / limit for each in (was, now)])
             )
-            comparable &= seen(was.work, now.work)
+            comparable &= is_in_range_before(was.work, now.work)
         closest = np.max(expected, axis=0)
         cut = int(both[0].sum())
         found = match(Group(was.group, closest[:cut]), Group(now.group, closest[cut:]))
         comparable &= near(found)
         nearest[terms] = found
-    if comparable.sum() < LEAST_REQUESTS or comparable.mean() < LEAST_COMPARED:
+    if comparable.sum() < MIN_REQUESTS or comparable.mean() < MIN_COMPARED:
         return None
 
     def share(of: Matches) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from analysis.compare.intervals import (
-    LEAST_BLOCKS,
+    MIN_BLOCKS,
     MODEL_ERROR,
     Interval,
     blocks_of,
@@ -28,16 +28,16 @@ from replay.arrivals import IntArray
 from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-LEAST_REQUESTS: Final = 100
+MIN_REQUESTS: Final = 100
 """Minimum number of requests on each side, and minimum effective number before the change. With
 fewer, the 95 % interval of a P50 is wider than P40 to P60."""
-LEAST_COMPARED: Final = 0.5
+MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
-LEAST_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. It is lower than `LEAST_COMPARED`: on a much slower
+MIN_FOR_WORSE: Final = 0.1
+"""The minimum share for the verdict `worse`. It is lower than `MIN_COMPARED`: on a much slower
 server so many requests run together that most have no counterpart before the change. A deployment
 pipeline must then stop too."""
-MOST_COMPARED: Final = 10_000
+MAX_COMPARED: Final = 10_000
 """Maximum number of requests of a side, so that the intervals take seconds. If there are more, only
 every nth request is used."""
 
@@ -102,7 +102,7 @@ def floor_of(metric: str) -> float:
 
 def thinned(size: int) -> IntArray:
     """Return the indices of the rows of a side that are used for the comparison."""
-    return np.arange(0, size, -(-size // MOST_COMPARED) or 1)
+    return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
 def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
@@ -113,7 +113,7 @@ def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
 
 def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comparison | Decision:
     """Match both sides, or return the decision that they cannot be compared."""
-    least = max(LEAST_REQUESTS, least_number(criteria.q))
+    least = max(MIN_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
         percentile(each.value_s, criteria.q) if each.at_s.size else None for each in sides.values()
@@ -128,7 +128,7 @@ def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comp
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, 0.0, 0.0), reasons=reasons
         )
     found = Comparison(before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size)))
-    reasons = _too_different(found, least, LEAST_FOR_WORSE) or _too_short(found)
+    reasons = _too_different(found, least, MIN_FOR_WORSE) or _too_short(found)
     if reasons:
         return Decision(
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None),
@@ -156,7 +156,7 @@ def decided(found: Comparison, criteria: Criteria) -> Decision:
     verdict = verdict_of(middle, logs, criteria.margin)
     at_loads = np.array([each for _, each in drawn])
     share = float(found.comparable.mean())
-    reasons = _too_different(found, 0, LEAST_COMPARED)
+    reasons = _too_different(found, 0, MIN_COMPARED)
     if reasons and verdict is not CompareVerdict.WORSE:
         return Decision(
             *(CompareVerdict.UNDECIDED, parts.before_s, parts.after_s, None, None, share),
@@ -207,30 +207,30 @@ def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
 
 def _too_short(found: Comparison) -> list[str]:
     blocks = _blocks(found)
-    if blocks >= LEAST_BLOCKS:
+    if blocks >= MIN_BLOCKS:
         return []
     return [
         f"the requests of one side arrived in {blocks} blocks of time; needed: at least"
-        f" {LEAST_BLOCKS}. Choose a longer range"
+        f" {MIN_BLOCKS}. Choose a longer range"
     ]
 
 
 def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
-    if share >= least_share and compared >= least and found.effective >= LEAST_REQUESTS:
+    if share >= least_share and compared >= least and found.effective >= MIN_REQUESTS:
         return []
     reasons = []
-    if share < LEAST_COMPARED or compared < least:
+    if share < MIN_COMPARED or compared < least:
         needed = f" and {least:,} requests" if compared < least else ""
         reasons.append(
             f"only {share:.0%} of the requests after the change ({compared:,}) have a counterpart"
-            f" before it; needed: {LEAST_COMPARED:.0%}{needed}"
+            f" before it; needed: {MIN_COMPARED:.0%}{needed}"
         )
     else:
         reasons.append(
             f"the counterparts before the change count as {found.effective:.0f} requests; needed:"
-            f" at least {LEAST_REQUESTS}"
+            f" at least {MIN_REQUESTS}"
         )
     return reasons + [f"{number:,} requests {text}" for number, text in _uncompared(found)]
 

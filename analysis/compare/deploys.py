@@ -12,8 +12,8 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput, Objective
-from analysis.compare.answer import Decided, decided, read_sides, too_many
-from analysis.compare.decision import LEAST_REQUESTS, QUANTILES
+from analysis.compare.answer import DecisionResult, decided, read_sides, too_many
+from analysis.compare.decision import MIN_REQUESTS, QUANTILES
 from analysis.compare.processes import read_processes
 from analysis.compare.question import CompareQuestion, Side
 from analysis.compare.server_changes import ServerChange, server_change
@@ -26,7 +26,7 @@ STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 """The lengths of the range after a deploy. Each step has about twice as many requests as the
 previous step, so its interval is narrower by a factor of 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
-MOST_REQUESTS: Final = 50_000
+MAX_REQUESTS: Final = 50_000
 """Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
 of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
@@ -63,7 +63,7 @@ class DeployAnswer:
     deploy: Deploy
     before: Window
     after: Window
-    found: Sequence[Decided]
+    found: Sequence[DecisionResult]
 
 
 def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
@@ -93,9 +93,9 @@ def compare_deploy(
         CompareError: the ranges cannot be compared.
     """
     before, least_ns = deploy.before, STEPS_S[0] * _NS
-    while _length_ns(before) > least_ns and too_many(engine, before, MOST_REQUESTS):
+    while _length_ns(before) > least_ns and too_many(engine, before, MAX_REQUESTS):
         before = Window(before.to_unix_ns - _length_ns(before) // 2, before.to_unix_ns)
-    while _length_ns(after) > least_ns and too_many(engine, after, MOST_REQUESTS):
+    while _length_ns(after) > least_ns and too_many(engine, after, MAX_REQUESTS):
         after = Window(after.from_unix_ns, after.from_unix_ns + _length_ns(after) // 2)
     questions = [CompareQuestion(Side(before), Side(after), each, QUANTILE) for each in metrics]
     sides, _ = read_sides(engine, questions[0])
@@ -104,19 +104,19 @@ def compare_deploy(
     return DeployAnswer(deploy, before, after, found)
 
 
-def missing(found: Decided) -> int:
+def missing(found: DecisionResult) -> int:
     """Return how many further requests after the deploy a verdict needs."""
-    return max(0, least_requests(found.question.quantile) - found.requests_after)
+    return max(0, min_requests(found.question.quantile) - found.requests_after)
 
 
-def least_requests(quantile: str) -> int:
+def min_requests(quantile: str) -> int:
     """Return the minimum number of requests on each side, for a percentile such as p99."""
-    return max(LEAST_REQUESTS, least_number(QUANTILES[quantile]))
+    return max(MIN_REQUESTS, least_number(QUANTILES[quantile]))
 
 
 def _length_ns(window: Window) -> int:
     return window.to_unix_ns - window.from_unix_ns
 
 
-def _rank(found: Decided) -> tuple[int, float]:
+def _rank(found: DecisionResult) -> tuple[int, float]:
     return _ORDER.index(found.decision.verdict), -(found.decision.change_ratio or 0.0)

@@ -21,7 +21,7 @@ _FAR: Final = 2.0
 """A request whose deviation is more than this many times the median deviation has a lower weight.
 For normal noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust
 Statistics, 1981)."""
-_LEAST: Final = 1e-6
+_MIN_S: Final = 1e-6
 """The smallest expected latency, in seconds. Some queueing times are 0."""
 
 
@@ -39,7 +39,7 @@ class ExpectedLatency:
     def __init__(self, terms: FloatArray, values_s: FloatArray) -> None:
         self._scales = np.maximum(terms.mean(axis=0), 1e-12)
         columns = terms / self._scales
-        least = max(float(np.median(values_s)), _LEAST) * 0.1
+        least = max(float(np.median(values_s)), _MIN_S) * 0.1
         weights = 1 / np.maximum(values_s, least) ** 2
         for _ in range(_ROUNDS):
             self._coefficients = non_negative(columns, values_s, weights)
@@ -51,4 +51,4 @@ class ExpectedLatency:
 
     def of(self, terms: FloatArray) -> FloatArray:
         """Return (m,) the expected latencies in seconds of (m, k) terms."""
-        return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _LEAST))
+        return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

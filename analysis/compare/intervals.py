@@ -31,7 +31,7 @@ SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """Minimum and maximum length of a block in seconds. A short window has short blocks, so that there
 are enough of them to estimate the variance."""
-LEAST_BLOCKS: Final = 8
+MIN_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, as a ratio. It is the same in all

@@ -13,7 +13,7 @@ from telemetry.quantiles import least_number
 
 POINTS: Final = 6
 """Maximum number of points."""
-LEAST_REQUESTS: Final = 100
+MIN_REQUESTS: Final = 100
 """Minimum number of requests of a point. With 100 requests, the 95 % interval of P50 extends from
 P40 to P60."""
 
@@ -41,7 +41,7 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
     Returns:
         (k,) ascending limits; k + 1 points.
     """
-    number = int(min(POINTS, running.size // max(LEAST_REQUESTS, least_number(q))))
+    number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:
         return np.empty(0)
     edges = np.unique(np.quantile(running, np.arange(1, number) / number))
@@ -77,7 +77,7 @@ def points_of(
     points = []
     for number, (before_s, after_s) in enumerate(percentiles(measured, edges, q).tolist()):
         mine = running[place == number]
-        if mine.size < max(LEAST_REQUESTS, least_number(q)):
+        if mine.size < max(MIN_REQUESTS, least_number(q)):
             continue
         middle_s = after_s - before_s
         error_s = float(spread_of(drawn[:, number, 1] - drawn[:, number, 0]))

@@ -98,7 +98,7 @@ def near(matches: Matches) -> BoolArray:
     return np.asarray(matches.there & (middle <= FARTHEST))
 
 
-def seen(before: FloatArray, after: FloatArray) -> BoolArray:
+def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
     """Return whether the work around each request is within the amounts before the change.
 
     Args:

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, match, near, seen
+from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
 from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
-LEAST_IN_GROUP: Final = 50
+MIN_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined to one group."""
 REST: Final = -1
 NEW: Final = -2
@@ -109,7 +109,7 @@ def percentile(values: FloatArray, q: float) -> float:
 def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
     """Join the groups with few requests before the change to one group."""
     groups, counts = np.unique(before.group, return_counts=True)
-    kept = groups[counts >= LEAST_IN_GROUP]
+    kept = groups[counts >= MIN_IN_GROUP]
 
     def joined(side: Observed) -> Observed:
         small = np.where(np.isin(side.group, groups), REST, NEW)
@@ -148,7 +148,7 @@ class Comparison:
         self.known_group = matches.there
         """(m,) whether the group of each request after the change has requests before the
         change."""
-        self.seen = seen(self.before.work, self.after.work)
+        self.seen = is_in_range_before(self.before.work, self.after.work)
         """(m,) whether the work around each request after the change is within the amounts before
         the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")

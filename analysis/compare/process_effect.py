@@ -24,7 +24,7 @@ from analysis.corrected_prediction import student
 
 Key = TypeVar("Key")
 
-LEAST_FREEDOM: Final = 3
+MIN_FREEDOM: Final = 3
 """Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3, so
 that an effect of 5 % would hide changes up to 30 %."""
 
@@ -98,7 +98,7 @@ def process_effect(
             squares += float(((logs - logs.mean()) ** 2).sum())
             freedom += logs.size - 1
             processes += logs.size
-    known = freedom >= LEAST_FREEDOM
+    known = freedom >= MIN_FREEDOM
     log_sd = sqrt(squares / freedom) if known else None
     return ProcessEffect(processes, freedom, log_sd, difference)
 

@@ -23,13 +23,13 @@ from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force, starts_between
 from telemetry.starts import EngineStart, loading_from
 
-LOOK_BACK_NS: Final = 7 * 86_400 * 10**9
+LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes: the default retention of requests."""
-MOST_PROCESSES: Final = 8
+MAX_PROCESSES: Final = 8
 """Maximum number of processes of a configuration, of which each takes 0.1 s. With 8 values, a
 standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
-MOST_REQUESTS: Final = 10_000
+MAX_REQUESTS: Final = 10_000
 """Maximum time and number of requests to read of an earlier process."""
 
 
@@ -91,7 +91,7 @@ def read_processes(
     """Return the processes of a comparison; None if the same processes served both sides, or if a
     side has no requests."""
     windows = question.before.window, question.after.window
-    from_unix_ns = max(0, windows[0].from_unix_ns - LOOK_BACK_NS)
+    from_unix_ns = max(0, windows[0].from_unix_ns - LOOKBACK_NS)
     to_unix_ns = max(each.to_unix_ns for each in windows)
     starts = in_force(engine, from_unix_ns) + starts_between(engine, from_unix_ns + 1, to_unix_ns)
     known = processes_of(starts, to_unix_ns)
@@ -109,14 +109,14 @@ def read_processes(
 
     for number, (side, by_process) in enumerate(zip(sides, served, strict=True)):
         largest = sorted(by_process, key=lambda each: -int(by_process[each].sum()))
-        for process in largest[:MOST_PROCESSES]:
+        for process in largest[:MAX_PROCESSES]:
             if process.configuration:
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
         # If both sides have the same configuration, their processes are not mixed.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
-        if others is None or len(others) >= MOST_PROCESSES or any(process in by for by in served):
+        if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue
         if earlier := _first_requests(engine, process, length_ns):
             others.append(earlier)
@@ -177,7 +177,7 @@ def _first_requests(engine: Engine, process: Process, length_ns: int) -> ServedB
         Window(process.from_unix_ns, to_unix_ns),
         equals={"replica": process.replica},
         columns=COLUMNS,
-        limit=MOST_REQUESTS,
+        limit=MAX_REQUESTS,
     )
     if not table.num_rows:
         return None

@@ -12,7 +12,7 @@ from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
 """The default percentile. P99 needs four times as many requests."""
-MOST_MARGIN: Final = 10.0
+MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
 """The version of vLLM, which is stored with the starts of the engines and not with the requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
@@ -60,9 +60,9 @@ class CompareQuestion:
             raise CompareError(f"metric {self.metric!r}; allowed: {', '.join(METRICS)}")
         if self.quantile not in QUANTILES:
             raise CompareError(f"quantile {self.quantile!r}; allowed: {', '.join(QUANTILES)}")
-        if not 0 < self.margin <= MOST_MARGIN:
+        if not 0 < self.margin <= MAX_MARGIN:
             raise CompareError(
-                f"margin {self.margin:g}; allowed: above 0, up to {MOST_MARGIN:g} (0.05 is 5 %)"
+                f"margin {self.margin:g}; allowed: above 0, up to {MAX_MARGIN:g} (0.05 is 5 %)"
             )
         for name, side in (("before", self.before), ("after", self.after)):
             if side.window.from_unix_ns >= side.window.to_unix_ns:

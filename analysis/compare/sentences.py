@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.compare.answer import NOT_REPLAYED, CompareAnswer, Decided
+from analysis.compare.answer import NOT_REPLAYED, CompareAnswer, DecisionResult
 from analysis.compare.decision import Decision
 from analysis.compare.intervals import Interval
 from analysis.compare.total_change import TotalChange
@@ -19,7 +19,7 @@ _WORDS: Final = {
 }
 
 
-def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
+def finding(answer: DecisionResult, seconds: Callable[[float | None], str]) -> str:
     """Return the verdict as a sentence with its numbers."""
     question, found = answer.question, answer.decision
     latency = name_of(answer)
@@ -40,7 +40,7 @@ def finding(answer: Decided, seconds: Callable[[float | None], str]) -> str:
     return f"Undecided: {latency} changed by {size} {AT_EQUAL}; {margin}."
 
 
-def short_finding(answer: Decided) -> str:
+def short_finding(answer: DecisionResult) -> str:
     """Return the verdict as a clause, such as "TPOT P99 is 18 % worse [12, 25] at …"."""
     question, found = answer.question, answer.decision
     latency, margin = name_of(answer), f"{100 * question.margin:.3g} %"
@@ -56,7 +56,7 @@ def short_finding(answer: Decided) -> str:
     return f"{latency} is {_size(answer)} {AT_EQUAL}"
 
 
-def name_of(answer: Decided) -> str:
+def name_of(answer: DecisionResult) -> str:
     """Return the latency and the percentile, such as "TPOT P99"."""
     return f"{NAMES[answer.question.metric]} {answer.question.quantile.upper()}"
 
@@ -109,7 +109,7 @@ def first(reasons: Sequence[str]) -> str:
     return reasons[0] if reasons else "there is too little data"
 
 
-def _size(answer: Decided) -> str:
+def _size(answer: DecisionResult) -> str:
     """Format the size of a change: `12 % worse [8, 15]`."""
     found = answer.decision
     assert found.ratio is not None

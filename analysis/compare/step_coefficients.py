@@ -1,9 +1,9 @@
 """The coefficients of the engine steps before and after, from the sums in the engine samples.
 
-Pure. Time is divided into stretches of some seconds. For each stretch, the samples contain the busy
-time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens and
-decodes. A coefficient is the busy time per unit of one kind of work. It depends little on the mix
-and the load, so a different coefficient is independent evidence that the server changed.
+Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
+busy time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens
+and decodes. A coefficient is the busy time per unit of one kind of work. It depends little on the
+mix and the load, so a different coefficient is independent evidence that the server changed.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from analysis.compare.intervals import spread_of
 from analysis.corrected_prediction import small_sample_factor
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import BoolArray, FloatArray, IntArray
-from replay.fit import COEFFICIENTS, LEAST_STEPS, non_negative
+from replay.fit import COEFFICIENTS, MIN_STEPS, non_negative
 from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
@@ -28,19 +28,19 @@ MEANINGS: Final[Mapping[str, str]] = {
     "beta": "per context token",
     "delta": "per decode",
 }
-STRETCH_S: Final = 5
-"""Length of a stretch: about five samples, as in the fit of a replay."""
+INTERVAL_S: Final = 5
+"""Length of an interval: about five samples, as in the fit of a replay."""
 BLOCK: Final = 6
-"""Number of consecutive stretches that are drawn together: 30 s."""
-LEAST_STRETCHES: Final = 10 * COEFFICIENTS
-"""Minimum number of stretches on each side: ten for each coefficient."""
+"""Number of consecutive intervals that are drawn together: 30 s."""
+MIN_INTERVALS: Final = 10 * COEFFICIENTS
+"""Minimum number of intervals on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """The part of the standard deviation of the ratio between two unchanged windows that resampling of
 blocks does not show. Measured on 90 pairs of simulated windows."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""A stretch whose deviation is more than this many times the median deviation has a lower weight
+"""An interval whose deviation is more than this many times the median deviation has a lower weight
 (as in `expected_latency`)."""
 _NS: Final = 10**9
 _WORK: Final = (
@@ -50,8 +50,8 @@ _WORK: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretches:
-    """The work and the busy time of stretches, of all engines."""
+class WorkIntervals:
+    """The work and the busy time of intervals, of all engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
@@ -80,18 +80,18 @@ class Coefficients:
     before."""
 
 
-def stretches_of(
+def work_intervals_of(
     samples: Samples, chosen: BoolArray, from_unix_ns: int, to_unix_ns: int
-) -> Stretches:
-    """Return the stretches of the chosen samples that have steps.
+) -> WorkIntervals:
+    """Return the intervals of the chosen samples that have steps.
 
     Args:
         chosen: (n,) whether a sample belongs to an engine of the side.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():
-        return Stretches(np.empty((0, COEFFICIENTS)), np.empty(0))
-    place = (samples.at_unix_ns[mine] - from_unix_ns) // (STRETCH_S * _NS)
+        return WorkIntervals(np.empty((0, COEFFICIENTS)), np.empty(0))
+    place = (samples.at_unix_ns[mine] - from_unix_ns) // (INTERVAL_S * _NS)
     series = samples.series[mine]
     _, number = np.unique(np.stack([series, place]), axis=1, return_inverse=True)
     number = number.reshape(-1)
@@ -107,13 +107,13 @@ def stretches_of(
     work = np.stack([risen(name) for name in _WORK], axis=1)
     busy_s = risen("busy_s_total") - np.nan_to_num(risen("stall_s_total"))
     known = np.isfinite(work).all(axis=1) & (busy_s > 0) & (work[:, 0] > 0)
-    return Stretches(work[known], busy_s[known])
+    return WorkIntervals(work[known], busy_s[known])
 
 
-def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
-    """Return the coefficients with their intervals, or None if there are too few stretches."""
+def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
+    """Return the coefficients with their intervals, or None if there are too few time intervals."""
     for each in (before, after):
-        if each.busy_s.size < LEAST_STRETCHES or each.work[:, 0].sum() < LEAST_STEPS:
+        if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
     chance = np.random.default_rng(0)
     fits = [_fit(each) for each in (before, after)]
@@ -136,8 +136,8 @@ def coefficients_of(before: Stretches, after: Stretches) -> Coefficients | None:
     )
 
 
-def _take(of: Stretches, rows: IntArray) -> Stretches:
-    return Stretches(of.work[rows], of.busy_s[rows])
+def _take(of: WorkIntervals, rows: IntArray) -> WorkIntervals:
+    return WorkIntervals(of.work[rows], of.busy_s[rows])
 
 
 def _rows(size: int, chance: np.random.Generator) -> IntArray:
@@ -146,7 +146,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
     return np.asarray(np.minimum(rows, size - 1))
 
 
-def _fit(of: Stretches) -> FloatArray:
+def _fit(of: WorkIntervals) -> FloatArray:
     """Return (5,) non-negative coefficients, fitted with Huber's weights."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
@@ -159,7 +159,7 @@ def _fit(of: Stretches) -> FloatArray:
     return np.asarray(non_negative(columns, of.busy_s, weights) / scales)
 
 
-def _pace(coefficients: FloatArray, before: Stretches, after: Stretches) -> float:
+def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
     """Return (busy / modelled time after) / (busy / modelled time before the change)."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)

@@ -17,7 +17,7 @@ from analysis.compare.question import VERSION, CompareQuestion, Side
 from analysis.compare.versions import with_versions
 from analysis.compare.work_terms import METRICS
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
-from analysis.what_if import MOST_ERROR, matching
+from analysis.what_if import MAX_ERROR, matching
 from analysis.window_replay import Traffic, replayed
 from replay.arrivals import FloatArray
 from replay.conditions import Conditions
@@ -70,7 +70,7 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
         return TotalChange(None, "no request on one side has this latency")
     measured_s, then_s, reproduced_s, expected_s = (each or 0.0 for each in found)
     error = reproduced_s / measured_s - 1 if measured_s else 0.0
-    most = MOST_ERROR["p50" if question.quantile == "p50" else "p99"]
+    most = MAX_ERROR["p50" if question.quantile == "p50" else "p99"]
     if abs(error) > most:
         return TotalChange(
             None,

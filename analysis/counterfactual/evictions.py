@@ -16,7 +16,7 @@ from analysis.prefix_ladders import repeated_tokens
 from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
-_MOST_KEPT: Final = 0.9
+_MAX_KEPT: Final = 0.9
 """Evictions are reported if `Evictions.kept` is below this. In 58 simulated cases without a fault
 of cache or lengths, the smallest value was 0.97."""
 
@@ -49,7 +49,7 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
         return None
     ratio, kept = _repeated(window)
     _, usually_kept = _repeated(baseline)
-    if not kept < _MOST_KEPT * usually_kept:
+    if not kept < _MAX_KEPT * usually_kept:
         return None
     return Evictions(places[0], ratio, usually_kept, kept / usually_kept)
 

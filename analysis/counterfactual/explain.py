@@ -27,7 +27,7 @@ from store.access.restricted import with_masked_rows
 from store.columns.request_columns import request_columns
 from store.queries import Window
 
-MOST_REQUESTS: Final = 8_000
+MAX_REQUESTS: Final = 8_000
 """Maximum number of requests in each replayed range. With four factors, there are 240 replays of
 the window and 15 of the baseline, which take up to 17 s (docs/benchmarks.md#shares-by-replay)."""
 
@@ -132,31 +132,31 @@ def _with_decision(
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window with the most slow requests: at most `MOST_REQUESTS`
+    """Return the part of the window with the most slow requests: at most `MAX_REQUESTS`
     consecutive requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))
     table = request_columns(engine, window, columns)
-    if table.num_rows <= MOST_REQUESTS:
+    if table.num_rows <= MAX_REQUESTS:
         return window
     latency_s = table[latency].to_numpy().astype(np.float64)
     latency_s[~matching(table, question.where)] = np.nan
     slow = latency_s >= np.nanquantile(latency_s, 1 - share)
     before = np.concatenate([[0], np.cumsum(slow)])
-    first = int(np.argmax(before[MOST_REQUESTS:] - before[:-MOST_REQUESTS]))
+    first = int(np.argmax(before[MAX_REQUESTS:] - before[:-MAX_REQUESTS]))
     received = table["received_unix_ns"].to_numpy()
-    return Window(int(received[first]), int(received[first + MOST_REQUESTS - 1]) + 1)
+    return Window(int(received[first]), int(received[first + MAX_REQUESTS - 1]) + 1)
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the last part of the baseline that has at most `MOST_REQUESTS` requests."""
+    """Return the last part of the baseline that has at most `MAX_REQUESTS` requests."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
     # The range begins with a request, because the beginning of the baseline may have no data.
-    return Window(int(received[-MOST_REQUESTS:][0]), window.to_unix_ns)
+    return Window(int(received[-MAX_REQUESTS:][0]), window.to_unix_ns)
 
 
 def _window(span: Span) -> Window:

@@ -16,7 +16,7 @@ from replay.kv_cache import blocks_for
 
 _BISECTIONS: Final = 8
 """Number of bisections. The result is exact to 0.4 % of all blocks."""
-LEAST_RATIO: Final = 0.9
+MIN_RATIO: Final = 0.9
 """No blocks are lost if the mean latency of the replay with all blocks is at least this share of
 the measured mean. Without a fault, replayed means are within 5 % of measured means."""
 
@@ -31,7 +31,7 @@ def without_lost_blocks(
         measured_s: the mean latency of the slow requests.
         replayed_s: replays a window, and returns the mean latency of its slow requests.
     """
-    if replayed_s(window) >= LEAST_RATIO * measured_s:
+    if replayed_s(window) >= MIN_RATIO * measured_s:
         return None
     low, high = 0.0, 1.0
     for _ in range(_BISECTIONS):

@@ -20,7 +20,7 @@ from analysis.counterfactual.rate_groups import grouped_by_rate
 from analysis.counterfactual.window_requests import Requests
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import Traffic
-from diagnosis.evidence.added_requests import LEAST_REQUESTS
+from diagnosis.evidence.added_requests import MIN_REQUESTS
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay
@@ -235,7 +235,7 @@ class MixedWindow:
         for tenant in np.unique(now.tenant) if factor.tenant is None else [factor.tenant]:
             source, target = of_now[now.tenant == tenant], of_usual[usual.tenant == tenant]
             its = self._can_change_length(mixed) & (mixed.tenant == tenant)
-            if min(source.size, target.size) >= LEAST_REQUESTS:
+            if min(source.size, target.size) >= MIN_REQUESTS:
                 found[its] = self._at_rank(found[its], source, target)
         if name.endswith("_tokens"):
             found = np.maximum(np.rint(found), 1)
@@ -276,7 +276,7 @@ class MixedWindow:
         for tenant in np.unique(mixed.tenant):
             source = usual.take(usual.tenant == tenant)
             its = np.flatnonzero(self._can_change_length(mixed) & (mixed.tenant == tenant))
-            if len(source.at_s) < LEAST_REQUESTS:
+            if len(source.at_s) < MIN_REQUESTS:
                 continue
             source = source.take(np.argsort(source.prompt_tokens, kind="stable"))
             lengths = mixed.prompt_tokens[its]

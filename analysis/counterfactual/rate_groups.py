@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.counterfactual.factors import RATES, Factor, Kind
 from analysis.counterfactual.window_requests import Requests, lengths_of, of_tenant
-from diagnosis.evidence.added_requests import LEAST_EXCESS, LEAST_REQUESTS, added_above
+from diagnosis.evidence.added_requests import MIN_EXCESS, MIN_REQUESTS, added_above
 from replay.arrivals import BoolArray
 
 _LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
@@ -43,7 +43,7 @@ def _lower_bound(
         ]
         for each in (now, usual)
     )
-    if min(of_now.size, of_usual.size) < LEAST_REQUESTS:
+    if min(of_now.size, of_usual.size) < MIN_REQUESTS:
         return inf
     if _applies_to_whole_tenant(factors, _LONGER[factor.kind], factor.tenant):
         # Another factor makes all requests longer, so the bound rises too.
@@ -56,7 +56,7 @@ def _lower_bound(
         return bound
     ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
     more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
-    return 0.0 if more > LEAST_EXCESS else bound
+    return 0.0 if more > MIN_EXCESS else bound
 
 
 def _grouped(
@@ -86,7 +86,7 @@ def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
     for each in (now, usual):
         lengths = lengths_of(each, factor)
         others = ~of_tenant(each, factor.tenant)
-        some = lengths[others] if others.sum() >= LEAST_REQUESTS else lengths
+        some = lengths[others] if others.sum() >= MIN_REQUESTS else lengths
         medians.append(float(np.median(some)))
     return max(medians[0] / medians[1], 1.0) if medians[1] > 0 else 1.0
 

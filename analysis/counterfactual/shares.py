@@ -31,14 +31,14 @@ from diagnosis.explanation import Cause, Replay
 from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
-MOST_FACTORS: Final = 4
+MAX_FACTORS: Final = 4
 """Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
 """Number of replays of each combination of factors. Each has other step noise, and other requests
 if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
-MOST_ERROR: Final = 0.5
+MAX_ERROR: Final = 0.5
 """Maximum relative error of the replayed growth, above which no shares are computed. The error
 widens each interval: with the maximum error, an interval is about as wide as the share."""
 
@@ -133,9 +133,9 @@ def decide(
     if not now_s > baseline_s:
         raise UndecidedError("the requests of the replayed part did not become slower")
     error = whole.growth_s / (now_s - baseline_s) - 1
-    if abs(error) > MOST_ERROR:
+    if abs(error) > MAX_ERROR:
         raise UndecidedError(
-            f"the error of the replayed growth is {error:+.0%}; allowed: at most ±{MOST_ERROR:.0%}"
+            f"the error of the replayed growth is {error:+.0%}; allowed: at most ±{MAX_ERROR:.0%}"
         )
     redrawn = [
         replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
@@ -166,7 +166,7 @@ def decide(
 
 def replays(causes: int) -> int:
     """Return the maximum number of combinations that `decide` replays, for a progress bar."""
-    return (DRAWS + RESAMPLED) * (1 << min(causes, MOST_FACTORS))
+    return (DRAWS + RESAMPLED) * (1 << min(causes, MAX_FACTORS))
 
 
 def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
@@ -176,7 +176,7 @@ def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
     known = set(factors[: len(tested)])
     found = []
     for cause, factor in zip(others, factors[len(tested) :], strict=True):
-        if factor is not None and factor not in known and len(known) < MOST_FACTORS:
+        if factor is not None and factor not in known and len(known) < MAX_FACTORS:
             known.add(factor)
             found.append(cause)
     return found
@@ -194,8 +194,8 @@ def removable_factors(causes: Sequence[Cause]) -> list[Factor]:
             raise UndecidedError(f"the replay cannot remove the cause {cause.id}")
         if factor not in factors:
             factors.append(factor)
-    if len(factors) > MOST_FACTORS:
-        raise UndecidedError(f"{len(factors)} causes to remove; allowed: at most {MOST_FACTORS}")
+    if len(factors) > MAX_FACTORS:
+        raise UndecidedError(f"{len(factors)} causes to remove; allowed: at most {MAX_FACTORS}")
     return factors
 
 

@@ -52,7 +52,7 @@ class PhaseGrowth(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class TailGrowth:
     """The mean latency of the slowest joined requests, in the baseline and in the window. The
     phases sum to it."""
 
@@ -85,7 +85,7 @@ class JoinedExplanation:
 
     requests: int
     baseline_requests: int
-    growth: Growth | None
+    growth: TailGrowth | None
     pools: tuple[Pool, ...]
     truncated: bool = False
 
@@ -119,7 +119,7 @@ def explain_joined(engine: Engine, question: Question) -> JoinedExplanation | No
 
 def growth(
     before: Sequence[JoinedRequest], now: Sequence[JoinedRequest], metric: Metric
-) -> Growth | None:
+) -> TailGrowth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
     `SHARES` lists possible shares of slow requests. The smallest share with enough requests in both
@@ -132,7 +132,7 @@ def growth(
     fewest = min(len(old), len(new))
     share = next((each for each in SHARES if fewest * each >= MIN_TAIL_REQUESTS), 1.0)
     was, then = _slowest_means(old, share), _slowest_means(new, share)
-    return Growth(
+    return TailGrowth(
         share,
         sum(was.values()),
         sum(then.values()),
@@ -213,7 +213,7 @@ def _explain_pool(
     return replace(found, causes=causes)
 
 
-def _excess_s(grown: Growth | None, role: Role) -> float | None:
+def _excess_s(grown: TailGrowth | None, role: Role) -> float | None:
     if grown is None:
         return None
     own = (each for each in grown.phases if each.phase in _PHASES[role])

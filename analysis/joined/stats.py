@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from analysis.stats import StatsQuestion, largest_first, percentiles
 from store import queries
 from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedRequest, Role
-from store.joined.read import MOST_ROWS, read_joined
+from store.joined.read import MAX_ROWS, read_joined
 from store.queries import Window
 from telemetry.requests import Outcome
 
@@ -46,7 +46,7 @@ class JoinedStats:
 
 
 def answer_joined_stats(
-    engine: Engine, question: StatsQuestion, most_rows: int = MOST_ROWS
+    engine: Engine, question: StatsQuestion, max_rows: int = MAX_ROWS
 ) -> JoinedStats:
     """Compute the statistics of each group of joined requests.
 
@@ -60,7 +60,7 @@ def answer_joined_stats(
             f"joined requests cannot be grouped by {', '.join(unknown)};"
             f" allowed: {', '.join(JOINED_DIMENSIONS)}"
         )
-    found = read_joined(engine, question.window, question.equals, most_rows)
+    found = read_joined(engine, question.window, question.equals, max_rows)
     window = question.window
     length_s = None if found.truncated else (window.to_unix_ns - window.from_unix_ns) / 1e9
     groups = joined_stats(found.requests, question.by, length_s)

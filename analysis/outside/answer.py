@@ -79,7 +79,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class EndpointResults:
     """The results of the probes from one region to one endpoint. Latencies are computed from the
     complete answers of the model."""
 
@@ -135,7 +135,7 @@ class OutsideAnswer:
     """The probes of a window by region, endpoint and model."""
 
     window: Window
-    places: Sequence[Place]
+    endpoints: Sequence[EndpointResults]
     """The results for each place, sorted by endpoint, model and region."""
     left_out: int
     """Number of places that are left out: those with the fewest failures or probes."""

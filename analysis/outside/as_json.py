@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from analysis.outside.answer import Latency, OutsideAnswer, Place
+from analysis.outside.answer import EndpointResults, Latency, OutsideAnswer
 
 
 def as_json(answer: OutsideAnswer) -> dict[str, Any]:
@@ -14,12 +14,12 @@ def as_json(answer: OutsideAnswer) -> dict[str, Any]:
         "read": answer.read,
         "scale": answer.scale,
         "step_s": answer.step_s,
-        "places": [_place_json(each) for each in answer.places],
+        "places": [_place_json(each) for each in answer.endpoints],
         "left_out": answer.left_out,
     }
 
 
-def _place_json(place: Place) -> dict[str, Any]:
+def _place_json(place: EndpointResults) -> dict[str, Any]:
     return {
         "region": place.region,
         "endpoint": place.endpoint,
@@ -64,7 +64,7 @@ def _place_json(place: Place) -> dict[str, Any]:
     }
 
 
-def _phases(place: Place) -> dict[str, float | None] | None:
+def _phases(place: EndpointResults) -> dict[str, float | None] | None:
     if place.phases_s is None:
         return None
     unknown = () if place.network else ("server", "network")

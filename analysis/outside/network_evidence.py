@@ -18,7 +18,7 @@ from store.requests.network_time import server_times
 from telemetry.printable import printable
 from telemetry.quantiles import FloatArray, interval_ranks, quantile, rank_interval
 
-MOST_REGIONS: Final = 4
+MAX_REGIONS: Final = 4
 """Maximum number of regions in the evidence."""
 LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("at_unix_ns", "region", "trace_id", "request_id", "first_event_s")
@@ -56,7 +56,7 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
         NetworkTimes(region, before[region], now[region]) for region in before.keys() & now.keys()
     ]
     found.sort(key=lambda each: (np.median(each.before_s) - np.median(each.now_s), each.region))
-    return found[:MOST_REGIONS]
+    return found[:MAX_REGIONS]
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:

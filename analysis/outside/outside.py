@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from analysis.outside.answer import OutsideAnswer, OutsideQuestion, Place
-from analysis.outside.places import COLUMNS, Results, place_of
+from analysis.outside.answer import EndpointResults, OutsideAnswer, OutsideQuestion
+from analysis.outside.endpoints import COLUMNS, Results, endpoint_results_of
 from store.probes import probe_sample
 from store.queries import Window
 from store.requests.network_time import server_times
 
-MOST_PLACES: Final = 60
+MAX_ENDPOINTS: Final = 60
 """Maximum number of places in an answer. A place is a combination of endpoint, model and region."""
 STEPS: Final = 48
 """Approximate number of time steps in a window."""
@@ -37,15 +37,15 @@ def answer_outside(engine: Engine, question: OutsideQuestion) -> OutsideAnswer:
     table = table.take(pa.array(rows))
     results = Results.of(table, server_times(engine, window, table), window, step_s, scale)
     ends = np.cumsum([starts[each + 1] - starts[each] for each in chosen])
-    places = [
-        place_of(results, int(end - (starts[each + 1] - starts[each])), int(end))
+    endpoints = [
+        endpoint_results_of(results, int(end - (starts[each + 1] - starts[each])), int(end))
         for each, end in zip(chosen, ends.tolist(), strict=True)
     ]
     left_out = len(starts) - 1 - len(chosen)
-    return OutsideAnswer(window, sorted(places, key=_order), left_out, len(order), scale, step_s)
+    return OutsideAnswer(window, sorted(endpoints, key=_order), left_out, len(order), scale, step_s)
 
 
-def _order(place: Place) -> tuple[str, str, str]:
+def _order(place: EndpointResults) -> tuple[str, str, str]:
     return place.endpoint, place.model or "", place.region or ""
 
 
@@ -73,9 +73,9 @@ def _places_with_most_failures(
 ) -> Sequence[int]:
     """Return the places with the most failures, then with the most probes."""
     number = len(starts) - 1
-    if number <= MOST_PLACES:
+    if number <= MAX_ENDPOINTS:
         return range(number)
     failed = np.add.reduceat(~Results.answered_of(table)[order], starts[:-1])
     ranked = np.lexsort((-np.diff(starts), -failed))
-    found: list[int] = np.sort(ranked[:MOST_PLACES]).tolist()
+    found: list[int] = np.sort(ranked[:MAX_ENDPOINTS]).tolist()
     return found

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from cli.checks.findings import Finding, length
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
@@ -16,11 +16,11 @@ clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
 """If old rows are deleted later than this, the check reports it. After a downtime of Tailspan, the
 deletion needs at most as long as the downtime to catch up."""
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
 _LATE_FOR = " tailspan_slo_* does not count its requests, because they are late, and"
-_LOOKED_AT_NS = 300 * 10**9
+_LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
@@ -48,7 +48,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     note = ours if 1 < len(leads_s) == len(ahead_s) else ""
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
     theirs = ours if 1 < len(leads_s) == len(behind) else ""
-    for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
+    for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MAX_NAMED]:
         yield Finding(
             "clocks",
             False,
@@ -57,7 +57,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             f"set it by NTP (timedatectl, chronyc tracking){note}",
         )
     late = {name: -lead_s for name, lead_s in leads_s.items() if lead_s < -LATE_S}
-    for source, seconds in sorted(late.items(), key=lambda each: -each[1])[:_MOST_NAMED]:
+    for source, seconds in sorted(late.items(), key=lambda each: -each[1])[:_MAX_NAMED]:
         yield Finding(
             "clocks",
             None,
@@ -98,12 +98,12 @@ def against_clients(url: str | None) -> Iterator[Finding]:
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 
-    found = of_the_newest(
+    found = query_newest_data(
         url,
-        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)),
+        lambda engine, newest: offsets(engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)),
     )
     off = [each for each in found or () if each.low_s > _APART_S or each.high_s < -_APART_S]
-    for each in off[:_MOST_NAMED]:
+    for each in off[:_MAX_NAMED]:
         ahead = each.low_s > 0
         seconds, which = (each.low_s, "ahead of") if ahead else (-each.high_s, "behind")
         yield Finding(
@@ -118,4 +118,4 @@ def against_clients(url: str | None) -> Iterator[Finding]:
 
 
 def _printable_source(source: str) -> str:
-    return printable(source, probes.WIDEST_WHY)
+    return printable(source, http_check.WIDEST_WHY)

@@ -8,12 +8,12 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding, length
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import TIMEOUT_S, own_series
 from cli.options.addresses import authority
 from cli.options.shared import state_url
 from cli.render.text import usd as usd_text
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from telemetry.printable import printable
 
@@ -31,7 +31,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     Old telemetry is a failure only with `server_expected`.
     """
     from store.columns.request_columns import slow_because
-    from store.database import open_database, shown
+    from store.database import masked_url, open_database
     from store.errors import DatabaseMissing, StoreError
     from store.queries import newest_unix_ns
 
@@ -50,7 +50,9 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     finally:
         if engine is not None:
             engine.dispose()
-    yield Finding("database", True, f"{shown(engine)} opens, and this version can use its schema")
+    yield Finding(
+        "database", True, f"{masked_url(engine)} opens, and this version can use its schema"
+    )
     if state is not None:
         yield state
     if slow:
@@ -65,7 +67,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
 
 def _state(engine: Engine) -> Finding | None:
     from store.alerting.incidents import read_overlapping
-    from store.database import shown
+    from store.database import masked_url
     from store.errors import StoreUnavailable
     from store.state import separate_state
 
@@ -75,8 +77,8 @@ def _state(engine: Engine) -> Finding | None:
     try:
         read_overlapping(engine, 0, 1)
     except StoreUnavailable as error:
-        return Finding("state database", False, f"{shown(state)}: {error}")
-    return Finding("state database", True, f"{shown(state)} belongs to this database")
+        return Finding("state database", False, f"{masked_url(state)}: {error}")
+    return Finding("state database", True, f"{masked_url(state)} belongs to this database")
 
 
 def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
@@ -84,7 +86,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     from cost.bill import bill
     from cost.errors import PriceError
     from cost.pricefile import prices_in_force
-    from store.billing.accounts import accounts
+    from store.billing.billing_data import read_billing_data
     from store.queries import Window
 
     try:
@@ -92,10 +94,10 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     except PriceError as error:
         yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
         return
-    found = of_the_newest(
+    found = query_newest_data(
         url,
         lambda engine, newest: bill(
-            accounts(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
+            read_billing_data(engine, Window(max(0, newest - PRICED_NS), newest)), in_force
         ),
     )
     if found is None:
@@ -113,11 +115,11 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
         if not server.wall_s:
             continue
         device = "an unknown device" if server.device is None else repr(server.device)
-        name = printable(server.replica, probes.WIDEST_WHY)
+        name = printable(server.replica, http_check.WIDEST_WHY)
         yield Finding(
             "prices",
             None,
-            f"{name} runs on {printable(device, probes.WIDEST_WHY)}, which has no price:"
+            f"{name} runs on {printable(device, http_check.WIDEST_WHY)}, which has no price:"
             " its requests have no cost",
             "set a price: --prices FILE or TAILSPAN_PRICES (tailspan cost --help)",
         )
@@ -153,12 +155,12 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
 
 def vllm(url: str) -> Iterator[Finding]:
     """Check that a vLLM is healthy and exports the state of its engine."""
-    health = probes.get(f"{url}/health", TIMEOUT_S)
+    health = http_check.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
         yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")
         return
     yield Finding("vllm", True, f"{url} is healthy")
-    metrics = probes.get(f"{url}/metrics", TIMEOUT_S)
+    metrics = http_check.get(f"{url}/metrics", TIMEOUT_S)
     if not metrics.ok:
         yield Finding("vllm", False, f"{url}/metrics: {metrics.why}", "is this a vLLM?")
     elif "vllm:" not in metrics.body:
@@ -189,7 +191,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             )
         except grpc.RpcError as error:
             # gRPC's message begins with its attempts, and ends with the result.
-            why = printable(error.details().rpartition("last error: ")[2], probes.WIDEST_WHY)
+            why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
                 return
@@ -203,7 +205,7 @@ def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     where = authority(host, port)
     # An empty body is a valid OTLP message, and so is an empty response.
     url = f"{access.scheme}://{where}/v1/traces"
-    answer = probes.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
+    answer = http_check.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
     if answer.ok:
         yield Finding("OTLP HTTP", True, f"{where} accepts an export")
     else:
@@ -214,21 +216,21 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
-        answer = probes.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
+        answer = http_check.get(f"{access.scheme}://{where}/{path}", TIMEOUT_S, access)
         if not answer.ok:
             found = f"{where}/{path}: {answer.why}"
-            answered = printable(answer.body.strip(), probes.WIDEST_WHY)
+            answered = printable(answer.body.strip(), http_check.WIDEST_WHY)
             if answered.startswith("not ready; failing"):
                 yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
                 return
             yield Finding("metrics", False, found, _remedy("--metrics-port"))
             return
-        answered = printable(answer.body.strip(), probes.WIDEST_WHY)
+        answered = printable(answer.body.strip(), http_check.WIDEST_WHY)
         if path == "readyz" and answered.startswith("ready; degraded"):
             yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
         else:
             yield Finding("metrics", True, f"{where}/{path} {what}")
-    answer = probes.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
+    answer = http_check.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
     if "tailspan_" in answer.body:
         yield Finding("metrics", True, f"{where}/metrics serves Tailspan's series")
     elif answer.status == _UNAUTHORISED:
@@ -248,7 +250,7 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             continue
         working += 1
         if sample.value:
-            name = printable(sample.labels.get("task", ""), probes.WIDEST_WHY)
+            name = printable(sample.labels.get("task", ""), http_check.WIDEST_WHY)
             found = f"{name} failed {sample.value:.0f} times since the start, and works again"
             yield Finding("tasks", None, found, _LOG)
     if up:
@@ -260,7 +262,7 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
         if sample.labels.get("result") == "refused" and sample.value:
-            reason = printable(sample.labels.get("reason", ""), probes.WIDEST_WHY)
+            reason = printable(sample.labels.get("reason", ""), http_check.WIDEST_WHY)
             refused[reason] = refused.get(reason, 0) + sample.value
     for reason, count in refused.items():
         items = "item" if count == 1 else "items"
@@ -302,15 +304,15 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     for sample in samples:
         if sample.name == "tailspan_scrape_up":
             target = sample.labels.get("target", "")
-            shown = printable(target, probes.WIDEST_WHY)
+            shown = printable(target, http_check.WIDEST_WHY)
             if sample.value:
                 yield Finding("scrape", True, f"{shown} is up")
             else:
                 why = ", ".join(failures.get(target, []))
-                found = f"{shown} is down; failures: {printable(why, probes.WIDEST_WHY)}"
+                found = f"{shown} is down; failures: {printable(why, http_check.WIDEST_WHY)}"
                 yield Finding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
-            name = printable(sample.labels.get("discovery", ""), probes.WIDEST_WHY)
+            name = printable(sample.labels.get("discovery", ""), http_check.WIDEST_WHY)
             mend = "the log of `tailspan up` has the reason; the previous targets are still scraped"
             yield Finding("scrape", False, f"{name} does not return its targets", mend)
 
@@ -318,7 +320,7 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
     """Check that the explorer serves its pages under the given base path."""
     where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
-    answer = probes.get(f"http://{where}/_stcore/health", TIMEOUT_S)
+    answer = http_check.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:
         yield Finding("explorer", True, f"http://{where} answers")
     else:
@@ -349,7 +351,7 @@ _LOG = "the log of `tailspan up` has the reason; the component restarts automati
 _TOKEN = "set a token that Tailspan accepts: --token-file, TAILSPAN_TOKENS"
 
 
-def _remedy(option: str, answer: probes.Answer | None = None) -> str:
+def _remedy(option: str, answer: http_check.HttpResult | None = None) -> str:
     if answer is not None and answer.status == _UNAUTHORISED:
         return _TOKEN
     return f"run `tailspan up`, or set its address: --host, {option}"

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from telemetry.printable import printable
 
-_LOOKED_AT_NS: Final = 600 * 10**9
-_MOST_NAMED: Final = 20
+_LOOKBACK_NS: Final = 600 * 10**9
+_MAX_NAMED: Final = 20
 _WIDEST: Final = 120
 
 
@@ -17,13 +17,13 @@ def front_ends(url: str | None) -> Iterator[Finding]:
     from store.queries import Window
     from store.replicas.engine_only_replicas import engine_only_replicas
 
-    found = of_the_newest(
+    found = query_newest_data(
         url,
         lambda engine, newest: engine_only_replicas(
-            engine, Window(max(0, newest - _LOOKED_AT_NS), newest + 1)
+            engine, Window(max(0, newest - _LOOKBACK_NS), newest + 1)
         ),
     )
-    for replica in (found or [])[:_MOST_NAMED]:
+    for replica in (found or [])[:_MAX_NAMED]:
         yield Finding(
             "front end",
             True,

@@ -8,17 +8,17 @@ from typing import Final
 from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from cli.render.gpus import missing_by_reason, reasons
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from server.gpu_setup import GpuSetup
 from telemetry.printable import printable
 
 _WIDEST: Final = 400
 _NAMED: Final = 5
-LOOKED_AT_NS: Final = 600 * 10**9
+LOOKBACK_NS: Final = 600 * 10**9
 _DMESG: Final = (
     "dmesg has the details (Xid); drain the machine, stop tailspan on it, then run nvidia-smi"
     " --gpu-reset, or reboot"
@@ -70,18 +70,18 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
 def owners(url: str | None) -> Iterator[Finding]:
     """Check that each GPU that reported recently is assigned to an engine."""
     from store.queries import Window
-    from store.rollups.sample_rollups import stretches
+    from store.rollups.sample_rollups import read_counter_spans
     from store.rollups.sample_tables import DEVICES, ENGINES
 
     def ask(engine: Engine, newest: int) -> tuple[list[tuple[str, str]], list[str]]:
         minute = 60 * 10**9
-        start = max(0, newest - LOOKED_AT_NS) // minute * minute
+        start = max(0, newest - LOOKBACK_NS) // minute * minute
         window = Window(start, (newest // minute + 1) * minute)
-        engines, gpus = stretches(engine, window, (ENGINES, DEVICES))
-        replicas = sorted({replica for replica, *_ in engines.things})
-        return [(replica, gpu) for replica, gpu in gpus.things if replica not in replicas], replicas
+        engines, gpus = read_counter_spans(engine, window, (ENGINES, DEVICES))
+        replicas = sorted({replica for replica, *_ in engines.owners})
+        return [(replica, gpu) for replica, gpu in gpus.owners if replica not in replicas], replicas
 
-    found = of_the_newest(url, ask)
+    found = query_newest_data(url, ask)
     if found is None or not found[1]:
         return
     strangers, replicas = found
@@ -103,8 +103,8 @@ def owners(url: str | None) -> Iterator[Finding]:
                 "if an engine runs on it, assign it in the command that samples it (tailspan up,"
                 f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
                 f" REPLICA is {named}{more}, or with --dcgm-replica for a dcgm-exporter. Tailspan"
-                " detects the replica if it can see the server's processes, with root or"
-                " CAP_SYS_PTRACE and the host's process namespace",
+                " detects the replica itself if it sees the server's processes, which requires"
+                " root or CAP_SYS_PTRACE, and the host's process namespace",
                 2 * _WIDEST,
             ),
         )
@@ -122,11 +122,11 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         if sample.name != "tailspan_gpu_reader_up":
             continue
         name = sample.labels.get("reader", "")
-        shown = printable(name, probes.WIDEST_WHY)
+        shown = printable(name, http_check.WIDEST_WHY)
         if sample.value:
             yield Finding("GPU reader", True, f"{shown} is up")
         else:
-            why = printable(", ".join(failures.get(name, [])), probes.WIDEST_WHY)
+            why = printable(", ".join(failures.get(name, [])), http_check.WIDEST_WHY)
             found = f"{shown} reports no values; errors since the start: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
             mend = _MEND["shut"] if shut else "the log of `tailspan up` has the details"

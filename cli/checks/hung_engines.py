@@ -8,12 +8,12 @@ from sqlalchemy import Engine
 
 from cli.checks.findings import Finding
 from cli.options.shared import state_url
-from store.replicas.hung_replicas import Hung, progress
-from telemetry.engines import MEND_HUNG
+from store.replicas.hung_replicas import HungReplica, progress
+from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import printable
 
 _WIDEST: Final = 120
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
 UNFINISHED: Final = (
     "SLOs count these requests as bad when they exceed a latency threshold, otherwise when they"
@@ -35,8 +35,8 @@ def steps(url: str | None) -> Iterator[Finding]:
     finally:
         if engine is not None:
             engine.dispose()
-    for each in found.hung[:_MOST_NAMED]:
-        yield Finding("steps", False, sentence(each), MEND_HUNG)
+    for each in found.hung[:_MAX_NAMED]:
+        yield Finding("steps", False, sentence(each), HUNG_REMEDY)
     if found.replicas and not found.hung:
         yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
 
@@ -44,10 +44,10 @@ def steps(url: str | None) -> Iterator[Finding]:
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:
     """Return a line for each replica that hangs."""
     hung = progress(engine, at_unix_ns).hung
-    return [f"{sentence(each)}. {UNFINISHED} {MEND_HUNG}" for each in hung[:_MOST_NAMED]]
+    return [f"{sentence(each)}. {UNFINISHED} {HUNG_REMEDY}" for each in hung[:_MAX_NAMED]]
 
 
-def sentence(each: Hung) -> str:
+def sentence(each: HungReplica) -> str:
     """Return a sentence about a replica that hangs."""
     requests = "1 request" if each.in_flight == 1 else f"{each.in_flight:,} requests"
     return (

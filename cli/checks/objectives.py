@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from alerts import vocabulary
-from alerts.blindness import LOOKED_AT_S, REASONS, blind_because
+from alerts.blindness import LOOKBACK_S, REASONS, blind_because
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError
 from alerts.evaluation.counting import by_second, read_tally
@@ -17,10 +17,10 @@ from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
 from cli.checks.findings import Finding
-from cli.checks.newest import of_the_newest
+from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
-from server import probes
+from server import http_check
 from server.client_access import OPEN, Access
 from store.probes import probe_count
 from store.queries import Window, request_count
@@ -49,7 +49,7 @@ def objectives(
     exported = _exported(host, port, access)
     looked_at = [each for each in known if not exported or each.name in exported]
     if others := sorted(exported.keys() - {each.name for each in known}):
-        names = ", ".join(printable(each, probes.WIDEST_WHY) for each in others)
+        names = ", ".join(printable(each, http_check.WIDEST_WHY) for each in others)
         yield Finding(
             "objectives",
             None,
@@ -57,7 +57,7 @@ def objectives(
             "use the same --objectives as for tailspan up",
         )
     at_s = int(time.time())
-    found = of_the_newest(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
+    found = query_newest_data(url, lambda engine, _: _reasons(engine, looked_at, at_s)) or {}
     blind = {name: reason for name, reason in found.items() if reason is not None}
     for name, reason in blind.items():
         yield _blind(name, "in the last hour", reason)
@@ -100,7 +100,7 @@ def _reasons(
 
     An objective is omitted if no request was received, or no probe was due, in the last hour.
     """
-    from_s = at_s - LOOKED_AT_S
+    from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)
     requests, probes = request_count(engine, hour), probe_count(engine, hour)
     count = by_second()
@@ -120,5 +120,5 @@ def _reasons(
 
 def _blind(name: str, when: str, reason: str) -> Finding:
     why, remedy = REASONS[reason]
-    shown = printable(name, probes.WIDEST_WHY)
+    shown = printable(name, http_check.WIDEST_WHY)
     return Finding("objectives", False, f"{shown} is blind {when}: {why}", remedy)

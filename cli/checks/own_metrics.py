@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Final
 
 from cli.options.addresses import authority
-from server import probes
+from server import http_check
 from server.client_access import Access
 
 if TYPE_CHECKING:  # importing it would delay each command
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0
-MOST_BYTES: Final = 64 * 2**20
+MAX_BYTES: Final = 64 * 2**20
 """Maximum size of the response. A thousand replicas export about 40 MB, and the metrics for these
 checks come last."""
 
@@ -25,7 +25,7 @@ def own_series(
     from prometheus_client.parser import text_string_to_metric_families
 
     url = f"{access.scheme}://{authority(host, port)}/metrics"
-    body = probes.get(url, TIMEOUT_S, access, most_bytes=MOST_BYTES).body
+    body = http_check.get(url, TIMEOUT_S, access, max_bytes=MAX_BYTES).body
     lines = [line for line in body.splitlines() if line.startswith(prefix)]
     try:
         families = list(text_string_to_metric_families("\n".join([*lines, ""])))

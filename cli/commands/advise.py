@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from cli.options.question import ask, question_options
+from cli.options.question import open_selection, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import objectives_option, prices_option
 
@@ -38,10 +38,10 @@ def advise(
     """Rank changes by their predicted effect on the recorded traffic.
 
     The command replays the requests of the range with each common change that applies to the
-    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. It prints how P50 and
-    P99 change, with a 95 % interval, and how each objective's attainment and the cost change. The
-    change with the largest gain relative to its effort is the first. The command also lists changes
-    without a gain, and changes that a replay cannot judge, such as a smaller model.
+    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change it
+    prints the change of P50 and P99 with a 95 % interval, of each objective's attainment, and of
+    the cost. The change with the largest gain relative to its effort is the first. Changes without
+    a gain are listed too, and changes that a replay cannot judge, such as a smaller model.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """
@@ -51,7 +51,7 @@ def advise(
     from cli.render import advice as render
     from replay.edits import Edits
 
-    selection = ask(**options)
+    selection = open_selection(**options)
     question = replay_question(selection, Edits(), objectives, prices)
     try:
         recorded = read_for(selection.engine, question)

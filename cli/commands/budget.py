@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from analysis.budget.budget_file import PRESETS
-from cli.options.question import ask, question_options
+from cli.options.question import open_selection, question_options
 
 OVER: Final = 1
 """Exit status if the budget is exceeded, so that a pipeline stops."""
@@ -33,15 +33,15 @@ Examples:
 def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> None:
     """Show how the slow requests spent a latency budget, per layer.
 
-    A budget file states a total for a latency and how much of it each layer may use: the
-    application before the model, the network, front end, queue, prefill, decode, delivery, and the
-    application after the model. The command prints what each layer used in the slowest requests,
-    beyond the budget's percentile, and the reduction that each layer needs. The values are means
-    over these requests, so that they sum to their mean latency.
+    A budget file limits a latency, and the time of each layer: application before the model,
+    network, front end, queue, prefill, decode, delivery, application after the model. The command
+    prints the time of each layer in the slowest requests, those beyond the budget's percentile, and
+    the reduction that each layer needs. The values are means over these requests, so they sum to
+    their mean latency.
 
-    The network is known for requests with a client's span, and the application for requests whose
-    application sends spans of OpenTelemetry's GenAI conventions. A layer that is not known is named
-    unknown, and its budget is not compared.
+    The network is known only for requests with a client's span. The application is known only if it
+    sends spans of OpenTelemetry's GenAI conventions. The budget of an unknown layer is not
+    compared.
 
     Exit status 1: the percentile exceeds the budget.
     """
@@ -58,7 +58,7 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
         planned = preset_of(preset or "chat") if file is None else read_budget(file)
     except DocumentError as error:
         raise click.UsageError(str(error)) from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     answer = answer_budget(
         selection.engine, BudgetQuestion(planned, selection.window, selection.equals)
     )

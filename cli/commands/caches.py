@@ -11,7 +11,7 @@ from analysis.caches import (
     DEFAULT_BY,
     ESTIMATE,
     LABELS,
-    MOST_READ,
+    MAX_READ,
     CacheGroup,
     CachesAnswer,
     CachesQuestion,
@@ -19,7 +19,7 @@ from analysis.caches import (
     answer_caches,
 )
 from cli.options.price_files import prices_of
-from cli.options.question import ask, dimensions_of
+from cli.options.question import dimensions_of, open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, prices_option, time_options
 from cli.render import caches as caches_text
@@ -66,20 +66,21 @@ def caches(
 ) -> None:
     """Show what caches in front of the model answered, and what this saved.
 
-    The caches are semantic, embedding and response caches of applications and gateways, not prefix
+    These are semantic, embedding and response caches of applications and gateways, not prefix
     caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is not a
     request, so percentiles, objectives, bills and diagnoses do not include it.
 
-    The hit rate is hits divided by hits and misses, with its 95 % interval (Wilson), which treats
-    lookups as independent. The time of a hit is the whole answer as the client or the gateway
-    measured it; the lookup alone has a time only if the cache reports it. What the hits saved is an
-    estimate: each hit counts as the mean of the answered requests of its tenant and model in the
-    range, at the current prices, or of its model if the tenant has none. The cost of lookups and
-    embeddings is not subtracted.
+    The hit rate is hits divided by hits and misses. Its 95 % interval (Wilson) treats lookups as
+    independent. The time of a hit is the whole answer as the client or the gateway measured it. The
+    time of the lookup alone is known only if the cache reports it.
+
+    What the hits saved is an estimate at the current prices: each hit counts as the mean of the
+    answered requests of its tenant and model in the range, or of its model if the tenant has none.
+    The cost of lookups and embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     question = CachesQuestion(selection.window, in_force, dimensions, selection.equals)
     found = answer_caches(selection.engine, question)
     if form == "json":
@@ -98,7 +99,7 @@ def as_json(found: CachesAnswer, by: Sequence[str]) -> dict[str, Any]:
         "to": found.window.to_unix_ns / 1e9,
         "reports": found.reports,
         "reports_read": found.read,
-        "most_read": MOST_READ,
+        "most_read": MAX_READ,
         "by": list(by),
         "total": None if found.total is None else _group(found.total, ()),
         "groups": [_group(each, by) for each in found.groups],

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cli.options import time_range
-from cli.options.question import ask, equals_of, question_options
+from cli.options.question import equals_of, open_selection, question_options
 from cli.options.replay_question import replaying
 from cli.options.shared import objectives_option
 from store.queries import Window
@@ -42,8 +42,8 @@ Examples:
     "before_where",
     multiple=True,
     metavar="LABEL=VALUE",
-    help="Select the requests before the change by this label, in addition to --where. The label"
-    " version is the version of vLLM.",
+    help="Select the requests before the change by this label, in addition to --where. version is"
+    " the version of vLLM.",
 )
 @click.option(
     "--after-where",
@@ -72,14 +72,14 @@ Examples:
     default=0.05,
     show_default=True,
     metavar="RATIO",
-    help="A change up to this ratio is acceptable.",
+    help="Largest acceptable change, as a ratio.",
 )
 @click.option(
     "--one-look",
     "one_look",
     is_flag=True,
-    help="Print the narrower interval, which is valid for a single look at the data. Do not use"
-    " it in a gate that repeats the command.",
+    help="Print the narrower interval, which is valid for a single look at the data, but not in a"
+    " gate that repeats the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
@@ -99,28 +99,26 @@ def compare(
 ) -> None:
     """Compare latencies before and after a change, at the same mix and load.
 
-    Compare two ranges with --before and --after. To compare two sets of requests of the same range,
-    such as a canary and the rest, use --before-where and --after-where, and set the range with
-    --last, or with --from and --to.
+    Compare two ranges with --before and --after. To compare two sets of requests of one range, such
+    as a canary and the rest, use --before-where and --after-where, with --last, or with --from and
+    --to.
 
-    The difference of the percentile is divided into three parts: mix (other requests), load (other
-    work on the engines at the same time) and change (the rest). The parts sum to the difference. To
-    compute them, each request after the change is matched with requests before it that have the
-    same tenant, route and adapter, and about the same work. The length of the output is not
-    matched, because a change can affect it.
+    The difference of the percentile is the sum of three parts: mix (other requests), load (other
+    work on the engines at the same time) and change (the rest). To compute them, each request after
+    the change is matched with requests before it that have the same tenant, route and adapter, and
+    about the same work. The length of the output is not matched, because a change can affect it.
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
-    or undecided. If too few requests have a counterpart, the verdict is undecided, and the output
-    states the reason. If the range after the change begins at a fixed time, the interval holds for
-    any number of looks, so a gate may ask every minute and stop at the first "worse". If the range
-    moves (--last), the interval holds for 20 looks.
+    or undecided (the output has the reason). If the range after the change begins at a fixed time,
+    the interval holds for any number of looks, so a gate may ask every minute and stop at the first
+    "worse". If the range moves (--last), the interval holds for 20 looks.
 
     The output also has the change over the load, the coefficients of the engine steps, and the
-    total change. The total change includes the load that the change itself caused. It is computed
-    by replaying the requests after the change on a model of the server before it; --fast omits it.
+    total change, which includes the load that the change itself caused. The total change needs a
+    replay of the requests on a model of the server before the change; --fast omits it.
 
-    If tailspan what-if predicted the change before it was made, the output compares the prediction
-    with the measured change.
+    If tailspan what-if predicted the change, the output compares the prediction with the measured
+    change.
 
     Exit status 1: the latency is worse.
     """
@@ -145,7 +143,7 @@ def compare(
         known = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     labels = [
         equals_of(where, SIDE_LABELS, option)
         for option, where in (("--before-where", before_where), ("--after-where", after_where))

@@ -30,7 +30,7 @@ Examples:
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
     """Show each engine's configuration, the arguments of one, or the differences of two.
 
-    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. The
+    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. Its
     first digits are enough if they are unique. Without a fingerprint, the command lists the
     configuration of each engine's last start.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.options.price_files import own_peaks, prices_of
-from cli.options.question import ask, dimensions_of, where_option
+from cli.options.question import dimensions_of, open_selection, where_option
 from cli.options.settings import config_option
 from cli.options.shared import (
     database_option,
@@ -81,20 +81,19 @@ def cost(
     The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
     This sum equals the price of each engine multiplied by the minutes for which the engine was up.
-    A request costs its share of each engine step. Work repeated after an eviction is "recomputed".
-    The time between steps is "idle". The time from the start of a process until its engine was
-    ready is "loading". "Unbilled" is step time of requests that have not ended, or that the plugin
-    could not account for. The command uses the current prices, not the cost_usd that is stored with
-    each request.
+    A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
+    "Idle" is the time between steps. "Loading" is the time from the start of a process until its
+    engine was ready. "Unbilled" is step time of requests that have not ended, or that the plugin
+    could not account for. Current prices apply, not the cost_usd that is stored with each request.
 
     --where selects the requests to group and compare. The bill still includes all requests of the
-    engines. Only --where replica=NAME restricts the bill to one replica.
+    engines, unless --where replica=NAME restricts it to one replica.
 
-    The command divides the time in steps between prefill and decode, each with its share of the
-    peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).
+    The time in steps is divided between prefill and decode, each with its share of the peak FLOP/s
+    (MFU) and of the peak memory bandwidth (MBU).
 
-    The command also prints the price of the same tokens at a managed API (genai-prices) and the
-    volume at which self-hosting becomes cheaper. If GPUs report energy, it prints energy and CO₂.
+    The output also has the price of the same tokens at a managed API (genai-prices), the volume at
+    which self-hosting becomes cheaper, and, if GPUs report energy, energy and CO₂.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load
@@ -106,7 +105,7 @@ def cost(
         in_force_objectives = load(objectives or [OBJECTIVES]).objectives
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     question = CostQuestion(
         selection.window,
         in_force,
@@ -132,10 +131,10 @@ def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, A
     return {
         "from": bill.from_unix_ns / 1e9,
         "to": bill.to_unix_ns / 1e9,
-        "simulated": found.accounts.simulated,
-        "apportioned": found.accounts.apportioned,
-        "engines_from": found.accounts.engines_from_unix_ns / 1e9
-        if found.accounts.engines_from_unix_ns > bill.from_unix_ns
+        "simulated": found.billing_data.simulated,
+        "apportioned": found.billing_data.apportioned,
+        "engines_from": found.billing_data.engines_from_unix_ns / 1e9
+        if found.billing_data.engines_from_unix_ns > bill.from_unix_ns
         else None,
         "gaps_s": bill.uptime.gaps_s,
         "total": None if total is None else _line(total, named=False),

@@ -44,7 +44,7 @@ def build(folder: Path, form: str) -> None:
     """Write each dashboard to FOLDER as a JSON file, for Grafana's import or provisioning."""
     check_extra("grafana_foundation_sdk", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS
-    from dashboards.building import text
+    from dashboards.grafana_json import text
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,8 +84,8 @@ Examples:
     "--prometheus",
     metavar="URL",
     help=(
-        "Also create a data source for this Prometheus. Give the address that Grafana can reach."
-        " Without this option, readers select one of the existing data sources."
+        "Also create a data source for the Prometheus that Grafana reaches at this address."
+        " Without this option, readers select an existing data source."
     ),
 )
 @click.option(

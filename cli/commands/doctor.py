@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cli.checks import clocks, connections, front_ends, gpus, hung_engines, names
+from cli.checks import clocks, connections, front_ends, gpus, hung_engines, replica_names
 from cli.checks.findings import as_json, as_text, guarded
 from cli.checks.objectives import objectives as objectives_check
 from cli.options.addresses import REMOTE_PORT, Host, Server
@@ -102,7 +102,7 @@ def doctor(
         connections.refusals(host, metrics_port, access),
         hung_engines.steps(database),
         objectives_check(database, objectives, host, metrics_port, access),
-        names.names(database),
+        replica_names.names(database),
         front_ends.front_ends(database),
         clocks.clocks(host, metrics_port, access),
         clocks.against_clients(database),

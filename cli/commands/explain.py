@@ -18,7 +18,7 @@ from analysis.joined.explain import explain_joined, joined_explanation_json, wit
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
 from cli.options import time_range
-from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.options.replay_question import print_compiling, replay_progress
 from cli.options.shared import objectives_option
 from cli.render import text
@@ -69,9 +69,9 @@ Examples:
 @click.option(
     "--baseline",
     metavar="FROM/TO|AGO",
-    help="The range to compare with, as FROM/TO, or how much earlier it is than the range to"
-    " explain: 24h for the same hour of the day before, 7d for the week before.  [default: the"
-    " previous range of the same length, or the range before an open incident]",
+    help="The range to compare with: FROM/TO, or how much earlier it is. 24h is the same hour of"
+    " the day before; 7d is the same hour a week before.  [default: the previous range of the same"
+    " length, or the range before an open incident]",
 )
 @click.option(
     "--incident",
@@ -87,16 +87,16 @@ Examples:
 @click.option(
     "--fast",
     is_flag=True,
-    help="Estimate the shares from the step ledger, the plugin's record of each request's time in"
-    " engine steps. Do not replay the window.",
+    help="Do not replay the window. Estimate the shares from the step ledger, the plugin's record"
+    " of engine steps.",
 )
 @click.option(
     "--request",
     "request_id",
     metavar="ID",
     help=(
-        "Explain one request: its parts, and the requests that delayed it. ID is a request id, a"
-        " trace id, or TRACE/SPAN. The command searches the whole database."
+        "Explain one request of the whole database: its parts, and the requests that delayed it."
+        " ID is a request id, a trace id, or TRACE/SPAN."
     ),
 )
 def explain(
@@ -115,36 +115,33 @@ def explain(
     The latency has grown if significantly more requests miss an objective than before. If no
     objective is about this latency, the size of the growth decides.
 
-    The command compares the slowest requests of the window with the slowest requests of the
-    baseline. These are the slowest 1 % of the requests, or more if there are few requests. The
-    command divides the added time among causes. Each cause has a share, the evidence in numbers,
-    and an action. The verdict can also be that the latency has not grown, or that there are too few
-    requests.
-
-    If prefill and decode are on different servers, the output begins with the joined requests: the
-    phases of the user's TTFT or E2E, and the causes in each pool of servers. The shares of these
-    causes are estimates from the step ledger.
+    The command compares the slowest 1 % of the window (more if there are few requests) with the
+    slowest of the baseline, and divides the added time among causes. Each cause has a share, the
+    evidence in numbers, and an action.
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
-    the growth, the shares are estimates from the step ledger: the text contains "probably most" or
-    "a part" instead of a percentage. The output states how the shares were computed.
+    the growth, the shares are estimates from the step ledger, printed as "probably most" or "a
+    part".
 
-    While Tailspan runs, it stores the answer of each incident: when the incident alerts, each time
-    that its age has doubled, and after its end. --incident prints the stored answer, and when it
-    was computed. With --fast, --baseline or --where, the answer is computed now. A stored answer
-    does not contain the joined requests, so they are printed only if the answer is computed now.
+    If prefill and decode are on different servers, the output begins with the joined requests: the
+    phases of the user's TTFT or E2E, and the causes in each pool of servers. These shares are
+    estimates from the step ledger.
 
-    If the environment variable TAILSPAN_EXPLORER_URL has the address of the explorer, --request
-    also prints the link to the request's page.
+    While Tailspan runs, it stores the answer of each incident. --incident prints the stored answer,
+    and when it was computed. With --fast, --baseline or --where, the answer is computed now. A
+    stored answer does not contain the joined requests.
 
-    Exit status 1: the latency has grown. It is 0 if the latency has not grown, or if there are too
-    few requests for a verdict.
+    If TAILSPAN_EXPLORER_URL has the address of the explorer, --request also prints the link to the
+    request's page.
+
+    Exit status 1: the latency has grown. 0: it has not grown, or there are too few requests for a
+    verdict.
     """
     _refuse_together(incident)
     if by_size and (incident is not None or _is_on_command_line("objectives")):
         raise click.UsageError("--by-size ignores the objectives; omit --incident and --objectives")
-    selection = ask(**options)
+    selection = open_selection(**options)
     if incident is not None:
         chosen = Metric(metric) if _is_on_command_line("metric") else None
         why = incident_explained(

@@ -13,7 +13,7 @@ from store.requests.lookup import find_requests
 
 EXPLORER_KEY: Final = "TAILSPAN_EXPLORER_URL"
 
-_MOST_LISTED: Final = 5
+_MAX_LISTED: Final = 5
 
 
 def request_text(engine: Engine, words: str, form: str) -> str:
@@ -40,8 +40,8 @@ def _the_one(engine: Engine, words: str) -> dict[str, Any]:
             " `tailspan requests` lists their ids"
         )
     if len(found) > 1:
-        listed = ", ".join(f"{row['trace_id']}/{row['span_id']}" for row in found[:_MOST_LISTED])
-        more = f" and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
+        listed = ", ".join(f"{row['trace_id']}/{row['span_id']}" for row in found[:_MAX_LISTED])
+        more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
         raise click.UsageError(
             f"--request {words!r}: {len(found)} requests have this id; give one of {listed}{more}"
         )

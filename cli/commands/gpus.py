@@ -30,7 +30,7 @@ Examples:
   tailspan gpus --endpoint https://collector:4318 --token-file tokens.txt --tls-ca ca.pem
 """
 
-BETWEEN_LOOKS_S = 1.0
+SAMPLE_GAP_S = 1.0
 CLOSE_S = 5.0
 PATIENCE_S = 300.0
 
@@ -75,7 +75,7 @@ def gpus(
 ) -> None:
     """Show the state of each GPU, and the reasons for missing values.
 
-    With --endpoint, the command samples the GPUs of this machine for a collector on another
+    With --endpoint, the command sends samples of this machine's GPUs to a collector on another
     machine. `tailspan up` samples the GPUs of its own machine automatically.
     """
     if replica is not None:
@@ -118,11 +118,11 @@ async def look(setup: "GpuSetup") -> "tuple[list[GpuSample], list[ReaderState]]"
     readers = setup.readers()
     sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)  # type: ignore[arg-type]
     try:
-        await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
+        await asyncio.gather(*(sampler.read(reader) for reader in readers.all))
         if any(state.up for state in sampler.report()):
-            await asyncio.sleep(BETWEEN_LOOKS_S)
+            await asyncio.sleep(SAMPLE_GAP_S)
             samples.clear()
-            await asyncio.gather(*(sampler.ask(reader) for reader in readers.all))
+            await asyncio.gather(*(sampler.read(reader) for reader in readers.all))
         return samples, sampler.report()
     finally:
         await readers.close()

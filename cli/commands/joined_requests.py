@@ -12,10 +12,10 @@ from cli.render import text
 from cli.render.joined import joined_lines
 from store import queries
 from store.joined.joined_request import JoinedRequest
-from store.joined.read import MOST_ROWS, read_joined
+from store.joined.read import MAX_ROWS, read_joined
 
 TRUNCATED: Final = (
-    f"The window has more than {MOST_ROWS:,} rows; only the newest were joined. Use a shorter"
+    f"The window has more than {MAX_ROWS:,} rows; only the newest were joined. Use a shorter"
     " window."
 )
 

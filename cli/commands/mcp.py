@@ -78,10 +78,9 @@ def mcp(
 ) -> None:
     """Serve questions as tools of the Model Context Protocol (MCP).
 
-    A client of a language model can then ask for statistics, causes, requests, costs, hits of
-    caches, the status of objectives, comparisons and predictions. The tools have the parameters of
-    the commands stats, explain, requests, cost, caches, slo status, compare and what-if. All tools
-    only read the database. Prompts and answers are not in the database.
+    An AI assistant can then ask the questions of stats, explain, requests, cost, caches, slo
+    status, compare, what-if, budget, outside and starts. All tools only read the database, which
+    contains no prompts and answers.
 
     An answer has at most 20,000 characters. Longer lists are shortened, and the answer contains the
     number of omitted elements.

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from cli.options.question import ask
+from cli.options.question import open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import outside as outside_text
@@ -42,23 +42,23 @@ def outside(
 
     The results come from `tailspan probe`, by endpoint, model and region. Latencies are those of
     complete answers of the model; `cached` is the number of answers from a gateway's cache. The
-    phases sum to the total wait: late, dns, connect, tls, server, network, content and transfer. If
-    Tailspan does not have the server's row of the probe, not_split replaces server and network. P95
-    and P99 are null for too few probes. The prefix cache helps if the whole 95 % interval of the
-    median difference (repeated prompt minus new prompt) is below 0.
+    phases sum to the total wait: late, dns, connect, tls, server, network, content and transfer.
+    Without the server's row of the probe, not_split replaces server and network. P95 and P99 are
+    null for too few probes. The prefix cache helps if the whole 95 % interval of the median
+    difference (repeated prompt minus new prompt) is below 0.
 
     If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
-    and their number is an estimate. `scale` is then above 1. Failures are complete.
+    and their number is an estimate: `scale` is then above 1. Failures are complete.
     """
     from analysis.outside.answer import OutsideQuestion
     from analysis.outside.as_json import as_json
     from analysis.outside.outside import answer_outside
 
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_outside(selection.engine, OutsideQuestion(selection.window, selection.equals))
     if form == "json":
         click.echo(json.dumps(as_json(found), allow_nan=False))
-    elif not found.places:
+    elif not found.endpoints:
         click.echo(
             outside_text.nothing(selection.engine, selection.window, selection.equals), err=True
         )

@@ -81,7 +81,7 @@ def probe(
 async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[int, Sender | None]":
     from cli.render.probe import text_line
     from probe.results_json import json_line
-    from probe.running import run
+    from probe.run import run
     from server.signals import stop_on_signals
 
     failed = 0

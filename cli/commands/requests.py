@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 from cli.commands import joined_requests
-from cli.options.question import Selection, ask, nothing_found, question_options, silence
+from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.render import text
 from store import queries
 from store.requests.network_time import networks
@@ -81,15 +81,15 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
 
     The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
     and unknown values are null. The key network_s is the client's duration minus the server's
-    duration, if the client's span or a probe reports the same request. If several sources report
-    a request, the command prints the best report: instrumentation, then native, then client.
+    duration, if the client's span or a probe reports the same request. If several sources report a
+    request, the command prints the best report, in the order instrumentation, native, client.
     Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
 
     With --joined, --where selects a request if the row of at least one of its engines has the
     values.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
-    selection = ask(**options)
+    selection = open_selection(**options)
     if limit is None and form == "text":
         limit = TEXT_LIMIT
     if joined:

@@ -19,7 +19,7 @@ SECRET_VARIABLES: Final = ("TAILSPAN_FORWARD_HEADERS",)
 
 
 @dataclass(frozen=True, slots=True)
-class InEffect:
+class EffectiveSetting:
     """The current value of a setting.
 
     Attributes:
@@ -46,15 +46,15 @@ Examples:
 def settings(file: Path | None, form: str) -> None:
     """Show the settings of `tailspan up`, and the source of each setting.
 
-    The command reads the settings file and the environment as `tailspan up` does, and checks every
-    value. The command does not print passwords and tokens.
+    The command reads and checks the settings file and the environment as `tailspan up` does. It
+    does not print passwords and tokens.
     """
     from cli.commands.up import up
 
     words = [] if file is None else ["--config", str(file)]
     parent = click.get_current_context().parent
     with up.make_context("up", words, parent=parent) as context:
-        found = list(in_effect(context))
+        found = list(effective_settings(context))
         read = context.meta.get(FILE_READ)
     if form == "json":
         for each in found:
@@ -66,15 +66,15 @@ def settings(file: Path | None, form: str) -> None:
         click.echo(line)
 
 
-def in_effect(context: click.Context) -> Iterator[InEffect]:
+def effective_settings(context: click.Context) -> Iterator[EffectiveSetting]:
     """Yield each setting of `tailspan up`, and the variables with secrets, without their values."""
     for each in all_settings():
         value, source = each.consume_value(context, {})
-        yield InEffect(each.key, _as_json(each, value), _source(context, each, source))
+        yield EffectiveSetting(each.key, _as_json(each, value), _source(context, each, source))
     secret = {each.value_variable for each in all_settings() if each.value_variable}
     for variable in sorted({*secret, *SECRET_VARIABLES}):
         if os.environ.get(variable):
-            yield InEffect(variable, HIDDEN, variable)
+            yield EffectiveSetting(variable, HIDDEN, variable)
 
 
 def _source(context: click.Context, each: Setting, source: ParameterSource) -> str:

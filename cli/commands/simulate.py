@@ -52,8 +52,8 @@ Examples:
     default=0,
     metavar="N",
     show_default=True,
-    help="Number of the servers that only do the prefill, behind a router. The other servers then"
-    " load the KV caches and decode. With 0, each server does both.",
+    help="Number of servers that only do the prefill. The other servers then load the KV caches"
+    " and decode. With 0, each server does both.",
 )
 @click.option(
     "--rate",
@@ -83,8 +83,8 @@ Examples:
     metavar="DURATION",
     show_default=True,
     help=(
-        "How long the command generates live requests. 0 means until it is stopped. After this"
-        " time, the command ends when all data is delivered."
+        "How long the command generates live requests. Then it ends when all data is delivered. 0"
+        " means until it is stopped."
     ),
 )
 @click.option(
@@ -99,10 +99,7 @@ Examples:
     default="8m",
     metavar="DURATION",
     show_default=True,
-    help=(
-        "How long ago the fault of --incident began (at most the backfill). This fault does not"
-        " end."
-    ),
+    help="How long ago the fault of --incident began (at most the backfill).",
 )
 @click.option(
     "--severity",
@@ -167,8 +164,8 @@ def simulate(
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 
-    With --duration, the exit status is 2 if some data was not delivered. Data is not delivered if
-    the collector accepts no data for 60 s, if it rejects data, or if Ctrl-C ends the command.
+    With --duration, the exit status is 2 if the collector accepts no data for 60 s, if it rejects
+    data, or if Ctrl-C ends the command before all data is delivered.
     """
     # Importing OpenTelemetry is slow.
     from replay.trace_file import read_trace, trace_rows

@@ -81,10 +81,12 @@ Examples:
 @_form
 @config_option
 def check(paths: Sequence[Path], form: str) -> None:
-    """Check OpenSLO files and folders. Exit status 1 if there is an error.
+    """Check OpenSLO files and folders.
 
     Without a PATH, the built-in objectives are checked. If promtool is installed, it also checks
     the generated rules.
+
+    Exit status 1: there is an error.
     """
     findings = _reading(inspect, paths)
     objectives = findings.spec.objectives
@@ -132,8 +134,8 @@ Examples:
     default="tailspan",
     show_default=True,
     help=(
-        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. For vLLM, each"
-        " threshold must be the bound of a bucket in vLLM's histograms."
+        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. vLLM requires"
+        " thresholds that are bounds of buckets in its histograms."
     ),
 )
 @click.option(
@@ -164,7 +166,7 @@ def rules(
 ) -> None:
     """Print Prometheus recording and alerting rules for objectives.
 
-    The exit status is 1 if an objective cannot be converted to rules.
+    Exit status 1: an objective cannot be converted to rules.
     """
     if not explorer_url.startswith(("http://", "https://")):
         raise click.UsageError(
@@ -207,9 +209,10 @@ Examples:
 def status(paths: Sequence[Path], form: str, at: str | None, database: str | None) -> None:
     """Print the remaining error budget, the burn rate and the time until the budget is spent.
 
-    The numbers are computed from the stored requests. The exit status is 1 if an objective pages or
-    a server hangs. Time without data counts as good traffic, with the same request rate as the rest
-    of the period.
+    The numbers are computed from the stored requests. Time without data counts as good traffic,
+    with the same request rate as the rest of the period.
+
+    Exit status 1: an objective pages, or a server hangs.
     """
     try:
         at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9

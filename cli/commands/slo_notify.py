@@ -75,10 +75,11 @@ def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: s
     """Check the notification channels, and print or send an example message.
 
     Without --test, the command only prints each channel's message, without keys and addresses. With
-    --test, the command sends the message, which is marked as an example. On PagerDuty the message
-    opens an incident, which --resolved closes. The exit status is 1 if a channel rejects the
-    message. Secret addresses, keys and authorizations are sent only over https or to loopback,
-    unless the channel has `insecure_credentials: true`.
+    --test, the command sends the message, marked as an example. On PagerDuty the message opens an
+    incident, which --resolved closes. Secret addresses, keys and authorizations are sent only over
+    https or to loopback, unless the channel has `insecure_credentials: true`.
+
+    Exit status 1: a channel rejects the message.
     """
     try:
         configuration = load_configuration(file, os.environ)

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from analysis.starts import LABELS, MOST_LISTED, Start, StartsQuestion, answer_starts
-from cli.options.question import ask
+from analysis.starts import LABELS, MAX_LISTED, Start, StartsQuestion, answer_starts
+from cli.options.question import open_selection
 from cli.options.settings import config_option
 from cli.options.shared import database_option, format_option, time_options
 from cli.render import starts as starts_text
@@ -42,25 +42,25 @@ def starts(
 
     A start lasts from the start of the server's first process until the server was ready. In a
     Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
-    vLLM measures the parts and sends them after the engine's first step. The command names the
-    largest part of the longest start, and an action that shortens it.
+    vLLM sends the parts after the engine's first step. The output names the largest part of the
+    longest start, and an action that shortens it.
 
-    A start that failed is listed with its parts until then, the part in which it failed, and the
-    class of the exception. It is reported when the server ends. A server that is killed with
-    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+    A failed start is listed with its parts until then, the part in which it failed, and the class
+    of the exception. It is reported when the server ends. A server that is killed with SIGKILL, or
+    that ends before its engine begins to start workers, reports nothing.
 
-    After the start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. The command lists the shapes whose first request was slower than all of at
-    least 19 later requests of the same shape. A shape is a range of prompt tokens to compute.
+    After a start, the first request of each shape can be slow, because kernels are compiled when
+    they are first used. A shape is a range of prompt tokens to compute. It is listed if its first
+    request was slower than all of at least 19 later requests of the same shape.
     """
-    selection = ask(last, start, end, where, database, LABELS)
+    selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))
     if form == "json":
         found_json = {
             "from": found.window.from_unix_ns / 1e9,
             "to": found.window.to_unix_ns / 1e9,
             "number": found.number,
-            "most_listed": MOST_LISTED,
+            "most_listed": MAX_LISTED,
             "starts": [as_json(each) for each in found.starts],
         }
         click.echo(json.dumps(found_json, allow_nan=False))

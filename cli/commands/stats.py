@@ -9,7 +9,7 @@ import click
 from analysis.joined.stats import JOINED_DIMENSIONS
 from analysis.stats import (
     DIMENSIONS,
-    MOST_READ,
+    MAX_READ,
     PERCENTILES,
     UNROLLED,
     StatsAnswer,
@@ -17,12 +17,18 @@ from analysis.stats import (
     answer_stats,
 )
 from cli.commands.joined_stats import print_joined_stats
-from cli.options.question import ask, dimensions_of, nothing_found, question_options, silence
+from cli.options.question import (
+    dimensions_of,
+    nothing_found,
+    open_selection,
+    question_options,
+    silence,
+)
 from cli.render import text
 from store.rollups.names import OTHER
 from telemetry.requests import Source
 
-LESS = {
+SOURCE_NOTES = {
     Source.NATIVE: "from the engine's native spans; vLLM's omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
@@ -54,8 +60,8 @@ Examples:
     default="",
     metavar="LABEL,LABEL",
     help=(
-        "Labels to group by. There is one group per combination of values. Default: one group for"
-        " all requests."
+        "Labels to group by, with one group per combination of values. Default: one group for all"
+        " requests."
     ),
 )
 @click.option(
@@ -64,13 +70,13 @@ Examples:
     default="auto",
     show_default=True,
     help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
-    f" {MOST_READ:,} requests if they are still stored.",
+    f" {MOST_READ:,} stored requests.",
 )
 @click.option(
     "--joined",
     is_flag=True,
-    help="Join the rows of prefill and decode engines, and count each user request once: TTFT and"
-    " E2E from the router or client to the last byte, and each phase.",
+    help="Join the rows of prefill and decode engines, and count each user request once. TTFT and"
+    " E2E begin at the router or client.",
 )
 def stats(
     form: str,
@@ -83,31 +89,28 @@ def stats(
 
     The percentiles of a latency include all requests for which this latency was measured, with any
     outcome. Each percentile is the latency of one request (nearest rank). p99_low to p99_high is
-    the 95 % confidence interval of the 99th percentile. The interval is null if there are too few
-    requests. Rates are averages over the whole window. The JSON has one object per line, with the
-    labels first and null for unknown values.
+    the 95 % confidence interval of the P99, and null for too few requests. Rates are averages over
+    the whole window. The JSON has one object per line, with null for unknown values.
 
-    If there are many requests, or if they were deleted, the statistics come from rollups.
-    Percentiles are then within 1 %, and the window is extended to whole minutes, or to whole hours
-    if the rollups per minute were deleted. The key `precision` is `sketch` for rollups, and
-    otherwise `exact`. Rollups do not contain the time to first content, so it is then null.
+    If there are many requests, or if they were deleted, the statistics come from rollups, and
+    `precision` is `sketch` instead of `exact`. Percentiles are then within 1 %, the window is
+    extended to whole minutes or hours, and the time to first content is null.
 
     Rollups store a limited number of label values, and count requests with other values as
-    `_other`. The key `partial` is true for a group that may lack some of these requests. A group by
-    a single label is normally complete; a group by several labels may not be.
+    `_other`. `partial` is true for a group that may lack some of these requests, usually a group by
+    several labels.
 
-    With --joined, the key `phases` has the percentiles of each phase, among the requests that had
-    this phase. The key `means` has the means of TTFT and E2E, and of the phases that sum to them. A
-    request without a decode row is `incomplete`: it is counted, but its latencies are not known.
-    Only the newest 100,000 rows are joined. If there are more, `truncated` is true and the rates
-    are null.
+    With --joined, `phases` has the percentiles of each phase, among the requests that had this
+    phase. `means` has the means of TTFT and E2E, and of the phases that sum to them. A request
+    without a decode row is `incomplete`: it is counted, but its latencies are not known. Only the
+    newest 100,000 rows are joined. If there are more, `truncated` is true and the rates are null.
     """
     dimensions = dimensions_of(
         by,
         JOINED_DIMENSIONS if joined else DIMENSIONS,
         "joined requests" if joined else "requests",
     )
-    selection = ask(**options)
+    selection = open_selection(**options)
     if joined:
         print_joined_stats(selection, form, dimensions, precision)
         return
@@ -152,11 +155,11 @@ def _print_text(found: StatsAnswer, dimensions: Sequence[str], silent: str | Non
         partial = sum(group["partial"] for group in groups)
         click.echo(
             f"incomplete: {partial:,} of {len(groups):,} groups, marked with +. Up to"
-            f" {found.hidden:,} requests of {OTHER} may belong to them or to the filter"
+            f" {found.hidden:,} requests of {OTHER} may belong to these groups or match the filter"
         )
     if found.simulated:
         click.echo("simulated data")
-    for source, less in LESS.items():
+    for source, less in SOURCE_NOTES.items():
         if number := found.sources.get(source.value):
             click.echo(f"{number:,} {less}")
     click.echo()

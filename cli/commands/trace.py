@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import click
 
-from cli.options.question import ask, nothing_found, where_option
+from cli.options.question import nothing_found, open_selection, where_option
 from cli.options.settings import config_option
 from cli.options.shared import block_size_option, database_option, format_option, time_options
 from cli.render import text
@@ -90,7 +90,7 @@ def export(
     from analysis.trace_export import exported_parts
     from replay.mooncake import MooncakeWriter
 
-    selection = ask(**options)
+    selection = open_selection(**options)
     writer = MooncakeWriter(block_tokens, unshared=hash_ids == "unshared")
     written = left_out = 0
     shared, without_ladder = False, 0

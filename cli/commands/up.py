@@ -29,7 +29,7 @@ from cli.options.scraping import scrape_options, scrape_setup_of
 from cli.options.settings import SettingsCommand, announce_file, config_option, setting
 from cli.options.shared import database_option, objectives_option, prices_option, state_url
 from cli.options.sign_in import sign_in_of, sign_in_options
-from server import probes
+from server import http_check
 from telemetry import time_text
 from telemetry.addresses import masked
 
@@ -48,9 +48,7 @@ Examples:
   tailspan up --dcgm http://gpu-host:9400 --gpu-replica 0=chat-0
   tailspan up --database sqlite:////var/lib/tailspan/tailspan.db --no-explorer
   tailspan up --database clickhousedb://tailspan@db/tailspan --state-url postgresql://db/state
-  tailspan up --keep-rows 30d
   tailspan up --config /etc/tailspan/tailspan.toml
-  tailspan up --prices prices.yaml
   tailspan up --forward http://tempo:4318
   tailspan up --host 0.0.0.0 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
 """
@@ -63,8 +61,7 @@ Examples:
     type=Server(),
     metavar="URL",
     help=(
-        "A vLLM server. Tailspan checks that this server is healthy, and prints a line when its"
-        " telemetry arrives."
+        "A vLLM server. Tailspan checks its health, and prints a line when its telemetry arrives."
     ),
 )
 @setting(
@@ -133,10 +130,7 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
-    help=(
-        "Delete rollups per minute older than this. Commands and pages use rollups where requests"
-        " are deleted."
-    ),
+    help="Delete rollups per minute older than this. Rollups replace deleted requests.",
 )
 @setting(
     "--keep-hours",
@@ -161,8 +155,7 @@ Examples:
     group="Forwarding",
     metavar="URL",
     help="Forward received telemetry to another OTLP/HTTP backend, such as http://tempo:4318."
-    " TAILSPAN_FORWARD_HEADERS (name=value,…) can contain additional headers, such as a"
-    " credential.",
+    " TAILSPAN_FORWARD_HEADERS (name=value,…) can add headers, such as a credential.",
 )
 @scrape_options
 @gpu_options
@@ -214,11 +207,11 @@ def up(
     from cli import foreground
     from collector.errors import ListenError
     from server.children import ChildError
-    from server.memory import keep_little
-    from server.retaining import Keep
+    from server.memory import limit_allocator_memory
+    from server.retention_task import RetentionPeriods
     from server.stack import Ports, Stack
-    from store.database import STATE_USE, default_state_url, default_url, open_database
-    from store.one_writer import check_two_files, sole_writer
+    from store.database import STATE_DATABASE, default_state_url, default_url, open_database
+    from store.writer_lock import check_two_files, sole_writer
 
     announce_file()
     if not no_explorer:
@@ -244,7 +237,7 @@ def up(
     except (AlertsError, FileNotFoundError) as error:
         raise click.UsageError(f"--objectives: {error}") from error
     priced_at, peaks = prices_of(prices), own_peaks()
-    keep = Keep(keep_rows, keep_minutes, keep_hours)
+    keep = RetentionPeriods(keep_rows, keep_minutes, keep_hours)
     if keep.hours_ns is not None and (keep.minutes_ns is None or keep.minutes_ns > keep.hours_ns):
         minutes = "forever" if keep.minutes_ns is None else time_text.length(keep.minutes_ns)
         raise click.UsageError(
@@ -282,12 +275,12 @@ def up(
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
         check_two_files(url, separate_state)
-        own_state = sole_writer(separate_state, click.echo, STATE_USE)
+        own_state = sole_writer(separate_state, click.echo, STATE_DATABASE)
         click.get_current_context().with_resource(own_state)
     engine = open_database(url, separate_state, report=click.echo)
     ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
 
-    keep_little()
+    limit_allocator_memory()
 
     async def run() -> None:
         stack = Stack(
@@ -355,6 +348,6 @@ def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":
 
 def _why_port_is_taken(host: str, metrics_port: int) -> str:
     url = f"http://{authority(host, metrics_port)}/metrics"
-    if "tailspan_" not in probes.get(url).body:
+    if "tailspan_" not in http_check.get(url).body:
         return ""
     return f"\nTailspan is already running here: {url} belongs to it."

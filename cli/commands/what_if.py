@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-from cli.options.kept_prediction import keep_answer
-from cli.options.question import ask, question_options
+from cli.options.prediction_storage import try_store_answer
+from cli.options.question import open_selection, question_options
 from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
@@ -109,26 +109,25 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    The command replays the requests of the range on a model of each engine, once unchanged and once
-    with the edits. Each model is fitted to the engine's own samples. The command compares the
-    unchanged replay with the measured latencies, and prints the error. If the error is too large,
-    there is no prediction. --where selects the requests to report. All requests are replayed.
+    The command replays the requests of the range on a model of each engine, unchanged and with the
+    edits. Each model is fitted to the engine's own samples. The output has the error of the
+    unchanged replay against the measured latencies. If the error is too large, there is no
+    prediction. All requests are replayed; --where selects the requests to report.
 
-    Each prediction has a 95 % interval. If the edited servers cannot keep up with the load, the
-    output has a warning, because the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. A warning is printed if the edited servers cannot keep up
+    with the load, because the latencies then depend on how long the load lasts.
 
-    A prediction of engine arguments or replicas is stored in the database, except with --where.
-    After a deploy makes this change, tailspan compare compares the prediction with the measured
-    change. The output then states in how many such predictions the interval contained the measured
-    change.
+    A prediction of engine arguments or replicas is stored, except with --where. After a deploy
+    makes this change, tailspan compare compares the prediction with the measured change. The output
+    states how many earlier predictions contained the measured change.
 
-    With --trace, the command predicts the latencies of the requests of a trace. These latencies are
-    not measured. The output lists lengths and rates that exceed those of the range.
+    With --trace, the command predicts the latencies of the requests of a trace, which are not
+    measured. The output lists lengths and rates that exceed those of the range.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.
     """
-    from analysis.recorded_traffic import MOST_REQUESTS, NotReplayableError
+    from analysis.recorded_traffic import MAX_REQUESTS, NotReplayableError
     from analysis.trace_prediction import predict_trace
     from analysis.track_record import track_record
     from analysis.what_if import RESAMPLED, predict, read_for
@@ -169,10 +168,10 @@ def what_if(
             " --sweep, --find, --trace"
         )
     try:
-        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MOST_REQUESTS)
+        trace = None if trace_file is None else read_trace(trace_file, block_tokens, MAX_REQUESTS)
     except TraceError as error:
         raise click.UsageError(f"--trace: {error}") from error
-    selection = ask(**options)
+    selection = open_selection(**options)
     question = replay_question(selection, edits, objectives, prices)
     try:
         recorded = read_for(selection.engine, question)
@@ -192,7 +191,7 @@ def what_if(
             else:
                 answer = predict(recorded, question, progress=step)
                 refused = answer.refused
-                keep_answer(selection, answer)
+                try_store_answer(selection, answer)
                 record = track_record(selection.engine, time.time_ns())
                 found = (
                     {**render.as_json(answer), "track_record": record and asdict(record)},

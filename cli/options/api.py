@@ -11,7 +11,7 @@ from server.api.limits import ApiLimits
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-MOST_QUESTIONS: Final = 8
+MAX_QUESTIONS: Final = 8
 """Maximum of `--api-questions`. Six more questions may wait. These are 14 questions in total, and
 one client address may open 16 connections."""
 
@@ -29,12 +29,12 @@ _OPTIONS = (
     setting(
         "--api-questions",
         group="API",
-        type=click.IntRange(0, MOST_QUESTIONS),
+        type=click.IntRange(0, MAX_QUESTIONS),
         metavar="N",
         default=2,
         show_default=True,
-        help="Maximum number of questions to /api/v1 that are computed at the same time, each in"
-        " its own process. 0 disables /api/v1.",
+        help="Maximum number of questions to /api/v1 at the same time, each in its own process. 0"
+        " disables /api/v1.",
     ),
     timeout_option,
 )

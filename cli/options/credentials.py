@@ -15,8 +15,8 @@ OTLP_HEADERS: Final = tuple(
 
 
 _HELP: Final = (
-    "Also send tokens and keys to other machines over http, where others can read them on the"
-    " network. By default, tokens and keys are sent only over https or to loopback."
+    "Also send tokens and keys to other machines over http, where others on the network can read"
+    " them. By default, they are sent only over https or to loopback."
 )
 
 insecure_credentials_option = click.option(INSECURE_OPTION, is_flag=True, help=_HELP)

@@ -33,9 +33,8 @@ _OPTIONS = (
         multiple=True,
         metavar="URL",
         help=(
-            "Scrape this dcgm-exporter, for GPUs that are older than Hopper or on other machines."
-            " The address has the same form as for --scrape: http://HOST:9400,"
-            " dns+http://NAME:9400. May be repeated."
+            "Scrape this dcgm-exporter, for GPUs that are older than Hopper or on other machines:"
+            " http://HOST:9400, or dns+http://NAME:9400 as for --scrape. May be repeated."
         ),
     ),
     *_ACCESS.options("GPUs"),
@@ -48,7 +47,7 @@ _OPTIONS = (
         metavar="DURATION",
         help=(
             "Interval between scrapes of a dcgm-exporter, from 1s to 60s. A dcgm-exporter reads"
-            " its GPUs every 30 s, unless it was started with -c 1000 (every second)."
+            " its GPUs every 30 s by default; -c 1000 makes it read them every second."
         ),
     ),
     setting(
@@ -69,7 +68,7 @@ _OPTIONS = (
         show_default=True,
         metavar="TEMPLATE",
         help=(
-            "Template for the name of the replica that uses a dcgm-exporter's GPU, with labels of"
+            "Template for the name of the replica that uses a dcgm-exporter's GPU, from labels of"
             " the GPU's series, such as {namespace}/{pod}."
         ),
     ),

@@ -44,7 +44,7 @@ where_option = click.option(
 
 
 def question_options(command: _Command) -> _Command:
-    """Add the options whose values `ask` takes, and `--format`."""
+    """Add the options whose values `open_selection` takes, and `--format`."""
     for option in (
         config_option,
         database_option,
@@ -55,7 +55,7 @@ def question_options(command: _Command) -> _Command:
     return time_options(command)
 
 
-def ask(
+def open_selection(
     last: str | None,
     start: str | None,
     end: str | None,

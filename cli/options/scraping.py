@@ -26,8 +26,8 @@ _OPTIONS = (
         metavar="URL",
         help=(
             "Scrape the state of engines from this /metrics: vLLM, SGLang, TGI, TensorRT-LLM on"
-            " Triton. dns+http://NAME:PORT scrapes each address of NAME, and dnssrv+http://NAME"
-            " scrapes each SRV record of NAME. May be repeated."
+            " Triton. dns+http://NAME:PORT scrapes each address of NAME, dnssrv+http://NAME each"
+            " SRV record. May be repeated."
         ),
     ),
     setting(
@@ -36,11 +36,10 @@ _OPTIONS = (
         multiple=True,
         type=_FILE,
         metavar="FILE",
-        help="Scrape the targets in this file, which is JSON or YAML in the format of Prometheus'"
-        " file_sd. Changes of the file take effect without a restart. The labels"
-        " __token_file__, __tls_ca_file__,"
-        " __tls_cert_file__, __tls_key_file__, __tls_server_name__ contain the credentials of a"
-        " target. May be repeated.",
+        help="Scrape the targets in this file: JSON or YAML, in the format of Prometheus' file_sd."
+        " Changes of the file take effect without a restart. The labels __token_file__,"
+        " __tls_ca_file__, __tls_cert_file__, __tls_key_file__, __tls_server_name__ contain the"
+        " credentials of a target. May be repeated.",
     ),
     setting(
         "--scrape-secrets",

@@ -133,9 +133,9 @@ class SettingsCommand(click.Command):
 
 _HOW_TO_SET: Final = (
     "All options except those under Other options are settings. A setting can also be in an"
-    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port, unless the help names another"
-    " variable) or in a file ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and"
-    " the variable overrides the file."
+    " environment variable (TAILSPAN_GRPC_PORT for --grpc-port) or in a file"
+    f" ({FILE_NAME}: grpc-port = 4317). A flag overrides the variable, and the variable"
+    " overrides the file."
 )
 
 

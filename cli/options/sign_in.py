@@ -30,7 +30,7 @@ _OPTIONS = (
         group="Access",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="YAML file that configures sign-in to the explorer with OpenID Connect (ui/README.md)."
+        help="YAML file for sign-in to the explorer with OpenID Connect (ui/README.md)."
         " Default: no sign-in.",
     ),
     base_path_option,

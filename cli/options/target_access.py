@@ -41,9 +41,7 @@ class TargetAccess:
                 metavar="FILE",
                 help=(
                     f"File with a bearer token for each {self.targets}, read again for each"
-                    " scrape. The token is sent only over https or to loopback, unless"
-                    f" --insecure-credentials is set. {self.token_variable} can contain the token"
-                    " instead."
+                    f" scrape. {self.token_variable} can contain the token instead."
                 ),
             ),
             setting(

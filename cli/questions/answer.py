@@ -10,16 +10,16 @@ from typing import Final
 import click
 from click.exceptions import Exit
 
-from cli.options.kept_prediction import READS_ONLY
+from cli.options.prediction_storage import READS_ONLY
 from cli.questions.command_line import arguments
-from cli.questions.declared import MOST_LINES, as_parameters, questions
+from cli.questions.declared import MAX_LINES, as_parameters, questions
 from cli.questions.reader import EVERYTHING, Reader, reading_as
 from cli.questions.refusal import Refused, refusal_of
 from cli.questions.row_limit import check_rows, limited
 from store.access.access import NotAllowed
 from store.errors import StoreError
 
-MOST_CHARACTERS: Final = 16 * 2**20
+MAX_CHARACTERS: Final = 16 * 2**20
 """Maximum length of an answer, which stays in memory while the client reads it."""
 
 
@@ -50,11 +50,11 @@ class _LimitedText(io.StringIO):
     def write(self, text: str) -> int:
         """Append the text."""
         self._lines += text.count("\n")
-        if self._lines > MOST_LINES:
-            raise _TooMuchError(f"over {MOST_LINES:,} objects; allowed: at most {MOST_LINES:,}")
-        if self.tell() + len(text) > MOST_CHARACTERS:
+        if self._lines > MAX_LINES:
+            raise _TooMuchError(f"over {MAX_LINES:,} objects; allowed: at most {MAX_LINES:,}")
+        if self.tell() + len(text) > MAX_CHARACTERS:
             raise _TooMuchError(
-                f"over {MOST_CHARACTERS:,} characters; allowed: at most {MOST_CHARACTERS:,}"
+                f"over {MAX_CHARACTERS:,} characters; allowed: at most {MAX_CHARACTERS:,}"
             )
         return super().write(text)
 

@@ -10,7 +10,7 @@ from typing import Final
 from cli.questions.declared import Parameter, Question
 from cli.questions.refusal import Refused
 
-MOST_PARAMETERS: Final = 64
+MAX_PARAMETERS: Final = 64
 LONGEST_VALUE: Final = 1_000
 """Maximum length of a value, in characters. A label has at most 256 (docs/security.md)."""
 _FLAGS: Final = {"true": True, "false": False}
@@ -23,8 +23,8 @@ def arguments(question: Question, given: Sequence[tuple[str, str]]) -> list[str]
 
         Refused: a parameter is unknown, is repeated but may not be, or has an invalid value.
     """
-    if len(given) > MOST_PARAMETERS:
-        raise Refused(f"{len(given)} parameters; allowed: at most {MOST_PARAMETERS}")
+    if len(given) > MAX_PARAMETERS:
+        raise Refused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")
     words = ["--format=json"]
     for (name, value), times in zip(given, _times(given), strict=True):
         parameter = question.parameters.get(name)

@@ -68,7 +68,7 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
 }
 """The command of each question, and whether it prints one JSON object per line."""
 
-MOST_LINES: Final = 5_000
+MAX_LINES: Final = 5_000
 """Maximum number of objects in an answer. A request has about 1.9 kB as JSON."""
 _LIMIT: Final = "limit"
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
@@ -143,7 +143,7 @@ def _values(option: click.Option) -> tuple[dict[str, Any], str]:
     if isinstance(kind, click.types.IntParamType):
         if not isinstance(kind, click.IntRange) or kind.min is None or kind.max is None:
             return {"type": "integer"}, "a whole number"
-        most = min(kind.max, MOST_LINES) if option.name == _LIMIT else kind.max
+        most = min(kind.max, MAX_LINES) if option.name == _LIMIT else kind.max
         schema = {"type": "integer", "minimum": kind.min, "maximum": most}
         return schema, f"a whole number from {kind.min:,} to {most:,}"
     if isinstance(kind, click.types.FloatParamType):

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 import click
 
-from analysis.compare.answer import MOST_READ as MOST_OF_SIDE
+from analysis.compare.answer import MAX_READ as MAX_OF_SIDE
 from cli.options import time_range
 from cli.options.question import equals_of
 from cli.options.shared import state_url
-from cli.questions.declared import MOST_LINES
+from cli.questions.declared import MAX_LINES
 from cli.questions.refusal import Refused
 from store.access.restricted import with_masked_rows
 from store.database import open_database
 from store.queries import Window, request_count
 from store.rollups.tables import LABELS as ROLLED_LABELS
 
-MOST_READ: Final = 1_000_000
+MAX_READ: Final = 1_000_000
 """Maximum number of requests that an answer may read one by one. An explanation of a million
 requests uses at most 733 MB (docs/benchmarks.md)."""
 
@@ -43,10 +43,10 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
     finally:
         engine.dispose()
     # The limit of a comparison applies to each side.
-    number, most = sum(numbers), MOST_READ
+    number, most = sum(numbers), MAX_READ
     place = 0
     if name == "compare":
-        number, most = max(numbers), MOST_OF_SIDE
+        number, most = max(numbers), MAX_OF_SIDE
         place = numbers.index(number)
     if number > most:
         parameter, value = _range_of(chosen, place)
@@ -76,8 +76,8 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     """Return the parameters, with a `limit` for the question `requests`.
 
-    Without the reader's limit, `limit` is `MOST_LINES` + 1, so that an answer with more than
-    `MOST_LINES` requests is detected and refused.
+    Without the reader's limit, `limit` is `MAX_LINES` + 1, so that an answer with more than
+    `MAX_LINES` requests is detected and refused.
 
     Raises:
         Refused: the reader's limit is 0 or too high.
@@ -85,15 +85,15 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
     if name != "requests":
         return given
     for key, value in given:
-        if key == "limit" and value.isdecimal() and not 1 <= int(value) <= MOST_LINES:
-            allowed = f"1 to {MOST_LINES:,}"
+        if key == "limit" and value.isdecimal() and not 1 <= int(value) <= MAX_LINES:
+            allowed = f"1 to {MAX_LINES:,}"
             raise Refused(
                 f"limit {value[:80]}; allowed: {allowed}",
                 parameter=key,
                 value=value[:80],
                 allowed=allowed,
             )
-    default = [] if any(key == "limit" for key, _ in given) else [("limit", str(MOST_LINES + 1))]
+    default = [] if any(key == "limit" for key, _ in given) else [("limit", str(MAX_LINES + 1))]
     return [*given, *default]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import floor, isfinite, log10
 from typing import Any, Final
 
-MOST_CHARACTERS: Final = 20_000
+MAX_CHARACTERS: Final = 20_000
 """Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
 has at most 8,000 tokens."""
 DIGITS: Final = 6
@@ -19,7 +19,7 @@ OMITTED: Final = "omitted"
 _List = list[Any]
 
 
-def shortened(value: object, most: int = MOST_CHARACTERS) -> Any:
+def shortened(value: object, most: int = MAX_CHARACTERS) -> Any:
     """Return a copy of a JSON value whose text has at most `most` characters.
 
     The copy may be longer if no list can be halved any more.

@@ -11,7 +11,7 @@ from cli.questions.declared import Parameter, Question, questions
 from cli.questions.explorer_pages import page_link
 from cli.questions.reader import EVERYTHING, Reader
 from cli.questions.refusal import Refused
-from cli.questions.short_answer import DIGITS, MOST_CHARACTERS, OMITTED, dumped, shortened
+from cli.questions.short_answer import DIGITS, MAX_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
 """Default of the parameter `limit`: as many requests as fit into an answer."""
@@ -85,7 +85,7 @@ _USES: Final[Mapping[str, str]] = {
 help of their commands."""
 
 _FORM: Final = (
-    f" The answer has at most {MOST_CHARACTERS:,} characters, and numbers have {DIGITS} significant"
+    f" The answer has at most {MAX_CHARACTERS:,} characters, and numbers have {DIGITS} significant"
     f" digits: long lists are shortened, and their last element {{{OMITTED!r}: N}} is the number of"
     " elements left out. Names ending in _s are seconds, _ratio are shares, _usd are dollars. null"
     " is unknown, not 0. Give either last or from."

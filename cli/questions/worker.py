@@ -24,7 +24,7 @@ from cli.questions.refusal import Refused
 from cli.questions.tools import listed, used
 from server.api.problem import MEDIA_TYPE as PROBLEM
 from server.api.problem import problem
-from server.memory import keep_little
+from server.memory import limit_allocator_memory
 from telemetry import child_process
 
 NICE: Final = 10
@@ -92,7 +92,7 @@ def _error_position(error: Exception) -> str:
 
 def main() -> None:
     """Answer the messages of the standard input."""
-    keep_little()
+    limit_allocator_memory()
     child_process.lower_priority(NICE)
     # The output of libraries must not get into an answer.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from analysis.advice import Advice, Advised
+from analysis.advice import Advice, AdviceAnswer
 from analysis.corrected_prediction import Predicted
 from analysis.what_if import Attainment
 from cli.render import text
 from cli.render.what_if import TITLES
 
 
-def as_json(found: Advised) -> dict[str, Any]:
+def as_json(found: AdviceAnswer) -> dict[str, Any]:
     """Return all levers as one JSON object, with null for unknown values."""
     return {
         "refused": found.refused,
@@ -43,7 +43,7 @@ def _lever(each: Advice) -> dict[str, Any]:
     }
 
 
-def lines(found: Advised) -> list[str]:
+def lines(found: AdviceAnswer) -> list[str]:
     """Return all levers as text. Levers that help come first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]

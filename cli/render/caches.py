@@ -7,8 +7,8 @@ from cli.render import text
 from store.queries import Window
 from telemetry.cache_lookups import CacheResult
 
-MOST_GROUPS = 40
-MOST_BINS = 20
+MAX_GROUPS = 40
+MAX_BINS = 20
 
 
 def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
@@ -39,11 +39,11 @@ def lines(found: CachesAnswer, by: Sequence[str]) -> Iterator[str]:
             text.usd(group.saved_usd),
             text.seconds(group.saved_engine_s),
         ]
-        for group in found.groups[:MOST_GROUPS]
+        for group in found.groups[:MAX_GROUPS]
     ]
     yield from text.table(header, rows, left=len(by), keep=len(by) + 2)
-    if len(found.groups) > MOST_GROUPS:
-        yield f"… and {len(found.groups) - MOST_GROUPS:,} more groups: --format json"
+    if len(found.groups) > MAX_GROUPS:
+        yield f"… and {len(found.groups) - MAX_GROUPS:,} more groups: --format json"
     yield ""
     yield _saved(total)
     yield from _similarity(found)
@@ -99,12 +99,12 @@ def _similarity(found: CachesAnswer) -> Iterator[str]:
     yield ""
     rows = [
         [f"{each.from_similarity:.2f}", text.count(each.hits), text.count(each.misses)]
-        for each in found.similarity[-MOST_BINS:]
+        for each in found.similarity[-MAX_BINS:]
     ]
     yield f"Similarities in the cache {text.label(found.similarity_of)}:"
     yield from text.table(["similarity from", "hits", "misses"], rows, left=1, keep=3)
-    if len(found.similarity) > MOST_BINS:
-        below = found.similarity[:-MOST_BINS]
+    if len(found.similarity) > MAX_BINS:
+        below = found.similarity[:-MAX_BINS]
         misses, hits = sum(each.misses for each in below), sum(each.hits for each in below)
         yield f"below: {hits:,} hits, {misses:,} misses"
     if found.lowest_hit is not None:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from cli.render import text
 from store.queries import Window, newest_unix_ns
 from telemetry import time_text
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.requests import PricedBy
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cost.energy import GroupEnergy
     from cost.managed import BreakEven
 
-MOST_GROUPS = 40
-MOST_UNPRICED = 5
+MAX_GROUPS = 40
+MAX_UNPRICED = 5
 
 _HOW = {
     PricedBy.LEDGER: "by share of each engine step",
@@ -33,7 +33,7 @@ def lines(found: "CostAnswer", where: Mapping[str, str | None]) -> Iterator[str]
     bill = found.bill
     window = Window(bill.from_unix_ns, bill.to_unix_ns)
     yield f"Cost of serving, {text.span(window)}"
-    if found.accounts.simulated:
+    if found.billing_data.simulated:
         yield "simulated data"
     yield ""
     total = bill.total
@@ -174,7 +174,7 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
     ]
     rows = []
     each_group = zip(bill.groups, found.group_energy, found.group_managed_usd, strict=True)
-    for group, drawn, managed_usd in list(each_group)[:MOST_GROUPS]:
+    for group, drawn, managed_usd in list(each_group)[:MAX_GROUPS]:
         labels = [
             time_text.moment(int(label or 0) * 10**9)[:16] if name == "hour" else text.label(label)
             for name, label in zip(bill.by, group.labels, strict=True)
@@ -200,8 +200,8 @@ def _by_group(found: "CostAnswer") -> Iterator[str]:
         return
     yield ""
     yield from text.table(header, rows, left=len(bill.by), keep=len(bill.by) + 4)
-    if len(bill.groups) > MOST_GROUPS:
-        yield f"… and {len(bill.groups) - MOST_GROUPS:,} more: --format json"
+    if len(bill.groups) > MAX_GROUPS:
+        yield f"… and {len(bill.groups) - MAX_GROUPS:,} more: --format json"
 
 
 def _watt_hours(drawn: "GroupEnergy | None") -> str:
@@ -232,7 +232,7 @@ def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
         f" ({even.requests_per_month:,.3g} per month, {even.tokens_per_month:,.3g} tokens);"
         f" now {now:,.3g}."
     )
-    yield f"  {kept_in_words(even)}"
+    yield f"  {compliance_text(even)}"
 
 
 def requests_per_s(found: "CostAnswer") -> float:
@@ -241,7 +241,7 @@ def requests_per_s(found: "CostAnswer") -> float:
     return sum(each.tokens.requests for each in found.compared) / up_s
 
 
-def kept_in_words(even: "BreakEven") -> str:
+def compliance_text(even: "BreakEven") -> str:
     """Return a sentence: whether the objectives can be met at the break-even rate."""
     kept = even.sustainable
     if not kept.known:
@@ -300,30 +300,31 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
             " elapsed time. The bill leaves out these hours. Two servers probably share a name"
             " (tailspan doctor)."
         )
-    if found.accounts.engines_from_unix_ns > bill.from_unix_ns:
+    if found.billing_data.engines_from_unix_ns > bill.from_unix_ns:
         yield (
-            f"Engine samples from before {time_text.moment(found.accounts.engines_from_unix_ns)}"
+            "Engine samples from before"
+            f" {time_text.moment(found.billing_data.engines_from_unix_ns)}"
             " UTC are deleted (tailspan up --keep-hours). For that time the bill contains"
             " requests and recomputation, but no idle time."
         )
-    if not found.accounts.apportioned:
+    if not found.billing_data.apportioned:
         yield (
             "The whole cost of a request counts in the hour of its receipt, because the rows of"
             " requests that span two hours have expired."
         )
-    if found.accounts.overflowed:
+    if found.billing_data.overflowed:
         yield (
-            f"{found.accounts.overflowed:,} requests are counted as _other in a label, because"
+            f"{found.billing_data.overflowed:,} requests are counted as _other in a label, because"
             " there are too many label values. The groups with a name may lack some of them."
         )
 
 
 def _unpriced(several: "Sequence[Unpriced]") -> Iterator[str]:
-    for each in several[:MOST_UNPRICED]:
+    for each in several[:MAX_UNPRICED]:
         requests = "1 request is" if each.requests == 1 else f"{each.requests:,} requests are"
         yield f"No price: {_why_unpriced(each)}; {requests} not in the bill."
-    if len(several) > MOST_UNPRICED:
-        yield f"… and {len(several) - MOST_UNPRICED:,} more servers."
+    if len(several) > MAX_UNPRICED:
+        yield f"… and {len(several) - MAX_UNPRICED:,} more servers."
     running = [each for each in several if each.wall_s]
     if len(running) < len(several):
         yield (

@@ -13,7 +13,7 @@ from diagnosis.latency.attainment import Attainment
 from telemetry import durations, time_text
 from telemetry.printable import first_upper, printable
 
-_MOST_HITS = 6
+_MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
 """A smaller part is shown as 0."""
@@ -194,10 +194,10 @@ def _dimensions(why: Explanation) -> Iterator[str]:
             f"[{hit.low:.1f} to {hit.high:.1f}]",
             text.count(hit.requests),
         ]
-        for hit in why.dimensions[:_MOST_HITS]
+        for hit in why.dimensions[:_MAX_HITS]
     ]
     yield from text.table(["slow more often", "risk", "95 %", "requests"], rows, left=1)
-    others = why.dimensions_tested - len(why.dimensions[:_MOST_HITS])
+    others = why.dimensions_tested - len(why.dimensions[:_MAX_HITS])
     if others > 0:
         yield f"{text.count(others)} other groups of requests were tested without a result."
 

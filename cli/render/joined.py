@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from analysis.cause_sentences import NAMES
-from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import Verdict
 from diagnosis.question import Metric
 from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
-from store.joined.read import MOST_ROWS
+from store.joined.read import MAX_ROWS
 from telemetry import time_text
 
 _LABELS: Final = ("model", "tenant")
@@ -47,7 +47,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
         f" {text.count(found.baseline_requests)} in the baseline."
     )
     if found.truncated:
-        yield f"Only the newest {text.count(MOST_ROWS)} rows of a range were joined."
+        yield f"Only the newest {text.count(MAX_ROWS)} rows of a range were joined."
     if found.growth is not None:
         yield from _growth(found.growth, name)
     for pool in found.pools:
@@ -57,7 +57,7 @@ def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]
     yield "All servers, where a joined request counts once per server:"
 
 
-def _growth(growth: Growth, name: str) -> Iterator[str]:
+def _growth(growth: TailGrowth, name: str) -> Iterator[str]:
     which = "all" if growth.slowest_share == 1.0 else f"the slowest {growth.slowest_share:.0%}"
     was, now = text.seconds(growth.baseline_s), text.seconds(growth.now_s)
     yield f"The user's {name} of {which}: {now}, was {was}."

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlalchemy import Engine
 
-from analysis.outside.answer import NEVER_MATCHED, PHASES, Latency, OutsideAnswer, Place
+from analysis.outside.answer import NEVER_MATCHED, PHASES, EndpointResults, Latency, OutsideAnswer
 from cli.render import text
 from store.probes import newest_probe_unix_ns
 from store.queries import Window
@@ -18,7 +18,7 @@ _NS = 10**9
 
 def lines(answer: OutsideAnswer) -> Iterator[str]:
     """Yield the lines of the answer."""
-    places = answer.places
+    endpoints = answer.endpoints
     yield f"Probes due {text.span(answer.window)}"
     if answer.scale > 1:
         yield (
@@ -28,17 +28,17 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
     if answer.left_out:
         yield f"{answer.left_out:,} more, with fewer failures: select them with --where"
     yield ""
-    names = [(text.label(p.endpoint), text.label(p.model), text.label(p.region)) for p in places]
+    names = [(text.label(p.endpoint), text.label(p.model), text.label(p.region)) for p in endpoints]
     head = ["endpoint", "model", "region"]
-    rows = [[*name, *_summary(place)] for name, place in zip(names, places, strict=True)]
+    rows = [[*name, *_summary(place)] for name, place in zip(names, endpoints, strict=True)]
     titles = ["hosting", "sent", "answered", "success", "first content P50", "P95", "wait P50"]
     titles += ["P95", "cost", "certificate"]
     yield from text.table([*head, *titles], rows, left=3, keep=7)
     yield ""
-    rows = [[*name, *_phases(place)] for name, place in zip(names, places, strict=True)]
+    rows = [[*name, *_phases(place)] for name, place in zip(names, endpoints, strict=True)]
     titles = [*(NAMES.get(each, each) for each in PHASES), "mean wait"]
     yield from text.table([*head, *titles], rows, left=3, keep=3)
-    rows = [[*name, *_pairs(place)] for name, place in zip(names, places, strict=True)]
+    rows = [[*name, *_pairs(place)] for name, place in zip(names, endpoints, strict=True)]
     titles = ["network P50", "P99", "paired", "pairs", "median difference"]
     titles += ["95% interval", "effect"]
     if any(cell != text.UNKNOWN for row in rows for cell in row[3:]):
@@ -46,13 +46,13 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
         yield from text.table([*head, *titles], rows, left=3, keep=3)
     troubles = [
         line
-        for name, place in zip(names, places, strict=True)
+        for name, place in zip(names, endpoints, strict=True)
         for line in _troubles(" ".join(name), place)
     ]
     yield from ["", *troubles] if troubles else []
 
 
-def _summary(place: Place) -> list[str]:
+def _summary(place: EndpointResults) -> list[str]:
     ratio, ends = place.success_ratio, place.certificate_ends_unix_s
     left = text.UNKNOWN if ends is None else _days((ends - place.newest_unix_ns / _NS) / 86_400)
     return [
@@ -77,7 +77,7 @@ def _points(latency: Latency | None) -> list[str]:
     return [text.seconds(latency.p50_s), text.seconds(latency.p95_s)]
 
 
-def _phases(place: Place) -> list[str]:
+def _phases(place: EndpointResults) -> list[str]:
     if place.phases_s is None:
         return [text.UNKNOWN] * (len(PHASES) + 1)
     known = [place.phases_s[each] for each in PHASES]
@@ -85,7 +85,7 @@ def _phases(place: Place) -> list[str]:
     return [*cells, text.seconds(place.wait_mean_s)]
 
 
-def _pairs(place: Place) -> list[str]:
+def _pairs(place: EndpointResults) -> list[str]:
     network, cache = place.network, place.cache
     cells = [text.UNKNOWN] * 3
     if network is not None:
@@ -99,7 +99,7 @@ def _pairs(place: Place) -> list[str]:
     return [*cells, cache.effect or text.UNKNOWN]
 
 
-def _troubles(name: str, place: Place) -> Iterator[str]:
+def _troubles(name: str, place: EndpointResults) -> Iterator[str]:
     for each in place.failures:
         reason = printable(f"{each.error_type}: {each.sentence}", LONGEST_REASON)
         yield f"{name}: {each.probes:,} failed, last {moment(each.newest_unix_ns)}: {reason}"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from analysis.corrected_prediction import Predicted
 from analysis.what_if import WhatIfAnswer
-from analysis.what_if_search import Found, SweepPoint
+from analysis.what_if_search import SearchResult, SweepPoint
 from cli.render import text
 
 
@@ -228,7 +228,7 @@ def sweep_lines(name: str, points: Sequence[SweepPoint]) -> list[str]:
     return [*found, "", *(f"assumed: {each}" for each in assumed)]
 
 
-def found_json(found: Found) -> dict[str, Any]:
+def found_json(found: SearchResult) -> dict[str, Any]:
     """Return the result of a search as one JSON object."""
     return {
         "find": found.wanted,
@@ -240,7 +240,7 @@ def found_json(found: Found) -> dict[str, Any]:
     }
 
 
-def found_lines(found: Found) -> list[str]:
+def found_lines(found: SearchResult) -> list[str]:
     """Return the result of a search as text."""
     wanted = {"replicas": "fewest replicas", "rate": "highest rate"}[found.wanted]
     unit = "x" if found.wanted == "rate" else ""

@@ -14,35 +14,35 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from collector.gpus.reader import (
-    GONE,
+    LOST_GPU,
     Absence,
+    AbsenceReason,
     Failure,
     GpuReading,
     Measurements,
     ReaderError,
     Reading,
-    Why,
 )
 from telemetry.gpus import GpuSource, throttle_reasons
 
 _MHZ: Final = 1_000_000
 _MB: Final = 2**20
 _GB: Final = 1e9
-_CODES: Final[Mapping[str, Why]] = {
-    "AMDSMI_STATUS_NOT_SUPPORTED": Why.NOT_SUPPORTED,
-    "AMDSMI_STATUS_NOT_YET_IMPLEMENTED": Why.NOT_SUPPORTED,
-    "AMDSMI_STATUS_FAIL_LOAD_MODULE": Why.NO_LIBRARY,
-    "AMDSMI_STATUS_FAIL_LOAD_SYMBOL": Why.OLD_DRIVER,
-    "AMDSMI_STATUS_TIMEOUT": Why.TIMEOUT,
-    "AMDSMI_STATUS_NO_PERM": Why.NO_PERMISSION,
-    "AMDSMI_STATUS_BUSY": Why.NO_DATA,
-    "AMDSMI_STATUS_RETRY": Why.NO_DATA,
-    "AMDSMI_STATUS_NOT_FOUND": Why.LOST,
-    "AMDSMI_STATUS_NO_SLOT": Why.LOST,
-    "AMDSMI_STATUS_DRIVER_NOT_LOADED": Why.NO_DRIVER,
-    "AMDSMI_STATUS_NO_DRV": Why.NO_DRIVER,
-    "AMDSMI_STATUS_NO_DATA": Why.NO_DATA,
-    "AMDSMI_STATUS_AMDGPU_RESTART_ERR": Why.NEEDS_RESET,
+_CODES: Final[Mapping[str, AbsenceReason]] = {
+    "AMDSMI_STATUS_NOT_SUPPORTED": AbsenceReason.NOT_SUPPORTED,
+    "AMDSMI_STATUS_NOT_YET_IMPLEMENTED": AbsenceReason.NOT_SUPPORTED,
+    "AMDSMI_STATUS_FAIL_LOAD_MODULE": AbsenceReason.NO_LIBRARY,
+    "AMDSMI_STATUS_FAIL_LOAD_SYMBOL": AbsenceReason.OLD_DRIVER,
+    "AMDSMI_STATUS_TIMEOUT": AbsenceReason.TIMEOUT,
+    "AMDSMI_STATUS_NO_PERM": AbsenceReason.NO_PERMISSION,
+    "AMDSMI_STATUS_BUSY": AbsenceReason.NO_DATA,
+    "AMDSMI_STATUS_RETRY": AbsenceReason.NO_DATA,
+    "AMDSMI_STATUS_NOT_FOUND": AbsenceReason.LOST,
+    "AMDSMI_STATUS_NO_SLOT": AbsenceReason.LOST,
+    "AMDSMI_STATUS_DRIVER_NOT_LOADED": AbsenceReason.NO_DRIVER,
+    "AMDSMI_STATUS_NO_DRV": AbsenceReason.NO_DRIVER,
+    "AMDSMI_STATUS_NO_DATA": AbsenceReason.NO_DATA,
+    "AMDSMI_STATUS_AMDGPU_RESTART_ERR": AbsenceReason.NEEDS_RESET,
 }
 _VIOLATIONS: Final[Mapping[str, str]] = {
     "active_prochot_thrm": "prochot_thermal",
@@ -70,9 +70,13 @@ def load() -> Any:
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
     except ImportError as error:
-        raise ReaderError(Absence(Why.NO_PACKAGE, "pip install /opt/rocm/share/amd_smi")) from error
+        raise ReaderError(
+            Absence(AbsenceReason.NO_PACKAGE, "pip install /opt/rocm/share/amd_smi")
+        ) from error
     except Exception as error:
-        raise ReaderError(Absence(Why.NO_LIBRARY, "libamd_smi.so cannot be loaded")) from error
+        raise ReaderError(
+            Absence(AbsenceReason.NO_LIBRARY, "libamd_smi.so cannot be loaded")
+        ) from error
     return amdsmi
 
 
@@ -103,7 +107,7 @@ class AmdSmiReader:
             raise ReaderError(absence_of(smi, error)) from error
         if not handles:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "AMD SMI finds no GPU"))
+            raise ReaderError(Absence(AbsenceReason.NO_GPU, "AMD SMI finds no GPU"))
         at_unix_ns = self._clock_unix_ns()
         gpus, failures = [], []
         for index, handle in enumerate(handles):
@@ -143,7 +147,7 @@ class AmdSmiReader:
         _read_power(smi, handle, into)
         _read_clocks(smi, handle, into)
         _read_throttling(smi, handle, into)
-        into.set_rest_absent(Absence(Why.NOT_REPORTED, "AMD SMI"))
+        into.set_rest_absent(Absence(AbsenceReason.NOT_REPORTED, "AMD SMI"))
         found = _value_or_absence(smi, lambda: smi.amdsmi_get_gpu_process_list(handle))
         processes = None
         if not isinstance(found, Absence):
@@ -170,7 +174,7 @@ def absence_of(smi: Any, error: Exception) -> Absence:
         if code is not None and getattr(wrapper, name, None) == code:
             words = name.removeprefix("AMDSMI_STATUS_").replace("_", " ").lower()
             return Absence(why, f"AMD SMI: {words}")
-    return Absence(Why.FAILED, f"AMD SMI error {code}")
+    return Absence(AbsenceReason.FAILED, f"AMD SMI error {code}")
 
 
 def _read_activity(smi: Any, handle: Any, into: Measurements) -> None:
@@ -234,7 +238,7 @@ def _read_throttling(smi: Any, handle: Any, into: Measurements) -> None:
         return
     active = {key: status[key] for key in _VIOLATIONS if isinstance(status.get(key), int)}
     if not active:
-        into.set_absent("throttle_reasons", Absence(Why.NOT_SUPPORTED))
+        into.set_absent("throttle_reasons", Absence(AbsenceReason.NOT_SUPPORTED))
         return
     into.set(
         "throttle_reasons", throttle_reasons({_VIOLATIONS[k] for k, on in active.items() if on})
@@ -255,9 +259,9 @@ def _set(
     given = _value(answer, key)
     value = None if given is None else made(given)
     if value is None:
-        into.set_absent(name, Absence(Why.NOT_SUPPORTED, f"{key} is N/A"))
+        into.set_absent(name, Absence(AbsenceReason.NOT_SUPPORTED, f"{key} is N/A"))
     elif not 0 <= value <= most or not math.isfinite(value):
-        into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{key} {given}"))
+        into.set_absent(name, Absence(AbsenceReason.IMPOSSIBLE, f"{key} {given}"))
     else:
         into.set(name, value)
 
@@ -273,9 +277,9 @@ def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
         return ask()
     except smi.AmdSmiException as error:
         absence = absence_of(smi, error)
-        if absence.why in GONE:
+        if absence.why in LOST_GPU:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # Some versions of the library return decoded values.
-        return Absence(Why.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")
+        return Absence(AbsenceReason.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

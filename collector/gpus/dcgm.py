@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reader import Absence, Failure, GpuReading, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, AbsenceReason, Failure, GpuReading, ReaderError, Reading
 from collector.scrape.exposition import samples_of
 from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
@@ -21,11 +21,11 @@ from collector.scrape.targets import Discovery, Target
 
 TIMEOUT_S: Final = 5.0
 _WHY: Final = {
-    Reason.UNREACHABLE: Why.UNREACHABLE,
-    Reason.TIMEOUT: Why.TIMEOUT,
-    Reason.UNAUTHORISED: Why.SHUT,
-    Reason.TLS: Why.SHUT,
-    Reason.NO_TOKEN: Why.SHUT,
+    Reason.UNREACHABLE: AbsenceReason.UNREACHABLE,
+    Reason.TIMEOUT: AbsenceReason.TIMEOUT,
+    Reason.UNAUTHORISED: AbsenceReason.SHUT,
+    Reason.TLS: AbsenceReason.SHUT,
+    Reason.NO_TOKEN: AbsenceReason.SHUT,
 }
 
 
@@ -51,7 +51,7 @@ class DcgmReader:
         try:
             targets = await self._discovery.targets()
         except DiscoveryError as error:
-            raise ReaderError(Absence(Why.UNREACHABLE, str(error))) from error
+            raise ReaderError(Absence(AbsenceReason.UNREACHABLE, str(error))) from error
         answers = await asyncio.gather(*(self._ask(target) for target in targets))
         failures = tuple(answer for answer in answers if isinstance(answer, Failure))
         if failures and len(failures) == len(targets):
@@ -66,10 +66,14 @@ class DcgmReader:
             at_unix_ns = self._clock_unix_ns()
             gpus = await asyncio.to_thread(lambda: gpus_of(samples_of(body, NAMES), at_unix_ns))
         except ScrapeError as error:
-            why = _WHY.get(error.reason, Why.NOT_UNDERSTOOD)
+            why = _WHY.get(error.reason, AbsenceReason.NOT_UNDERSTOOD)
             return Failure(target.url, Absence(why, f"{target.url}: {error}"))
         except Exception as error:  # a defect of Tailspan
-            return Failure(target.url, Absence(Why.FAILED, f"{target.url}: {type(error).__name__}"))
+            return Failure(
+                target.url, Absence(AbsenceReason.FAILED, f"{target.url}: {type(error).__name__}")
+            )
         if not gpus:
-            return Failure(target.url, Absence(Why.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*"))
+            return Failure(
+                target.url, Absence(AbsenceReason.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*")
+            )
         return gpus

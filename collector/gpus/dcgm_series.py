@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.samples import Sample
 
-from collector.gpus.reader import Absence, GpuReading, Measurements, Why
+from collector.gpus.reader import Absence, AbsenceReason, GpuReading, Measurements
 from collector.gpus.throttle_reasons import reasons_of
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
 from telemetry.gpus import GpuSource
 
-MOST_GPUS: Final = 1_024
+MAX_GPUS: Final = 1_024
 _MHZ: Final = 1_000_000
 _MIB: Final = 2**20
 _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -95,7 +95,7 @@ def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...
         if not uuid or sample.value != sample.value:  # NaN means unknown
             continue
         key = uuid, about.get("GPU_I_ID", "")
-        if key not in series and len(series) >= MOST_GPUS:
+        if key not in series and len(series) >= MAX_GPUS:
             continue
         series.setdefault(key, {})[sample.name] = sample.value
         labels.setdefault(key, {}).update(about)
@@ -122,18 +122,20 @@ def _gpu(
             try:
                 into.set(name, checked(value))
             except RefusalError:
-                into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{series} {value:g}"))
+                into.set_absent(name, Absence(AbsenceReason.IMPOSSIBLE, f"{series} {value:g}"))
     _set_memory(values, into)
     if part:
         for name in _OF_CARD:
             into.values.pop(name, None)
-            into.absent[name] = Absence(Why.SLICED, "reported for the whole card only")
+            into.absent[name] = Absence(AbsenceReason.SLICED, "reported for the whole card only")
     no_peak = "DCGM does not report the peak memory bandwidth, which is needed for bytes/s"
-    into.set_absent("dram_bandwidth_bytes_per_s", Absence(Why.NOT_REPORTED, no_peak))
+    into.set_absent("dram_bandwidth_bytes_per_s", Absence(AbsenceReason.NOT_REPORTED, no_peak))
     for series, (name, _) in _FIELDS.items():
-        missing = Absence(Why.NOT_REPORTED, f"{series} is not among the exporter's counters")
+        missing = Absence(
+            AbsenceReason.NOT_REPORTED, f"{series} is not among the exporter's counters"
+        )
         into.set_absent(name, missing)
-    into.set_rest_absent(Absence(Why.NOT_REPORTED))
+    into.set_rest_absent(Absence(AbsenceReason.NOT_REPORTED))
     number = labels.get("gpu", "")
     return GpuReading(
         gpu=f"{uuid}/{part}" if part else uuid,
@@ -157,10 +159,12 @@ def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
         ("memory_total_bytes", _TOTAL, total),
     ):
         if mebibytes is None:
-            missing = Absence(Why.NOT_REPORTED, f"{series} is not among the exporter's counters")
+            missing = Absence(
+                AbsenceReason.NOT_REPORTED, f"{series} is not among the exporter's counters"
+            )
             into.set_absent(name, missing)
             continue
         try:
             into.set(name, count(round(finite(finite(mebibytes) * _MIB)), MAX_TOTAL))
         except RefusalError:
-            into.set_absent(name, Absence(Why.IMPOSSIBLE, f"{series} {mebibytes:g}"))
+            into.set_absent(name, Absence(AbsenceReason.IMPOSSIBLE, f"{series} {mebibytes:g}"))

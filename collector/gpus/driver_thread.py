@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from collector.gpus.reader import Absence, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError, Reading
 
 TIMEOUT_S: Final = 5.0
 
@@ -45,7 +45,9 @@ class DriverThread:
                 the first call has returned.
         """
         if self._pending is not None and not self._pending.done():
-            raise ReaderError(Absence(Why.TIMEOUT, "the driver's previous call has not returned"))
+            raise ReaderError(
+                Absence(AbsenceReason.TIMEOUT, "the driver's previous call has not returned")
+            )
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpu-library", daemon=True)
             self._thread.start()
@@ -60,7 +62,9 @@ class DriverThread:
                 # Shielded, because a driver call cannot be cancelled.
                 return await asyncio.shield(answer)
         except TimeoutError as error:
-            late = Absence(Why.TIMEOUT, f"the driver did not return within {self._timeout_s:g} s")
+            late = Absence(
+                AbsenceReason.TIMEOUT, f"the driver did not return within {self._timeout_s:g} s"
+            )
             raise ReaderError(late) from error
 
     def close(self) -> None:

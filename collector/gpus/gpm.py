@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of, meaning
-from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.reader import LOST_GPU, Absence, AbsenceReason, Measurements, ReaderError
 
 SHORTEST_S: Final = 0.1
 """Approximate interval at which the driver updates its counters."""
@@ -71,7 +71,7 @@ class GpmWindow:
             why = absence_of(self._pynvml, error)
             self.free()
         if why is not None:
-            if why.why in GONE:
+            if why.why in LOST_GPU:
                 raise ReaderError(why)
             for metric in METRICS.values():
                 into.set_absent(metric.name, why)
@@ -94,7 +94,7 @@ class GpmWindow:
             return self._unsupported
         now_s = self._clock()
         if self._before is not None and now_s - self._before[1] < SHORTEST_S:
-            return Absence(Why.FIRST_LOOK, "too soon after the last sample")
+            return Absence(AbsenceReason.FIRST_LOOK, "too soon after the last sample")
         taken = self._spare if self._spare is not None else self._pynvml.nvmlGpmSampleAlloc()
         self._spare = taken
         if self._instance is None:
@@ -104,9 +104,11 @@ class GpmWindow:
         before, self._before = self._before, (taken, now_s)
         self._spare = None if before is None else before[0]
         if before is None:
-            return Absence(Why.FIRST_LOOK)
+            return Absence(AbsenceReason.FIRST_LOOK)
         if now_s - before[1] > LONGEST_S:
-            return Absence(Why.FIRST_LOOK, f"the last sample was {now_s - before[1]:.0f} s ago")
+            return Absence(
+                AbsenceReason.FIRST_LOOK, f"the last sample was {now_s - before[1]:.0f} s ago"
+            )
         self._compare(before[0], taken, into)
         return None
 
@@ -117,7 +119,9 @@ class GpmWindow:
             return absence_of(self._pynvml, error)
         if support.isSupportedDevice:
             return None
-        return Absence(Why.NOT_SUPPORTED, "older than Hopper; a dcgm-exporter may report it")
+        return Absence(
+            AbsenceReason.NOT_SUPPORTED, "older than Hopper; a dcgm-exporter may report it"
+        )
 
     def _compare(self, before: Any, after: Any, into: Measurements) -> None:
         request = self._pynvml.c_nvmlGpmMetricsGet_t()
@@ -134,7 +138,9 @@ class GpmWindow:
                 continue
             value = _checked(metric_value.value * metric.scale, is_ratio=metric.scale == _PERCENT)
             if value is None:
-                into.set_absent(metric.name, Absence(Why.IMPOSSIBLE, f"{metric_value.value:g}"))
+                into.set_absent(
+                    metric.name, Absence(AbsenceReason.IMPOSSIBLE, f"{metric_value.value:g}")
+                )
             else:
                 into.set(metric.name, value)
 

@@ -20,20 +20,20 @@ from collector.gpus.nvml_device import (
 )
 from collector.gpus.nvml_errors import absence_of
 from collector.gpus.reader import (
-    GONE,
+    LOST_GPU,
     Absence,
+    AbsenceReason,
     Failure,
     GpuReading,
     Measurements,
     ReaderError,
     Reading,
-    Why,
 )
 from telemetry.gpus import GpuSource
 from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
-_MAY_COME_BACK: Final = GONE | {Why.FAILED}
+_MAY_COME_BACK: Final = LOST_GPU | {AbsenceReason.FAILED}
 """An unknown error is often the first sign of a lost GPU."""
 
 
@@ -42,7 +42,7 @@ def load() -> Any:
     try:
         import pynvml
     except ImportError as error:
-        raise ReaderError(Absence(Why.NO_PACKAGE, install_extra("gpu"))) from error
+        raise ReaderError(Absence(AbsenceReason.NO_PACKAGE, install_extra("gpu"))) from error
     return pynvml
 
 
@@ -80,7 +80,7 @@ class NvmlReader:
             raise ReaderError(absence_of(nvml, error)) from error
         if not count:
             self.close()
-            raise ReaderError(Absence(Why.NO_GPU, "NVML finds no GPU"))
+            raise ReaderError(Absence(AbsenceReason.NO_GPU, "NVML finds no GPU"))
         at_unix_ns = self._clock_unix_ns()
         gpus: list[GpuReading] = []
         failures: list[Failure] = []
@@ -129,7 +129,7 @@ class NvmlReader:
         slices: list[GpuReading] = []
         processes: frozenset[int] | None = None
         if sliced:
-            into.set_rest_absent(Absence(Why.SLICED, "reported for its slices"))
+            into.set_rest_absent(Absence(AbsenceReason.SLICED, "reported for its slices"))
             slices += self._slices(nvml, index, device, at_unix_ns, failures)
         else:
             read_memory(nvml, device, into)
@@ -158,7 +158,9 @@ class NvmlReader:
                 lambda place=place: nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, place),  # type: ignore[misc]
             )
             if isinstance(part, Absence):
-                if part.why is not Why.NO_DATA:  # NO_DATA: there is no slice with this index
+                if (
+                    part.why is not AbsenceReason.NO_DATA
+                ):  # NO_DATA: there is no slice with this index
                     failures.append(Failure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:
@@ -173,11 +175,11 @@ class NvmlReader:
         read_memory(nvml, part, into)
         read_clocks(nvml, device, into)
         self._window(nvml, gpu, device, int(instance)).measure(into)
-        of_card = Absence(Why.SLICED, "reported for the whole card only")
+        of_card = Absence(AbsenceReason.SLICED, "reported for the whole card only")
         into.set_absent("power_w", of_card)
         into.set_absent("energy_j_total", of_card)
         into.set_absent("dram_bandwidth_bytes_per_s", of_card)
-        into.set_rest_absent(Absence(Why.NOT_REPORTED))
+        into.set_rest_absent(Absence(AbsenceReason.NOT_REPORTED))
         return GpuReading(
             gpu=gpu,
             at_unix_ns=at_unix_ns,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from collector.gpus.nvml_errors import absence_of
-from collector.gpus.reader import GONE, Absence, Measurements, ReaderError, Why
+from collector.gpus.reader import LOST_GPU, Absence, AbsenceReason, Measurements, ReaderError
 from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
@@ -100,7 +100,7 @@ def peak_bytes_per_s(nvml: Any, device: Any) -> float | Absence:
         if isinstance(each, Absence):
             return each
         if not each:
-            return Absence(Why.NOT_SUPPORTED, "NVML reports no memory width or clock")
+            return Absence(AbsenceReason.NOT_SUPPORTED, "NVML reports no memory width or clock")
         found.append(float(each))
     bits, megahertz = found
     return bits / 8 * megahertz * _MHZ * _TRANSFERS_A_CLOCK
@@ -122,7 +122,7 @@ def result_of(nvml: Any, call: Callable[[], Any]) -> Any:
         return call()
     except (nvml.NVMLError, nvml.NVMLLibraryMismatchError) as error:
         absence = absence_of(nvml, error)
-        if absence.why in GONE:
+        if absence.why in LOST_GPU:
             raise ReaderError(absence) from error
         return absence
 

@@ -25,7 +25,7 @@ from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample, GpuSource
 from telemetry.requests import RequestTimeline, Source
 
-MOST_KNOWN: Final = 4_096
+MAX_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
 """If an engine sends no sample for this time, its process id is ignored: the system may have given
 the id to another process. A running engine sends a sample every second."""
@@ -72,18 +72,18 @@ class Owners(Listener):
         with self._lock:
             # Call `_forget` only once per message: its duration grows with the number of replica
             # names, and senders may invent names.
-            if len(self._engines) >= MOST_KNOWN:
+            if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
                 if each.simulated or each.source is Source.SCRAPE or each.process <= 0:
                     continue
                 key = each.replica, each.process
-                if key not in self._engines and len(self._engines) >= MOST_KNOWN:
+                if key not in self._engines and len(self._engines) >= MAX_KNOWN:
                     if not self._left_out:
                         _log.warning(
                             "gpus: more than %d processes of engines: GPUs of the rest are not"
                             " assigned by process",
-                            MOST_KNOWN,
+                            MAX_KNOWN,
                         )
                     self._left_out += 1
                     continue

@@ -10,7 +10,7 @@ from telemetry.gpus import METRICS, GpuSource
 MEASURED: Final = (*METRICS, "throttle_reasons")
 
 
-class Why(StrEnum):
+class AbsenceReason(StrEnum):
     """The reason for an absent GPU or value, in counters, messages and `tailspan doctor`."""
 
     NO_PACKAGE = "no_package"
@@ -58,9 +58,16 @@ class Why(StrEnum):
     """Any other failure; `Absence` contains the details."""
 
 
-ABSENT_HERE: Final = frozenset({Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU})
+ABSENT_HERE: Final = frozenset(
+    {
+        AbsenceReason.NO_PACKAGE,
+        AbsenceReason.NO_LIBRARY,
+        AbsenceReason.NO_DRIVER,
+        AbsenceReason.NO_GPU,
+    }
+)
 """The machine has no GPU of this vendor. This is not an error."""
-GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
+LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
 """The GPU is no longer usable. It may be found again after the library is reopened."""
 
 
@@ -68,7 +75,7 @@ GONE: Final = frozenset({Why.LOST, Why.NEEDS_RESET, Why.NO_POWER})
 class Absence:
     """The reason for an absent value, with details."""
 
-    why: Why
+    why: AbsenceReason
     detail: str = ""
 
     def __str__(self) -> str:

@@ -13,14 +13,21 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from collector.gpus.owners import Owners
-from collector.gpus.reader import ABSENT_HERE, Absence, GpuReading, Reader, ReaderError, Why
+from collector.gpus.reader import (
+    ABSENT_HERE,
+    Absence,
+    AbsenceReason,
+    GpuReading,
+    Reader,
+    ReaderError,
+)
 from collector.gpus.source_preference import SourcePreference
 from telemetry.gpus import GpuSample
 from telemetry.tasks import Task
 
 _log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S: Final = 60.0
+REDISCOVER_S: Final = 60.0
 
 
 class GpuReader(NamedTuple):
@@ -83,7 +90,7 @@ class GpuSampler:
         async with asyncio.TaskGroup() as tasks:
             for each in self._readers:
                 tasks.create_task(self._read_forever(each))
-            await self._pause(LOOK_AGAIN_S)
+            await self._pause(REDISCOVER_S)
             for gpu in self._owners.unseen:
                 _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
@@ -92,20 +99,20 @@ class GpuSampler:
         due_s = loop.time()
         while True:
             try:
-                await self.ask(reader)
+                await self.read(reader)
             except Exception as error:
                 self.task.failed(error)
                 _log.exception("gpus: %s: reading the GPUs failed", reader.name)
-                absent = Absence(Why.FAILED, type(error).__name__)
+                absent = Absence(AbsenceReason.FAILED, type(error).__name__)
                 self._failed(self._states[reader.name], absent)
             else:
                 self.task.succeeded(self._clock_unix_ns() / 1e9)
             absence = self._states[reader.name].absence
             nothing_here = absence is not None and absence.why in ABSENT_HERE
-            due_s = max(due_s + (LOOK_AGAIN_S if nothing_here else reader.every_s), loop.time())
+            due_s = max(due_s + (REDISCOVER_S if nothing_here else reader.every_s), loop.time())
             await self._pause(due_s - loop.time())
 
-    async def ask(self, reader: GpuReader) -> None:
+    async def read(self, reader: GpuReader) -> None:
         """Call one reader once and store its samples, or count the failure."""
         state = self._states[reader.name]
         begun = time.monotonic()
@@ -115,7 +122,7 @@ class GpuSampler:
             self._failed(state, error.absence)
             return
         except Exception as error:  # a defect of Tailspan or of a library
-            self._failed(state, Absence(Why.FAILED, f"{type(error).__name__}: {error}"))
+            self._failed(state, Absence(AbsenceReason.FAILED, f"{type(error).__name__}: {error}"))
             return
         now_lost = {each.what: each.absence for each in reading.failures}
         for what, absence in now_lost.items():
@@ -131,7 +138,7 @@ class GpuSampler:
             if samples:
                 await self._keep(samples)
         except Exception as error:
-            self._failed(state, Absence(Why.NOT_KEPT, f"{type(error).__name__}: {error}"))
+            self._failed(state, Absence(AbsenceReason.NOT_KEPT, f"{type(error).__name__}: {error}"))
             return
         state.up, state.absence, state.gpus = True, None, reading.gpus
         state.duration_s = time.monotonic() - begun

@@ -7,7 +7,7 @@ source has sent none for `SILENT_NS`.
 
 from typing import Final, NamedTuple
 
-from collector.gpus.reader import GpuReading, Why
+from collector.gpus.reader import AbsenceReason, GpuReading
 from telemetry.gpus import GpuSource
 
 SILENT_NS: Final = 60 * 10**9
@@ -44,5 +44,7 @@ class SourcePreference:
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
     # The first sample of a source never has a bandwidth.
-    reports = _BANDWIDTH in gpu.values or (absence is not None and absence.why is Why.FIRST_LOOK)
+    reports = _BANDWIDTH in gpu.values or (
+        absence is not None and absence.why is AbsenceReason.FIRST_LOOK
+    )
     return reports, gpu.source is not GpuSource.DCGM

@@ -72,8 +72,8 @@ class MessageMemory:
 class Reservation:
     """The memory of one message. As a context manager, it releases the memory."""
 
-    def __init__(self, rooms: MessageMemory, peer: str) -> None:
-        self._rooms = rooms
+    def __init__(self, memory: MessageMemory, peer: str) -> None:
+        self._memory = memory
         self._open = True
         self.peer = peer
         self.size_bytes = 0
@@ -84,18 +84,18 @@ class Reservation:
         Raises:
             BusyError: not enough memory is left.
         """
-        self._rooms.check(self.peer, self.size_bytes, more_bytes)
+        self._memory.check(self.peer, self.size_bytes, more_bytes)
         self.set(self.size_bytes + more_bytes)
 
     def set(self, size_bytes: int) -> None:
         """Set the reservation's size without a check, because the memory is already in use."""
         if size_bytes != self.size_bytes:
-            self._rooms.change(self.peer, 0, size_bytes - self.size_bytes)
+            self._memory.change(self.peer, 0, size_bytes - self.size_bytes)
             self.size_bytes = size_bytes
 
     def move(self) -> "Reservation":
         """Transfer the reserved memory to a new object. Return it, and close this object."""
-        moved = Reservation(self._rooms, self.peer)
+        moved = Reservation(self._memory, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False
         return moved
@@ -104,7 +104,7 @@ class Reservation:
         """Release the reservation. Idempotent."""
         if self._open:
             self._open = False
-            self._rooms.change(self.peer, -1, -self.size_bytes)
+            self._memory.change(self.peer, -1, -self.size_bytes)
 
     def __enter__(self) -> Self:
         return self

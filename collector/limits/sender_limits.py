@@ -11,7 +11,7 @@ from typing import Final
 from collector.errors import ThrottledError
 
 MIB: Final = 2**20
-MOST_PEERS: Final = 4096
+MAX_PEERS: Final = 4096
 """Maximum number of senders with a count. A new sender replaces the one that was silent longest."""
 MESSAGE_BYTES: Final = 512
 """Added to each body's size, because an empty message causes work too."""
@@ -105,7 +105,7 @@ class Rates:
         now = self.clock()
         bucket = self._peers.pop(peer, None) or _Bucket(self.limits.max_peer_bytes_per_s, now)
         self._peers[peer] = bucket
-        if len(self._peers) > MOST_PEERS:
+        if len(self._peers) > MAX_PEERS:
             self._peers.popitem(last=False)
         bucket.refill(self.limits.max_peer_bytes_per_s, now)
         self._all.refill(self.limits.max_bytes_per_s, now)

@@ -27,7 +27,7 @@ ACCEPT_AT_ONCE: Final = 64
 """Number of connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
 """Pause when file descriptors run out, as in asyncio."""
-MOST_DESCRIPTORS: Final = 8192
+MAX_DESCRIPTORS: Final = 8192
 """The soft limit of file descriptors is raised to this number: twice what all ports, the database
 and the scrapes need."""
 KEPT_DESCRIPTORS: Final = 256
@@ -241,8 +241,8 @@ def within_descriptors(connections: int, ports: int) -> int:
     Raises the soft limit first. The result is at most `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < MOST_DESCRIPTORS:
-        wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:
+        wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
         with suppress(OSError, ValueError):  # the current limit then applies
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

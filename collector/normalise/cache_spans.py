@@ -187,13 +187,13 @@ def _scalar_value(value: AnyValue) -> object:
 
 def _texts(value: AnyValue) -> Iterator[str]:
     if value.WhichOneof("value") == "array_value":
-        for each in value.array_value.values[:_MOST_VALUES]:
+        for each in value.array_value.values[:_MAX_VALUES]:
             yield each.string_value
     elif value.WhichOneof("value") == "string_value":
         yield value.string_value
 
 
-_MOST_VALUES: Final = 16
+_MAX_VALUES: Final = 16
 """Maximum number of values of a header that are read."""
 
 

@@ -79,7 +79,7 @@ CLIENT: Final = SpanTable(
             "llm.is_streaming",
         )
     },
-    most_output_tokens=("gen_ai.request.max_tokens",),
+    max_output_tokens=("gen_ai.request.max_tokens",),
     finish_reasons=(
         "gen_ai.response.finish_reasons",
         "gen_ai.response.finish_reason",

@@ -131,10 +131,10 @@ def _decode_s(
     if gap_s is None or ttft_s is None or output_tokens is None or output_tokens < 2:
         return None
     gaps = output_tokens - 1
-    decode_s, most_s = gap_s * gaps, max(e2e_s - ttft_s, 0.0)
-    if decode_s > most_s + _SLACK_S + _ROUNDING_S * gaps:
+    decode_s, max_s = gap_s * gaps, max(e2e_s - ttft_s, 0.0)
+    if decode_s > max_s + _SLACK_S + _ROUNDING_S * gaps:
         raise RefusalError(Refusal.PHASES_DO_NOT_SUM)
-    return min(decode_s, most_s)
+    return min(decode_s, max_s)
 
 
 def _milliseconds(reader: Reader, name: str) -> float | None:

@@ -58,7 +58,7 @@ VLLM: Final = SpanTable(
         "model": ("gen_ai.response.model",),
     },
     flags={},
-    most_output_tokens=("gen_ai.request.max_tokens",),
+    max_output_tokens=("gen_ai.request.max_tokens",),
     finish_reasons=(),
 )
 
@@ -81,6 +81,6 @@ SGLANG: Final = SpanTable(
         "model": ("gen_ai.response.model",),
     },
     flags={},
-    most_output_tokens=("gen_ai.request.max_tokens",),
+    max_output_tokens=("gen_ai.request.max_tokens",),
     finish_reasons=("gen_ai.response.finish_reasons",),
 )

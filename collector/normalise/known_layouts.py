@@ -20,14 +20,14 @@ from collector.normalise.otlp_envelope import MAX_PARTS, encoded_scopes
 from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import Description, SampleLayout
 
-MOST_BYTES: Final = 2**26
+MAX_BYTES: Final = 2**26
 """Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
 kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
-MOST_FORMS: Final = 8
+MAX_FORMS: Final = 8
 """Maximum number of forms of scopes with the same length. The search compares a scope with each."""
-_MOST_MISSES: Final = 4_096
+_MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
 
@@ -57,8 +57,8 @@ _Key = tuple[_Form, bool, bytes]
 class KnownLayouts:
     """The learned layouts. The least recently used ones are removed first."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._forms: dict[int, list[_Form]] = {}
         self._layouts: OrderedDict[_Key, SampleLayout] = OrderedDict()
@@ -114,7 +114,7 @@ class KnownLayouts:
             before = body_bytes in self._missed
             self._missed[body_bytes] = None
             self._missed.move_to_end(body_bytes)
-            if len(self._missed) > _MOST_MISSES:
+            if len(self._missed) > _MAX_MISSES:
                 self._missed.popitem(last=False)
             return before
 
@@ -142,7 +142,7 @@ class KnownLayouts:
         self._layouts[key] = SampleLayout(learned.about)
         form.layouts += 1
         self._size_bytes += _size_bytes(form)
-        while self._size_bytes > self._most_bytes and len(self._layouts) > 1:
+        while self._size_bytes > self._max_bytes and len(self._layouts) > 1:
             self._remove(next(iter(self._layouts)))
 
     def _form(self, length: int, about: Description) -> _Form:
@@ -151,7 +151,7 @@ class KnownLayouts:
         for form in forms:
             if form.offsets == offsets:
                 return form
-        if len(forms) >= MOST_FORMS:
+        if len(forms) >= MAX_FORMS:
             for key in [key for key in self._layouts if key[0] is forms[0]]:
                 self._remove(key)
         form = _Form(length, offsets)

@@ -16,7 +16,7 @@ from collector.normalise.resources import Origin, origin_of
 from collector.normalise.values import Reader, RefusalError, attributes_of, instant
 from telemetry.starts import Argument, EngineStart, written
 
-MOST_ARGUMENTS: Final = 256
+MAX_ARGUMENTS: Final = 256
 """Maximum number of options in an engine's configuration. vLLM has about fifty relevant options."""
 
 
@@ -88,7 +88,7 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
 
 def _prefixed(record: LogRecord, reader: Reader, prefix: str) -> dict[str, Argument]:
     keys = {pair.key for pair in record.attributes if pair.key.startswith(prefix)}
-    if len(keys) > MOST_ARGUMENTS:
+    if len(keys) > MAX_ARGUMENTS:
         raise RefusalError(Refusal.TOO_MANY_ARGUMENTS)
     found: dict[str, Argument] = {}
     for key in keys:

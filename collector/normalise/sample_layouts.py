@@ -178,7 +178,7 @@ class _Sample:
         return found
 
 
-_MOST: Final[Mapping[str, float]] = {
+_MAX_VALUES: Final[Mapping[str, float]] = {
     "count": MAX_TOTAL,
     "number": MAX_NUMBER,
     "ratio": 1.0,
@@ -188,7 +188,7 @@ _MOST: Final[Mapping[str, float]] = {
 
 def bounds_of(place: int, target: Field, *, of_engine: bool) -> Bounds:
     """Return the range of values that `data_points.value_of` accepts for a field."""
-    most = _MOST.get(target.quantity)
+    most = _MAX_VALUES.get(target.quantity)
     if most is None:
         most = MAX_TOTAL_S if target.shape == "sum" else MAX_DURATION_S
     if of_engine:

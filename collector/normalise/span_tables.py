@@ -43,7 +43,7 @@ class SpanTable:
         is_request: returns whether a span is a request of this source.
         latencies: attributes in seconds, or in nanoseconds if the value is too large for seconds.
         counts: attributes with numbers of tokens.
-        most_output_tokens: the token limit of the request.
+        max_output_tokens: the token limit of the request.
         first_chunk_events: the span event that a client adds for each chunk of the response.
     """
 
@@ -54,7 +54,7 @@ class SpanTable:
     counts: Mapping[str, Names]
     texts: Mapping[str, Names]
     flags: Mapping[str, Names]
-    most_output_tokens: Names
+    max_output_tokens: Names
     finish_reasons: Names
     first_chunk_events: Names = ()
 
@@ -208,7 +208,7 @@ def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outc
         if "length" in reasons or "max_tokens" in reasons:
             return Outcome.LENGTH
         return Outcome.ABORT if "abort" in reasons else Outcome.STOP
-    most = given.count(table.most_output_tokens)
+    most = given.count(table.max_output_tokens)
     if most is not None and output_tokens is not None and output_tokens >= most > 0:
         return Outcome.LENGTH
     return Outcome.STOP

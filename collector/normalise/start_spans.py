@@ -13,7 +13,7 @@ from collector.normalise.span_times import start_and_end
 from collector.normalise.values import Reader, RefusalError, attributes_of
 from telemetry.cold_starts import PARTS, ColdStart
 from telemetry.fields import on_the_wire
-from telemetry.starts import MOST_LOADING_S
+from telemetry.starts import MAX_LOADING_S
 
 TOLERANCE_S: Final = 1e-3
 """Tolerance when the parts are summed. The rounding to nanoseconds is much smaller."""
@@ -47,7 +47,7 @@ def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdSta
         raise RefusalError(Refusal.MISSING_REPLICA)
     start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
     length_s = (end_unix_ns - start_unix_ns) / 1e9
-    if length_s > MOST_LOADING_S:
+    if length_s > MAX_LOADING_S:
         raise RefusalError(Refusal.ABSURD_DURATION)
     parts = [values[f"{part}_s"] for part in PARTS]
     if abs(sum(each for each in parts if each is not None) - length_s) > TOLERANCE_S:

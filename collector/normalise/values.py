@@ -67,9 +67,9 @@ def finite(value: float) -> float:
     return value
 
 
-def seconds(value: float, most_s: float = MAX_DURATION_S) -> float:
-    """Return a duration of at most `most_s`, or raise RefusalError."""
-    if finite(value) > most_s:
+def seconds(value: float, max_s: float = MAX_DURATION_S) -> float:
+    """Return a duration of at most `max_s`, or raise RefusalError."""
+    if finite(value) > max_s:
         raise RefusalError(Refusal.ABSURD_DURATION)
     return value
 

@@ -129,15 +129,17 @@ class GrpcReceiver:
                 if self._tokens is not None:
                     self._tokens.check(_metadata(context).get("authorization"))
                 peer = sender(_address(context.peer()))
-                with self._intake.enter(peer) as room:
+                with self._intake.enter(peer) as reservation:
                     async with self._intake.arriving(READ_S), self._reads.turn(peer):
-                        room.grow(self._limits.max_body_bytes)
+                        reservation.grow(self._limits.max_body_bytes)
                         body = await context.read()
                     if body is grpc.aio.EOF:
                         # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
                         raise TooLargeError(f"no message, or one of more than {most} bytes")
-                    answer = await self._intake.receive(signal, body, peer=peer, room=room)
+                    answer = await self._intake.receive(
+                        signal, body, peer=peer, reservation=reservation
+                    )
             except IntakeError as error:
                 self._counters.message("grpc", signal, error.result)
                 code, metadata = _CODES[error.rpc_code], _details(error)

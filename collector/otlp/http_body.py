@@ -39,12 +39,12 @@ def encoding_of(header: str) -> str:
 
 
 async def read_body(
-    chunks: AsyncIterator[bytes], max_bytes: int, room: Reservation, timeout: asyncio.Timeout
+    chunks: AsyncIterator[bytes], max_bytes: int, reservation: Reservation, timeout: asyncio.Timeout
 ) -> bytes:
     """Return the whole body as it was sent.
 
     Args:
-        room: grows before each chunk is stored.
+        reservation: grows before each chunk is stored.
         timeout: a running timeout. Each chunk postpones its end.
 
     Raises:
@@ -58,7 +58,7 @@ async def read_body(
     async for chunk in chunks:
         if len(body) + len(chunk) > max_bytes:
             raise TooLargeError(f"the body exceeds {max_bytes} bytes; send smaller batches")
-        room.grow(len(chunk))
+        reservation.grow(len(chunk))
         body += chunk
         timeout.reschedule(min(end, loop.time() + STALL_S))
     return bytes(body)

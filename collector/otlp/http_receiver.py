@@ -71,14 +71,21 @@ def _endpoint(
             encoding = encoding_of(request.headers.get("content-encoding", ""))
             _declared(request, max_body_bytes)
             peer = sender(request.client.host if request.client else "")
-            with intake.enter(peer) as room:
+            with intake.enter(peer) as reservation:
                 try:
                     async with intake.arriving(BODY_S) as timeout:
-                        body = await read_body(request.stream(), max_body_bytes, room, timeout)
+                        body = await read_body(
+                            request.stream(), max_body_bytes, reservation, timeout
+                        )
                 except ClientDisconnect as error:
                     raise MalformedError("the sender hung up before the end of the body") from error
                 answer = await intake.receive(
-                    signal, body, peer=peer, json=kind == _JSON, encoding=encoding, room=room
+                    signal,
+                    body,
+                    peer=peer,
+                    json=kind == _JSON,
+                    encoding=encoding,
+                    reservation=reservation,
                 )
         except IntakeError as error:
             counters.message("http", signal, error.result)

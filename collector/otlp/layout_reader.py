@@ -14,10 +14,10 @@ from collector.normalise.layout_learning import learn
 from collector.otlp.message_reader import MessageReader
 from collector.signals import METRICS, Signal
 
-MOST_AT_ONCE_BYTES: Final = 2**16
+MAX_AT_ONCE_BYTES: Final = 2**16
 """Maximum size of a message that `read_known` reads. A machine's eight GPUs take 20 kB."""
-MOST_LEARNED_BYTES: Final = 2**18
-MOST_LEARNED_POINTS: Final = 2_048
+MAX_LEARNED_BYTES: Final = 2**18
+MAX_LEARNED_POINTS: Final = 2_048
 """Maximum size of a message from which layouts are learned. Learning takes at most about 50 ms."""
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class LayoutReader:
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
         """Read a small message with a known layout. Return None for other messages."""
-        if signal is not METRICS or len(body) > MOST_AT_ONCE_BYTES:
+        if signal is not METRICS or len(body) > MAX_AT_ONCE_BYTES:
             return None
         try:
             return self._layouts.read(body, now_unix_ns)
@@ -47,7 +47,7 @@ class LayoutReader:
         if known is not None:
             return known
         batch = self._other.read(signal, body, json, now_unix_ns)
-        small = len(body) <= MOST_LEARNED_BYTES and batch.accepted <= MOST_LEARNED_POINTS
+        small = len(body) <= MAX_LEARNED_BYTES and batch.accepted <= MAX_LEARNED_POINTS
         if small and self._layouts.missed_before(len(body)):
             self._learn(body, now_unix_ns)
         return batch

@@ -49,7 +49,7 @@ _PIPE_BYTES: Final = 2**20
 processes would often wait for each other."""
 _ANSWER: Final = Struct("<I")
 """The header of the response: the length of the pickle that follows."""
-MOST_S: Final = 60
+MAX_S: Final = 60
 """Maximum number of seconds for one message; then the process is killed. The largest message takes
 about three seconds on a busy core."""
 
@@ -211,7 +211,7 @@ def serve(
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
         length, now_unix_ns, json, number = _QUESTION.unpack(head)
-        limit(MOST_S)
+        limit(MAX_S)
         body = _read_exactly(questions, length)
         signal = SIGNALS[number]
         answer: Any

@@ -23,9 +23,9 @@ ALL_BURST: Final = 4_096
 """Number of starts that all replicas may send at once: four for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
 """After `ALL_BURST` starts, all replicas may send one more per 5 s: 1,000 engines in 90 minutes."""
-MOST_REPLICAS: Final = 1_000
+MAX_REPLICAS: Final = 1_000
 """Maximum number of stored replicas. A new replica replaces the one that was silent longest."""
-MOST_REMEMBERED: Final = 2 * REPLICA_BURST
+MAX_REMEMBERED: Final = 2 * REPLICA_BURST
 """Maximum number of stored starts per replica: the last start of each engine and process."""
 
 _COMPARED: Final = tuple(
@@ -96,7 +96,7 @@ class EngineStartLimits:
             replica.allowance.left -= 1
             replica.last[process] = start.at_unix_ns, content
             replica.last.move_to_end(process)
-            if len(replica.last) > MOST_REMEMBERED:
+            if len(replica.last) > MAX_REMEMBERED:
                 replica.last.popitem(last=False)
             kept.append(start)
         batch.starts = kept
@@ -104,7 +104,7 @@ class EngineStartLimits:
     def _replica(self, name: str) -> _Replica:
         replica = self._replicas.pop(name, None) or _Replica()
         self._replicas[name] = replica
-        if len(self._replicas) > MOST_REPLICAS:
+        if len(self._replicas) > MAX_REPLICAS:
             self._replicas.popitem(last=False)
         return replica
 

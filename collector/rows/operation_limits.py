@@ -9,9 +9,9 @@ from typing import Final
 
 from collector.drop_reasons import Refusal
 from collector.normalise.batch import Batch
-from telemetry.application_operations import MOST_PER_TRACE, Operation
+from telemetry.application_operations import MAX_PER_TRACE, Operation
 
-MOST_REMEMBERED: Final = 100_000
+MAX_REMEMBERED: Final = 100_000
 """Maximum number of remembered spans of all traces. They take about 10 MB (100 bytes each)."""
 
 
@@ -29,19 +29,19 @@ class OperationLimits:
             spans = self._traces.setdefault(each.trace_id, set())
             self._traces.move_to_end(each.trace_id)
             if each.span_id not in spans:
-                if len(spans) >= MOST_PER_TRACE:
+                if len(spans) >= MAX_PER_TRACE:
                     # A client's call is also a request, which is still stored.
                     if each.operation is not Operation.CALL:
                         batch.accepted -= 1
                         batch.refused[Refusal.TOO_MANY_OPERATIONS] += 1
                         batch.why[Refusal.TOO_MANY_OPERATIONS] = (
-                            f"at most {MOST_PER_TRACE} of one trace"
+                            f"at most {MAX_PER_TRACE} of one trace"
                         )
                     continue
                 spans.add(each.span_id)
                 self._remembered += 1
             kept.append(each)
         batch.operations = kept
-        while self._remembered > MOST_REMEMBERED:
+        while self._remembered > MAX_REMEMBERED:
             _, oldest = self._traces.popitem(last=False)
             self._remembered -= len(oldest)

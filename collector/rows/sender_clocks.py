@@ -8,10 +8,11 @@ Each replica is a separate sender. A message's lead is the lead of its newest ro
 outliers. A sender's lead is the median over its last messages.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
-- After `FEWEST` messages with a median above `TOLERANCE_NS`, all rows of the sender are set back.
+- After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
+back.
   While the correction is about right, it does not change: the start timestamp of totals is
   corrected too, so a change would look like a restart of the totals. The correction ends when the
-  median is at most `LEAST_NS`.
+  median is at most `MIN_NS`.
 - The store decides whether and by how much samples are corrected, so that all collectors correct
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.
@@ -40,27 +41,27 @@ from typing import Final
 
 from collector.normalise.batch import Batch
 from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
-from store.sender_clocks import LEAST_NS
+from store.sender_clocks import MIN_NS
 from telemetry.corroborated_time import CorroboratedClock
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 REMEMBERED: Final = 16
 """Number of leads stored per sender. A server sends a message about once a second."""
-FEWEST: Final = 3
+MIN_MESSAGES: Final = 3
 """Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
 """Maximum excess of a row's lead over its message's median; other rows are outliers. An exporter's
 queue contains minutes of data, not hours."""
-MOST_SOURCES: Final = MOST_TRACKED
+MAX_SOURCES: Final = MAX_TRACKED
 """Maximum number of tracked senders. Messages of other senders are corrected individually."""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this time is not reported, and may be replaced."""
-MOST_REPEATS: Final = 100_000
+MAX_REPEATS: Final = 100_000
 """Maximum number of rows whose correction is kept. They take 20 MB."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
-"""The common name of all senders beyond `MOST_SOURCES`."""
+"""The common name of all senders beyond `MAX_SOURCES`."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class Source:
     measured_ns: int | None = None
     """The measured lead, or None if it is not known yet.
 
-    A delayed message has too small a lead, so a small lead counts only after `FEWEST` messages.
+    A delayed message has too small a lead, so a small lead counts only after `MIN_MESSAGES`
+    messages.
     """
     rows: int = 0
     """The number of corrected rows."""
@@ -95,7 +97,7 @@ class Source:
     @property
     def proven_ns(self) -> int:
         """Return the correction of rows that are not ahead of their own arrival."""
-        return self.ahead_ns if len(self.leads_ns) >= FEWEST else 0
+        return self.ahead_ns if len(self.leads_ns) >= MIN_MESSAGES else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
         """Add a message's lead."""
@@ -105,9 +107,9 @@ class Source:
         self.leads_ns.append(lead_ns)
         middle_ns = median_high(self.leads_ns)
         self.measured_ns = (
-            middle_ns if len(self.leads_ns) >= FEWEST or middle_ns > LEAST_NS else None
+            middle_ns if len(self.leads_ns) >= MIN_MESSAGES or middle_ns > MIN_NS else None
         )
-        if middle_ns <= (LEAST_NS if self.ahead_ns else TOLERANCE_NS):
+        if middle_ns <= (MIN_NS if self.ahead_ns else TOLERANCE_NS):
             self.ahead_ns = 0
         elif abs(middle_ns - self.ahead_ns) > TOLERANCE_NS:
             self.ahead_ns = middle_ns
@@ -156,7 +158,7 @@ class SenderClocks:
             correction.apply(batch)
             for sender, moved in correction.rows.items():
                 self._source_of(sender).rows += moved
-            while len(self._set_back) > MOST_REPEATS:
+            while len(self._set_back) > MAX_REPEATS:
                 self._set_back.popitem(last=False)
 
     def report(self) -> list[Source]:
@@ -194,7 +196,7 @@ class SenderClocks:
 
     def _source(self, name: str, now_unix_ns: int) -> Source:
         source = self._sources.pop(name, None)
-        if source is None and len(self._sources) >= MOST_SOURCES:
+        if source is None and len(self._sources) >= MAX_SOURCES:
             longest_silent = next(iter(self._sources.values()))
             if now_unix_ns - longest_silent.last_seen_unix_ns < SILENT_NS:
                 self.overflows += 1

@@ -18,9 +18,9 @@ from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineTable,
 from collector.scrape.failure_reasons import Reason, ScrapeError
 from collector.scrape.unknown_engines import describe
 
-MOST_LINES: Final = 10_000
-MOST_LINE_CHARS: Final = 8_192
-MOST_ENGINES: Final = 256
+MAX_LINES: Final = 10_000
+MAX_LINE_CHARS: Final = 8_192
+MAX_ENGINES: Final = 256
 RATIOS: Final = frozenset({"kv_usage_ratio"})
 NUMBERS: Final = frozenset(
     {
@@ -94,7 +94,7 @@ def _lines_of_series(text: str, names: Collection[str]) -> Iterator[str]:
         if line.partition("{")[0].partition(" ")[0] not in names:
             continue
         lines += 1
-        if lines > MOST_LINES or len(line) > MOST_LINE_CHARS:
+        if lines > MAX_LINES or len(line) > MAX_LINE_CHARS:
             raise ScrapeError(Reason.TOO_LARGE)
         yield line
 
@@ -121,7 +121,7 @@ def _fill(
             except RefusalError:
                 answer.unusable_values += 1
                 continue
-            if engine.number not in answer.engines and len(answer.engines) >= MOST_ENGINES:
+            if engine.number not in answer.engines and len(answer.engines) >= MAX_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
             # Several models can have the same engine number; they are summed.

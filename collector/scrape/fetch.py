@@ -15,7 +15,7 @@ from collector.errors import SecurityError
 from collector.scrape.credentials import OPEN, Access
 from collector.scrape.failure_reasons import Reason, ScrapeError
 
-MOST_BYTES: Final = 8 * 2**20
+MAX_BYTES: Final = 8 * 2**20
 """Maximum size of a response: a hundred times the size of vLLM's response."""
 
 _HEADERS: Final = {
@@ -92,7 +92,7 @@ async def fetch(
             body = bytearray()
             async for chunk in answer.aiter_raw():
                 body += chunk
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_BYTES:
                     raise ScrapeError(Reason.TOO_LARGE)
             return bytes(body)
     except SecurityError as error:

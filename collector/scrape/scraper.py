@@ -17,7 +17,7 @@ from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
 from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
 from collector.scrape.fetch import Clients, fetch
-from collector.scrape.targets import MOST_TARGETS, Discovery, Target
+from collector.scrape.targets import MAX_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
@@ -30,8 +30,8 @@ REFRESH_S: Final = 5.0
 QUIET_S: Final = 300.0
 """Time without a successful discovery after which the task counts as stalled. A discovery takes
 5 s if DNS does not respond."""
-MOST_TIMEOUT_S: Final = 5.0
-OURS_NS: Final = 60 * 10**9
+MAX_TIMEOUT_S: Final = 5.0
+PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
 PROCESS: Final = 0
 """The process id of scraped samples, because a scrape does not report it."""
@@ -84,7 +84,7 @@ class Scraper(Listener):
         self._sink = sink
         self._listeners = listeners
         self._every_s = every_s
-        self._timeout_s = min(every_s, MOST_TIMEOUT_S)
+        self._timeout_s = min(every_s, MAX_TIMEOUT_S)
         self._clock_unix_ns = clock_unix_ns
         self._clients = Clients()
         self.task = Task("scrape", quiet_s=QUIET_S)
@@ -124,10 +124,10 @@ class Scraper(Listener):
         """Discover targets and scrape them, until cancelled."""
         try:
             while True:
-                await self.look()
+                await self.discover()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `ask` never raises, so other code cancelled the task.
+                    # `scrape` never raises, so other code cancelled the task.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -143,7 +143,7 @@ class Scraper(Listener):
             await asyncio.gather(*asking, return_exceptions=True)
             await clients.aclose()
 
-    async def look(self) -> None:
+    async def discover(self) -> None:
         """Discover targets once. If this fails, the previous targets stay in use."""
         for discovery in self._discoveries:
             try:
@@ -159,25 +159,25 @@ class Scraper(Listener):
                     _log.exception("scrape targets: %s failed", discovery.name)
                 self.lost[discovery.name] = type(error).__name__
         wanted = {target.url: target for found in self._found.values() for target in found}
-        now = set(list(wanted.values())[:MOST_TARGETS])
+        now = set(list(wanted.values())[:MAX_TARGETS])
         for target in now - self._states.keys():
             self._states[target] = TargetState(target)
         for target in self._states.keys() - now:
             del self._states[target]
             for key in [key for key in self._counting if key[0] == target]:
                 del self._counting[key]
-        horizon = self._clock_unix_ns() - OURS_NS
+        horizon = self._clock_unix_ns() - PLUGIN_PRECEDENCE_NS
         self._ours_unix_ns = {k: at for k, at in self._ours_unix_ns.items() if at > horizon}
 
     async def _scrape_forever(self, target: Target) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
-            await self.ask(target)
+            await self.scrape(target)
             due_s = max(due_s + self._every_s, loop.time())
             await asyncio.sleep(due_s - loop.time())
 
-    async def ask(self, target: Target) -> None:
+    async def scrape(self, target: Target) -> None:
         """Scrape one target once, and store its samples or count the failure."""
         state = self._states[target]
         begun = time.monotonic()
@@ -208,7 +208,7 @@ class Scraper(Listener):
 
     async def _store_samples(self, target: Target, answer: exposition.Answer) -> None:
         at_unix_ns = self._clock_unix_ns()
-        if at_unix_ns - self._ours_unix_ns.get(target.replica, 0) < OURS_NS:
+        if at_unix_ns - self._ours_unix_ns.get(target.replica, 0) < PLUGIN_PRECEDENCE_NS:
             return
         samples = [
             self._sample(target, number, fields, answer.started_unix_s, at_unix_ns)

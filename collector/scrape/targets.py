@@ -21,8 +21,8 @@ from collector.normalise.values import MAX_TEXT_CHARS
 from collector.scrape.credentials import OPEN, Access
 from collector.scrape.failure_reasons import DiscoveryError
 
-MOST_TARGETS: Final = 1_000
-MOST_FILE_BYTES: Final = 4 * 2**20
+MAX_TARGETS: Final = 1_000
+MAX_FILE_BYTES: Final = 4 * 2**20
 LOOKUP_S: Final = 5.0
 PATH: Final = "/metrics"
 ALLOWED: Final = (
@@ -127,7 +127,7 @@ class Name:
             raise DiscoveryError(f"{self.name}: {why}") from error
         return [
             Target(f"{self.scheme}://{where}{self.path}", where, access=self.access)
-            for where in sorted(found)[:MOST_TARGETS]
+            for where in sorted(found)[:MAX_TARGETS]
         ]
 
     async def _addresses(self) -> set[str]:
@@ -178,9 +178,9 @@ class File:
         """
         try:
             with self.path.open("rb") as file:
-                text = file.read(MOST_FILE_BYTES + 1)
-            if len(text) > MOST_FILE_BYTES:
-                raise DiscoveryError(f"{self.path}: more than {MOST_FILE_BYTES} bytes")
+                text = file.read(MAX_FILE_BYTES + 1)
+            if len(text) > MAX_FILE_BYTES:
+                raise DiscoveryError(f"{self.path}: more than {MAX_FILE_BYTES} bytes")
             given = json.loads(text) if self.path.suffix == ".json" else yaml.safe_load(text)
         except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
             why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
@@ -190,8 +190,8 @@ class File:
         found = [
             target for number, group in enumerate(given) for target in self._group(number, group)
         ]
-        if len(found) > MOST_TARGETS:
-            raise DiscoveryError(f"{self.path}: {len(found)} targets; at most {MOST_TARGETS}")
+        if len(found) > MAX_TARGETS:
+            raise DiscoveryError(f"{self.path}: {len(found)} targets; at most {MAX_TARGETS}")
         return found
 
     def _group(self, number: int, group: Any) -> list[Target]:

@@ -22,12 +22,12 @@ from diagnosis.causes.registry import DETECTORS
 from diagnosis.claim import Claim, divide_terms
 from diagnosis.growth.case import Case
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.latency.tail import MOST_WIDE_TAIL, Stretch
+from diagnosis.latency.tail import MAX_WIDE_TAIL, SortedLatencies
 
 WIDE: Final = 0.5
 """The share of the slowest requests in which masked causes are searched."""
 
-LEAST: Final = 0.08
+MIN_SHARE: Final = 0.08
 """Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
 
 _MASKED_BELOW: Final = 0.25
@@ -46,9 +46,9 @@ class MaskedCause(NamedTuple):
     alone_s: float
 
 
-def wide_share(slow: Stretch, share: float) -> float | None:
+def wide_share(slow: SortedLatencies, share: float) -> float | None:
     """Return the share in which masked causes are searched; None if the tail is already as wide."""
-    wide = min(WIDE, MOST_WIDE_TAIL / max(len(slow), 1))
+    wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
 
@@ -59,7 +59,7 @@ def all_claims(case: Case) -> list[Claim]:
 
 def masked_causes(
     wide: Case,
-    slow: Stretch,
+    slow: SortedLatencies,
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
@@ -79,7 +79,7 @@ def masked_causes(
     for place, claim in enumerate(claims):
         alone_s, here_s = game.adds_s(place)
         of_all = game.of_all(place)
-        if claim.cause not in named and of_all >= LEAST and here_s <= _MASKED_BELOW * alone_s:
+        if claim.cause not in named and of_all >= MIN_SHARE and here_s <= _MASKED_BELOW * alone_s:
             found.append(MaskedCause(claim, min(of_all, 1.0), alone_s))
     return found
 
@@ -87,7 +87,9 @@ def masked_causes(
 class _WithoutCauses:
     """Computes the mean latency that the slow requests would have without some of the causes."""
 
-    def __init__(self, wide: Case, claims: Sequence[Claim], slow: Stretch, share: float) -> None:
+    def __init__(
+        self, wide: Case, claims: Sequence[Claim], slow: SortedLatencies, share: float
+    ) -> None:
         weights = divide_terms(claims, len(wide.slow))
         self._taken = np.einsum("cnt,nt->cn", weights, np.maximum(wide.terms, 0.0))
         self._slow, self._share = slow, share
@@ -95,7 +97,7 @@ class _WithoutCauses:
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
         # Without a cause, a request takes the usual mean, or the wider tail's minimum if that is
         # less.
-        self._least_s = min(usual_s, float(self._latency_s[-1]))
+        self._min_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)
         self.nothing_s = self._mean(self._without(self._all))
@@ -116,7 +118,7 @@ class _WithoutCauses:
         yield self._without(mine)
 
     def _without(self, taken: FloatArray) -> FloatArray:
-        return np.asarray(np.maximum(self._latency_s - taken, self._least_s))
+        return np.asarray(np.maximum(self._latency_s - taken, self._min_s))
 
     def _mean(self, latency_s: FloatArray) -> float:
         number = self._slow.tail(self._share)

@@ -16,10 +16,10 @@ from diagnosis.growth.demand import grew
 from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
 
-LEAST_REQUESTS: Final = 20
+MIN_REQUESTS: Final = 20
 """Minimum number of requests in each range for a comparison of lengths."""
 
-LEAST_EXCESS: Final = 3.1
+MIN_EXCESS: Final = 3.1
 """Minimum excess of long requests over the expected number, in standard deviations. The excess is
 computed for each length, and the largest excess counts. Among 3,000 simulated pairs of time ranges
 with the same distribution of lengths and different rates, 1 % had a larger excess."""
@@ -46,7 +46,7 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
     """Return whether some tenants added long requests and the others' lengths did not change."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
-    enough = [each for each in lengths if min(each[0].size, each[1].size) >= LEAST_REQUESTS]
+    enough = [each for each in lengths if min(each[0].size, each[1].size) >= MIN_REQUESTS]
     if len(enough) < 2:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
@@ -88,7 +88,7 @@ def long_prompts_fill_steps(case: Case) -> bool:
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
     known = largest_step[np.isfinite(largest_step)]
-    if min(before.size, now.size) < LEAST_REQUESTS or not known.size:
+    if min(before.size, now.size) < MIN_REQUESTS or not known.size:
         return True
     size = 2.0 * float(known.max())
     scale = case.hot_s / case.baseline_observed_s
@@ -96,7 +96,7 @@ def long_prompts_fill_steps(case: Case) -> bool:
     shorter = np.unique(now[now <= size])
     one = excess_above(shorter, now[now <= size], before[before <= size], scale)
     least = float(one.max(initial=0.0))
-    return bool(several[0] >= (least if prompts_were_added(case) else min(LEAST_EXCESS, least)))
+    return bool(several[0] >= (least if prompts_were_added(case) else min(MIN_EXCESS, least)))
 
 
 def added_per_s(case: Case, tenant: str, tokens: str) -> float:
@@ -165,7 +165,7 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     Args:
         scale: the length of the window, divided by the length of the baseline.
     """
-    if min(now.size, before.size) < LEAST_REQUESTS:
+    if min(now.size, before.size) < MIN_REQUESTS:
         return False
     longest = min(float(np.median(before)), longer_than(now, before, scale))
     short_now, short_before = now[now <= longest], before[before <= longest]
@@ -197,7 +197,7 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
     """
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     excess = excess_above(lengths, now, before, scale)
-    return float(lengths[np.argmax(excess)]) if excess.max() > LEAST_EXCESS else inf
+    return float(lengths[np.argmax(excess)]) if excess.max() > MIN_EXCESS else inf
 
 
 def excess_above(

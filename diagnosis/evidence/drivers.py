@@ -61,7 +61,7 @@ _SLOWER_DECODE: Final = 1.02
 """Minimum ratio of decode's to prefill's slowdown factor. Ordinary hours have smaller ratios."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
-_FEWEST: Final = 20
+_MIN_REQUESTS: Final = 20
 
 
 @cached_per_case
@@ -134,7 +134,7 @@ def _quick_s_a_token(requests: Requests) -> float | None:
     the API server. Return None if there are too few requests."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
-    return float(np.quantile(known, _QUICK)) if known.size >= _FEWEST else None
+    return float(np.quantile(known, _QUICK)) if known.size >= _MIN_REQUESTS else None
 
 
 @cached_per_case
@@ -248,7 +248,7 @@ def for_link(case: Case) -> DriverShares:
     for requests in (case.before, case.hot_requests):
         tokens = np.nan_to_num(requests.number("external_cached_tokens"))
         some = tokens > 0
-        if some.sum() < _FEWEST:
+        if some.sum() < _MIN_REQUESTS:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
         loading_s = requests.number("kv_load_s")

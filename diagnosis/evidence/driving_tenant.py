@@ -13,7 +13,7 @@ from diagnosis.inputs.requests import FloatArray, Requests
 
 _NOISE: Final = 0.08
 """A relative growth up to this value can occur by chance and is ignored."""
-_MOST: Final = 0.6
+_MIN_SHARE: Final = 0.6
 """Minimum share of the driving tenant in the growth of all tenants' tokens."""
 _RISE: Final = 1.5
 """Minimum ratio (now / before) of the driving tenant's tokens per second."""
@@ -41,7 +41,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
         return None
     most = max(growth, key=lambda tenant: growth[tenant])
     rose = now[most] >= _RISE * before.get(most, 0.0)
-    if not rose or growth[most] < _MOST * grown:
+    if not rose or growth[most] < _MIN_SHARE * grown:
         return None
     usual_share = before.get(most, 0.0) / sum(before.values())
     by_chance = _chance_of(growth[most] / grown, usual_share, _added_requests(case, tokens))

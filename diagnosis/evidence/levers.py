@@ -24,12 +24,12 @@ _REPLAYED: Final = ("--max-num-seqs", "--max-num-batched-tokens")
 
 def rate_limit(tenant: str, before: float, now: float) -> Lever:
     """Return the lever that limits a tenant to its rate in the baseline."""
-    factor = max(before / now, _LEAST_RATE) if now > 0 else 1.0
+    factor = max(before / now, _MIN_RATE) if now > 0 else 1.0
     change = f"rate=tenant={tenant}:{factor:.3f}x"
     return Lever(f"limit the rate of {tenant} at the gateway", change=change)
 
 
-_LEAST_RATE: Final = 0.01
+_MIN_RATE: Final = 0.01
 """Minimum admitted share, so that a tenant without earlier requests is not blocked completely."""
 
 

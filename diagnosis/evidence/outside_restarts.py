@@ -12,7 +12,7 @@ from diagnosis.growth.case import Case
 from diagnosis.growth.demand import grew, log_of_misses
 from diagnosis.inputs.requests import Requests
 
-_FEWEST = 20
+_MIN_REQUESTS = 20
 
 
 @cached_per_case
@@ -27,7 +27,7 @@ def log_skew_outside_restarts(case: Case) -> float:
     """Return log(now / before) of the slow servers' share of the requests while no server is away.
     Other times are excluded, because other servers then serve the absent server's requests."""
     apart = case.now.rows(~while_a_server_was_away(case))
-    if len(apart) < _FEWEST:
+    if len(apart) < _MIN_REQUESTS:
         return 0.0
     before, now = (_share_of_slow_servers(case, each) for each in (case.before, apart))
     return log(now / before) if before > 0 and now > 0 else 0.0
@@ -43,4 +43,4 @@ def log_misses_outside_restarts(case: Case) -> float:
     """Return the logarithm of the factor by which cache misses lengthened prefill. Requests that
     arrived shortly after a start, when the cache was empty, are excluded."""
     apart = case.now.rows(~cold(case))
-    return log_of_misses(apart, case.work) if len(apart) >= _FEWEST else 0.0
+    return log_of_misses(apart, case.work) if len(apart) >= _MIN_REQUESTS else 0.0

@@ -17,11 +17,11 @@ _LEAD_S = 120.0
 """A start can affect the window if it was at most this many seconds before the window."""
 _WARM_S = 120.0
 _ENOUGH = 20
-_FEWEST = 8
+_MIN_REQUESTS = 8
 _MORE = 1.5
 _ERRORS = 2.0
 """Minimum excess of slow requests over `_MORE` times the baseline's share, in standard errors."""
-_LEAST_WARM_S = 15.0
+_MIN_WARM_S = 15.0
 _AWAY_S = 30.0
 """A server is assumed to be away for this many seconds before its start."""
 _PAUSE_S = 5.0
@@ -115,7 +115,7 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
         # The first period of queueing may contain pauses of up to `_PAUSE_S`.
-        end = _LEAST_WARM_S
+        end = _MIN_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
                 break
@@ -153,7 +153,7 @@ def while_a_server_was_away(case: Case) -> BoolArray:
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
         since_s = (at - start.at_unix_ns) / 1e9
-        found |= (since_s > -_AWAY_S) & (since_s < _LEAST_WARM_S)
+        found |= (since_s > -_AWAY_S) & (since_s < _MIN_WARM_S)
     return found
 
 
@@ -178,7 +178,7 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     known = np.flatnonzero(np.isfinite(taken_s))
     selected = int(case.now.matching(case.question.where).sum())
     number = round(known.size * len(case.slow) / max(selected, 1))
-    if number < _FEWEST:
+    if number < _MIN_REQUESTS:
         return {}
     slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
     without_starts_s = excess_s(

@@ -21,10 +21,10 @@ _NOTICED_US: Final = 250_000
 """Maximum time from the repeated request to the server's notice of the disconnect, in µs."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
-_FEWEST: Final = 10
+_MIN_REQUESTS: Final = 10
 """Minimum number of repeated requests in a retry storm. In simulations, five retry storms had at
 least 500 repeated requests, and fifteen other faults had at most one."""
-_MOST_AGES: Final = 0.5
+_MAX_AGES: Final = 0.5
 """Minimum share of the aborts of repeated requests that occur at a common age. Clients with a
 timeout abort at the same age, and users who disconnect abort at any age. In five simulated storms,
 the share was 1. If half of the clients have another timeout, it is 0.5."""
@@ -79,7 +79,7 @@ def retries_share(case: Case) -> float:
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)
-    if now.number < _FEWEST or now.same_age < _MOST_AGES:
+    if now.number < _MIN_REQUESTS or now.same_age < _MAX_AGES:
         return 0.0
     grown = case.demand.fleet_now_per_s - case.demand.fleet_before_per_s
     share = min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
@@ -145,7 +145,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
     request. Return None if few requests were aborted."""
     aborted = _aborted(requests)
-    if aborted.sum() < _FEWEST:
+    if aborted.sum() < _MIN_REQUESTS:
         return None
     key = _keys(requests)
     place = np.flatnonzero(np.isin(key, key[aborted]))

@@ -13,7 +13,7 @@ from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
 """Minimum slowdown factor of a slower machine. Ordinary hours have smaller factors."""
-_MOST_SERVERS = 16
+_MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
 """Minimum ratio of the median surplus to the mean surplus. A surplus is step time that the work
@@ -46,7 +46,7 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
     The servers are examined separately, because two machines may be slow for different reasons."""
     alone = len(case.slow_servers) <= 1
     found = {}
-    for each in case.slow_servers[:_MOST_SERVERS]:
+    for each in case.slow_servers[:_MAX_SERVERS]:
         there = case if alone else case.at(each)
         times = slowdown_of(there) if shows(there) else None
         if times is not None:

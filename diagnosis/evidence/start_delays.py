@@ -20,7 +20,7 @@ TERMS: Final = (
     *("decode_others_decode", "decode_others_prefill"),
 )
 
-_FEWEST: Final = 0.2
+_MIN_SHARE: Final = 0.2
 """Minimum share of the slow requests that are received around the starts."""
 _FULLER: Final = 1.1
 
@@ -29,7 +29,7 @@ def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float
     """Return the weights of the terms that the starts lengthen; empty if too few of the slow
     requests were received around the starts. The growth that the workload caused is excluded."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
-    if not started or fresh.mean() < _FEWEST:
+    if not started or fresh.mean() < _MIN_SHARE:
         return {}
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)

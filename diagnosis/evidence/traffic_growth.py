@@ -25,7 +25,7 @@ _NOISE: Final = 0.08
 
 _FLOOD_SHARE: Final = 0.35
 """Minimum share of a flooding tenant in the growth of the request rate."""
-_MOST: Final = 0.6
+_MIN_SHARE: Final = 0.6
 """Minimum share of a flooding tenant in the growth of all tenants' rates, if the rate of the other
 tenants only fluctuates."""
 FLOOD_RISE: Final = 1.5
@@ -38,7 +38,7 @@ _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
 
-_FEWEST: Final = 10
+_MIN_REQUESTS: Final = 10
 _CHANCE_SHARE: Final = 0.25
 """The growths of the mean and of the median prompt differ by chance by up to this share of the mean
 prompt's growth."""
@@ -132,7 +132,7 @@ def all_tenants_share(case: Case) -> float:
     whole = rates.now_per_s - rates.before_per_s - added
     if others_grew <= _OTHERS_GREW:
         others = grown / tenant.share_of_growth - grown - added
-        return 0.0 if grown >= _MOST * (grown + max(others, 0.0)) else 1.0
+        return 0.0 if grown >= _MIN_SHARE * (grown + max(others, 0.0)) else 1.0
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 
@@ -164,7 +164,7 @@ def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) 
     """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
     The requests of the tenant `without` are excluded. Return None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
-    if min(before.size, now.size) < _FEWEST:
+    if min(before.size, now.size) < _MIN_REQUESTS:
         return None
     return float(of(now)) / max(float(of(before)), 1.0) - 1.0
 

@@ -19,7 +19,7 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
 from diagnosis.latency.parts import gaps
-from diagnosis.latency.tail import Stretch
+from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
@@ -27,7 +27,7 @@ _BODY_ROWS = 20_000
 _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks contain."""
 _USUAL = 0.99
-_LEAST_WAIT_S = 0.5
+_MIN_WAIT_S = 0.5
 """Minimum wait of a request, in seconds, that counts as a wait in a backlog."""
 
 
@@ -101,7 +101,7 @@ class Case:
         """
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
-        waited = waited_s > max(usual_s, _LEAST_WAIT_S)
+        waited = waited_s > max(usual_s, _MIN_WAIT_S)
         if self.slow_servers:
             waited &= self.now.server.is_any(self.slow_servers)
         late = np.flatnonzero(waited)
@@ -339,7 +339,7 @@ def case_of(
     servers: Servers,
     now: Requests,
     before: Requests,
-    tails: tuple[Stretch, Stretch],
+    tails: tuple[SortedLatencies, SortedLatencies],
     share: float,
     work: OwnWork,
 ) -> Case:

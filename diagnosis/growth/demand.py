@@ -14,11 +14,11 @@ import numpy as np
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
-_FEWEST: Final = 5
+_MIN_REQUESTS: Final = 5
 """Minimum number of requests to compute a rate."""
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
-_MOST: Final = 0.6
+_MIN_SHARE: Final = 0.6
 """Minimum share of a tenant in the growth of the rate, so that its misses count as new traffic."""
 
 
@@ -80,7 +80,7 @@ def grew(before: FloatArray, now: FloatArray) -> bool:
     """Return whether the mean of `now` exceeds the mean of `before` by more than 3 standard errors
     and by more than 5 %. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
-    if min(before.size, now.size) < _FEWEST:
+    if min(before.size, now.size) < _MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
     return bool(now.mean() - before.mean() > max(3.0 * error, 0.05 * before.mean()))
@@ -104,7 +104,7 @@ def demand_of(
     tenant = tenant_growth_of(before, before_s, now, now_s)
     log_uncached = log_of_misses(at_now, work)
     new_traffic_misses = 0.0
-    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MOST:
+    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MIN_SHARE:
         new_traffic_misses = _misses_of_new_traffic(at_now, tenant.tenant, log_uncached, work)
     return Demand(
         fleet_before_per_s=len(before) / before_s,
@@ -208,7 +208,7 @@ def tenant_growth_of(
     if not whole:
         return None
     tenant = max(growth, key=lambda each: growth[each])
-    if rates_now[tenant] * now_s < _FEWEST:
+    if rates_now[tenant] * now_s < _MIN_REQUESTS:
         return None
     return TenantGrowth(
         tenant,

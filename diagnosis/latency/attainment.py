@@ -28,7 +28,7 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import FROM_RECEIPT, Metric, Question
 
-FEWEST: Final = 30
+MIN_REQUESTS: Final = 30
 """Minimum number of requests in each range. One slow request is then at most 3.3 % of them."""
 
 CRITICAL_Z: Final = 1.645
@@ -89,7 +89,7 @@ class Attainment:
 
     @property
     def _enough(self) -> bool:
-        return min(self.baseline_requests, self.requests) >= FEWEST
+        return min(self.baseline_requests, self.requests) >= MIN_REQUESTS
 
     @property
     def attained_ratio(self) -> float:

@@ -13,14 +13,16 @@ from typing import Final
 import numpy as np
 
 from diagnosis.inputs.requests import FloatArray
-from diagnosis.latency.tail import Stretch
+from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Span
 
 USUAL: Final = 3.0
 """Maximum share of slow requests before the onset, as a multiple of the baseline's share."""
 
 
-def onset_unix_ns(now: Stretch, usual: Stretch, share: float, window: Span) -> int | None:
+def onset_unix_ns(
+    now: SortedLatencies, usual: SortedLatencies, share: float, window: Span
+) -> int | None:
     """Return the time at which slow requests became more frequent than usual, in unix nanoseconds.
     Return None without such a change, for example if slow requests were frequent during the whole
     window."""

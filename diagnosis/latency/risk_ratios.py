@@ -31,9 +31,9 @@ ORDER: Final = 3
 SUPPORT: Final = 0.01
 """Minimum share of the slow requests that a group must contain."""
 FALSE_DISCOVERIES: Final = 0.05
-_FEWEST: Final = 5
+_MIN_REQUESTS: Final = 5
 _Z: Final = 1.96
-_MOST_VALUES: Final = 40
+_MAX_VALUES: Final = 40
 """Number of values tested per dimension: the most frequent values among the slow requests."""
 
 _SIZES: Final = {
@@ -72,7 +72,7 @@ def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], i
     names = {name: labels for name, (_, labels) in columns.items()}
     codes = {name: values for name, (values, _) in columns.items()}
     slow_rows = np.flatnonzero(slow)
-    fewest = max(_FEWEST, int(np.ceil(SUPPORT * slow_rows.size)))
+    fewest = max(_MIN_REQUESTS, int(np.ceil(SUPPORT * slow_rows.size)))
     tested: dict[tuple[Item, ...], _Risk] = {}
     with_value: dict[tuple[Item, ...], BoolArray] = {}
     found: list[tuple[Item, ...]] = [()]
@@ -131,7 +131,7 @@ def _sized(values: FloatArray, bounds: tuple[int, ...]) -> tuple[Codes, tuple[st
 
 def _frequent_values(name: str, codes: Codes, fewest: int) -> list[Item]:
     counts = np.bincount(codes[codes >= 0])
-    often = np.argsort(-counts, kind="stable")[:_MOST_VALUES]
+    often = np.argsort(-counts, kind="stable")[:_MAX_VALUES]
     return [(name, int(code)) for code in often if counts[code] >= fewest]
 
 

@@ -26,7 +26,7 @@ BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
 which the tail alone does not show."""
 
-MOST_WIDE_TAIL: Final = 20_000
+MAX_WIDE_TAIL: Final = 20_000
 """Maximum number of requests in a widened tail. With more requests, the computation would take too
 long, because the growth of each request is divided into terms."""
 
@@ -38,7 +38,7 @@ MIN_BLOCKS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SortedLatencies:
     """The known latencies of a time range, sorted: the slowest request is first. `rows` are the
     indices of the requests. `blocks` are the indices of their blocks (minutes)."""
 
@@ -54,16 +54,16 @@ class Stretch:
         """Return the number of requests in the tail that contains this share of the requests."""
         return max(1, int(np.ceil(len(self) * share))) if len(self) else 0
 
-    def only(self, chosen: BoolArray) -> "Stretch":
-        """Return a stretch with only the requests for which the mask `chosen` is true."""
-        return Stretch(
+    def only(self, chosen: BoolArray) -> "SortedLatencies":
+        """Return only the latencies of the requests for which the mask `chosen` is true."""
+        return SortedLatencies(
             self.rows[chosen], self.latency_s[chosen], self.blocks[chosen], self.block_count
         )
 
 
-def stretch(
+def sort_latencies(
     latency_s: FloatArray, received_unix_ns: IntArray, from_unix_ns: int, seconds: float
-) -> Stretch:
+) -> SortedLatencies:
     """Sort the known latencies of one time range.
 
     Args:
@@ -75,10 +75,10 @@ def stretch(
     block_s = min(BLOCK_S, seconds / MIN_BLOCKS)
     count = max(1, int(np.ceil(seconds / block_s)))
     blocks = ((received_unix_ns[rows] - from_unix_ns) / 1e9 / block_s).astype(np.int64)
-    return Stretch(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
+    return SortedLatencies(rows, latency_s[rows], np.clip(blocks, 0, count - 1), count)
 
 
-def share_for(now: Stretch, baseline: Stretch) -> float | None:
+def share_for(now: SortedLatencies, baseline: SortedLatencies) -> float | None:
     """Return the tail share for both time ranges. Return None if a range has too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
@@ -96,7 +96,7 @@ def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) ->
     return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
 
 
-def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
+def tail_means(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArray:
     """Return the tail's mean latency in each replicate, in seconds: (replicates,). The threshold of
     the tail is determined in each replicate."""
     numbers, summed_s, _ = _ranked(of, share, drawn)
@@ -108,7 +108,7 @@ def tail_means(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
         return np.asarray((taken * means).sum(axis=1) / taken.sum(axis=1))
 
 
-def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
+def tail_starts(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArray:
     """Return the latency at which the tail begins in each replicate, in seconds: (replicates,)."""
     numbers, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
@@ -117,7 +117,7 @@ def tail_starts(of: Stretch, share: float, drawn: FloatArray) -> FloatArray:
 
 
 def _ranked(
-    of: Stretch, share: float, drawn: FloatArray
+    of: SortedLatencies, share: float, drawn: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Divide the slowest requests into groups of neighbouring ranks, so that less data is
     resampled.
@@ -142,11 +142,11 @@ def _ranked(
     return drawn @ number.T, drawn @ seconds.T, lowest
 
 
-def _sizes(of: Stretch) -> IntArray:
+def _sizes(of: SortedLatencies) -> IntArray:
     return np.bincount(of.blocks, minlength=of.block_count)
 
 
-def shares_over(of: Stretch, threshold_s: float, drawn: FloatArray) -> FloatArray:
+def shares_over(of: SortedLatencies, threshold_s: float, drawn: FloatArray) -> FloatArray:
     """Return the share of requests slower than a threshold, in each replicate: (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))

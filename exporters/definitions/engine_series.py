@@ -82,8 +82,8 @@ ENGINE_GAUGES: Final = {
 ROOFLINES: Final = {
     "modelled_bytes_per_s": Series(
         "tailspan_engine_modelled_bytes_per_second",
-        "Upper bound of the bytes per second that each GPU of the engine moves, over the last"
-        " minute, computed from the model's shape: weights, KV cache, activations.",
+        "Upper bound of the bytes per second that each GPU of the engine moved in the last minute,"
+        " computed from the model's shape: weights, KV cache, activations.",
         ENGINE_LABELS,
     ),
     "mbu": Series(
@@ -339,7 +339,6 @@ over the processes."""
 ENGINE_INFO: Final = Series(
     "tailspan_engine_info",
     "Always 1. The label config is the fingerprint of the engine's arguments, which `tailspan"
-    " config` prints. The other labels are the region, the source of the samples and the version of"
-    " vLLM. Join this series with others on model, replica and engine.",
+    " config` prints. Join this series with others on model, replica and engine.",
     (*ENGINE_LABELS, "region", "config", "source", "version"),
 )

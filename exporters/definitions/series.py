@@ -206,9 +206,8 @@ TOKENS: Final = {
 COSTS: Final = {
     "cost_usd": Series(
         "tailspan_cost_usd_total",
-        "Cost of ended requests with a known price, in USD: the request's share of engine steps,"
-        " at the engine's price when the request arrived. Excludes idle time and repeated"
-        " computation.",
+        "Cost of ended requests with a known price, in USD: each request's share of engine steps,"
+        " at the engine's price when the request arrived. Without idle time and recomputation.",
         REQUEST_LABELS,
     ),
     "billed_s": Series(
@@ -297,8 +296,8 @@ SLO_TARGET: Final = Series(
 )
 SLO_GROUPS: Final = Series(
     "tailspan_slo_groups",
-    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}."
-    " Requests of all other groups count in the group `other`.",
+    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}. The"
+    " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )
 SLO_GOOD_EVENTS: Final = Series(
@@ -342,8 +341,8 @@ DROPPED_VALUES: Final = Series(
 )
 LISTENER_FAILURES: Final = Series(
     "tailspan_collector_listener_failures_total",
-    "Batches that were stored but that a listener failed to process, so that series of this"
-    " process may lack them.",
+    "Stored batches that a listener failed to process. The series of this process may lack their"
+    " data.",
 )
 WAITING_MESSAGES: Final = Series(
     "tailspan_collector_waiting_messages", "Messages that were received and are not yet answered."
@@ -363,8 +362,8 @@ LABEL_OVERFLOWS: Final = Series(
 )
 TENANT_NAMED_SINCE: Final = Series(
     "tailspan_tenant_named_since_seconds",
-    "Time since which this collector counts all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it has done so since its start. A sum over collectors is complete if every"
+    "When this collector began to count all requests of the tenant under the tenant's name, in"
+    " unix seconds; 0 if it began at its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from exporters.definitions.series_types import Series
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 LEAD: Final = Series(
     "tailspan_clock_lead_seconds",
@@ -28,18 +28,19 @@ ROWS: Final = Series(
 )
 OVERFLOWS: Final = Series(
     "tailspan_clock_untracked_messages_total",
-    f"Messages of senders beyond the {MOST_TRACKED:,} tracked senders; each message is corrected"
+    f"Messages of senders beyond the {MAX_TRACKED:,} tracked senders; each message is corrected"
     " separately.",
 )
 JUMP: Final = Series(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
-    " It is 0 unless the clock jumped, or was wrong at the start, and senders do not confirm it.",
+    " Normally 0. Other values mean that the clock jumped, or was wrong at the start, and that"
+    " senders do not confirm it.",
 )
 BEHIND: Final = Series(
     "tailspan_retention_behind_seconds",
-    "How far the time that deletion uses is behind the time that alerts use, in seconds. If"
-    " Tailspan was down or its clock jumped ahead, deletion catches up at twice the speed of time.",
+    "How far the time that deletion uses is behind the time that alerts use, in seconds. Above 0,"
+    " Tailspan was down or its clock jumped ahead; deletion catches up at twice the speed of time.",
 )
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from exporters.totals.engines import AHEAD_NS, STALE_NS, EngineKey
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
-MOST_PROCESSES: Final = 64
+MAX_PROCESSES: Final = 64
 """Maximum number of processes of one engine. A further process replaces the process that was seen
 first.
 """
@@ -106,7 +106,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MOST_PROCESSES:  # a sender may invent processes
+        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent processes
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1
@@ -166,7 +166,7 @@ class EngineBills:
         now = _Report(at, known_s, before.first_unix_ns, before.server)
         up_s, server = engine.advance(process, now)
         engine.spend(up_s, _busy_since_last_sample(before, at, busy_s))
-        if report is None and len(engine.processes) >= MOST_PROCESSES:
+        if report is None and len(engine.processes) >= MAX_PROCESSES:
             engine.forget(next(iter(engine.processes)))
         engine.processes[process] = now if now.server == server else now._replace(server=server)
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from exporters.definitions.series_types import OTHER
-from telemetry.engines import MOST_TRACKED
+from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
-COMBINED_LIMIT: Final = MOST_TRACKED
+COMBINED_LIMIT: Final = MAX_TRACKED
 """Maximum number of replicas, of engines, of pairs of a model and a replica, and of pairs of a
 model and a tenant. `/metrics` of 1,000 replicas with one GPU each has 35 MB
 (`benchmarks/scrape.py`)."""
@@ -134,7 +134,9 @@ class Labels:
         self._replicas: LabelCap[str] = LabelCap(combined_limit)
         self._tenants: LabelCap[str] = LabelCap(limit)
         self._pairs: LabelCap[tuple[str, str]] = LabelCap(combined_limit, lambda pair: pair[1])
-        self._customers: LabelCap[tuple[str, str]] = LabelCap(combined_limit, lambda pair: pair[1])
+        self._tenant_pairs: LabelCap[tuple[str, str]] = LabelCap(
+            combined_limit, lambda pair: pair[1]
+        )
         self._engines: LabelCap[tuple[str, int]] = LabelCap(combined_limit, lambda key: key[0])
         self._gpus: LabelCap[tuple[str, str]] = LabelCap(gpu_limit, lambda key: key[0])
 
@@ -153,7 +155,7 @@ class Labels:
             return pair
         return pair[0], OTHER
 
-    def customer(
+    def tenant_pair(
         self, model: str, tenant: str | None, now_unix_ns: int, rows: int = 1
     ) -> tuple[str, str]:
         """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
@@ -161,7 +163,7 @@ class Labels:
         Beyond the limit, only the model becomes `other`, so sums by tenant stay right.
         """
         pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
-        if OTHER in pair or self._customers.admits(pair, now_unix_ns, rows):
+        if OTHER in pair or self._tenant_pairs.admits(pair, now_unix_ns, rows):
             return pair
         return OTHER, pair[1]
 
@@ -208,13 +210,13 @@ class Labels:
             and (OTHER in pair or pair in self._pairs)
         )
 
-    def holds_customer(self, pair: tuple[str, str]) -> bool:
+    def holds_tenant_pair(self, pair: tuple[str, str]) -> bool:
         """Return whether a model and tenant are still admitted."""
         model, tenant = pair
         return (
             _is_within_limit(self._models, model)
             and _is_within_limit(self._tenants, tenant)
-            and (OTHER in pair or pair in self._customers)
+            and (OTHER in pair or pair in self._tenant_pairs)
         )
 
     def held_model(self, model: str | None) -> str:
@@ -240,7 +242,7 @@ class Labels:
             "replica": self._replicas,
             "tenant": self._tenants,
             "model,replica": self._pairs,
-            "model,tenant": self._customers,
+            "model,tenant": self._tenant_pairs,
             "engine": self._engines,
             "gpu": self._gpus,
         }

@@ -8,7 +8,7 @@ from typing import Final
 from exporters.totals.engines import EngineKey
 from telemetry.starts import EngineStart
 
-KEPT_NS: Final = 30 * 10**9
+CACHE_NS: Final = 30 * 10**9
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,9 @@ class LatestStarts:
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             read_unix_ns = self._asked_unix_ns
-            if replicas and (read_unix_ns is None or not 0 <= now_unix_ns - read_unix_ns < KEPT_NS):
+            if replicas and (
+                read_unix_ns is None or not 0 <= now_unix_ns - read_unix_ns < CACHE_NS
+            ):
                 self._asked_unix_ns = now_unix_ns
                 try:
                     self._starts = {

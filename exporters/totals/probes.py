@@ -19,7 +19,7 @@ from exporters.format.text import Family
 from exporters.totals.recent_requests import RecentIds
 from telemetry.probes import Probe, ProbeOutcome
 
-MOST_ENDPOINTS: Final = 1_000
+MAX_ENDPOINTS: Final = 1_000
 """Maximum number of endpoints over all regions."""
 STALE_NS: Final = 300 * 10**9
 """Time without results after which an endpoint's gauges are omitted: Prometheus' default
@@ -84,7 +84,7 @@ class ProbeTotals:
             key = (probe.region or "", probe.endpoint, probe.model or "")
             known = self._endpoints.get(key)
             if known is None:
-                if len(self._endpoints) >= MOST_ENDPOINTS:
+                if len(self._endpoints) >= MAX_ENDPOINTS:
                     self._unlisted += 1
                     continue
                 known = self._endpoints[key] = _Endpoint()

@@ -175,10 +175,10 @@ class RecentLatencies:
                 selected = selected & bulk.answered
             bins, rows = bins_within(bulk.numbers(of.field, selected))
             found = _Found(of.field, bins.astype(np.int16), ended[rows], oldest)
-            pairs, customers = bulk.pairs.place[rows], bulk.customers.place[rows]
+            pairs, tenant_pairs = bulk.pairs.place[rows], bulk.tenant_pairs.place[rows]
             _take(self._by_pair, bulk.pairs.labels, pairs, found)
             _take(self._by_model, models, pairs, found)
-            _take(self._by_tenant, bulk.customers.labels, customers, found)
+            _take(self._by_tenant, bulk.tenant_pairs.labels, tenant_pairs, found)
 
     def counts(self, now_unix_ns: int) -> RecentCounts:
         """Return a copy of the current windows that are not empty."""

@@ -33,7 +33,7 @@ class Sum(NamedTuple):
     """The sum of each column."""
 
 
-class Under(NamedTuple):
+class LabelGroups(NamedTuple):
     """The label pairs of some requests. `place` (requests,) is the index of each request's pair."""
 
     labels: list[Pair]
@@ -64,10 +64,12 @@ class RequestBatch:
     """Some requests, with their label pairs (model and replica; model and tenant) and the current
     time."""
 
-    def __init__(self, rows: RequestRows, pairs: Under, customers: Under, now_unix_ns: int) -> None:
+    def __init__(
+        self, rows: RequestRows, pairs: LabelGroups, tenant_pairs: LabelGroups, now_unix_ns: int
+    ) -> None:
         self.rows = rows
         self.pairs = pairs
-        self.customers = customers
+        self.tenant_pairs = tenant_pairs
         self.now_unix_ns = now_unix_ns
         self.outcomes: IntArray = np.array([_CODES[each] for each in rows.column("outcome")], int)
         self.served: BoolArray = self.outcomes != _REJECTED
@@ -89,12 +91,12 @@ class RequestBatch:
             ]
         )
         numbers = np.bincount(place).tolist()
-        pairs, customers = [], []
+        pairs, tenant_pairs = [], []
         for (model, replica, tenant), number in zip(combinations, numbers, strict=True):
             pair = labels.pair(model, replica, now_unix_ns, number)
             pairs.append(pair)
-            customers.append(labels.customer(pair[0], tenant, now_unix_ns, number))
-        return cls(rows, distinct(pairs, place), distinct(customers, place), now_unix_ns)
+            tenant_pairs.append(labels.tenant_pair(pair[0], tenant, now_unix_ns, number))
+        return cls(rows, distinct(pairs, place), distinct(tenant_pairs, place), now_unix_ns)
 
     def numbers(self, field: str, only: BoolArray | None = None) -> FloatArray:
         """Return a field's values. Unknown values, and values of requests outside `only`, are NaN.
@@ -105,10 +107,10 @@ class RequestBatch:
         return found if only is None else np.where(only, found, np.nan)
 
 
-def distinct(labels: Sequence[Pair], place: IntArray) -> Under:
+def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
     """Merge equal pairs."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
-    return Under(list(known), np.array([known[pair] for pair in labels], int)[place])
+    return LabelGroups(list(known), np.array([known[pair] for pair in labels], int)[place])
 
 
 def by_value(values: Sequence[object], of: Callable[..., float | None]) -> FloatArray:

@@ -11,7 +11,7 @@ from exporters.families import counter, gauge
 from exporters.format.text import Family
 from exporters.totals.by_pair import ByPair
 from exporters.totals.engine_bills import EngineBill
-from exporters.totals.request_batch import Pair, RequestBatch, Under
+from exporters.totals.request_batch import LabelGroups, Pair, RequestBatch
 from telemetry.quantiles import FloatArray
 from telemetry.requests import PricedBy
 
@@ -38,7 +38,7 @@ class CostTotals(ByPair[Spent]):
     def __init__(self) -> None:
         super().__init__(Spent)
 
-    def add(self, under: Under, bulk: RequestBatch, usd_per_s: FloatArray) -> None:
+    def add(self, under: LabelGroups, bulk: RequestBatch, usd_per_s: FloatArray) -> None:
         """Count requests that have a price.
 
         Args:

@@ -11,7 +11,7 @@ from exporters.definitions.series_types import Histogram
 from exporters.format.histogram_cells import cells
 from exporters.format.histograms import Distribution, distribution, observed
 from exporters.totals.by_pair import ByPair
-from exporters.totals.request_batch import OUTCOMES, Pair, RequestBatch, Under
+from exporters.totals.request_batch import OUTCOMES, LabelGroups, Pair, RequestBatch
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
 
 _Key = TypeVar("_Key", str, Pair)
@@ -68,7 +68,7 @@ class PairTotals:
         )
 
 
-def _count(counts: Sequence[Counts], under: Under, bulk: RequestBatch) -> None:
+def _count(counts: Sequence[Counts], under: LabelGroups, bulk: RequestBatch) -> None:
     """Add requests to the counts of their labels."""
     for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
         for outcome, number in zip(OUTCOMES, numbers, strict=True):
@@ -145,5 +145,5 @@ class TenantTotals(ByPair[Counts]):
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests."""
-        under = bulk.customers
+        under = bulk.tenant_pairs
         _count([self.expect(pair) for pair in under.labels], under, bulk)

@@ -26,22 +26,22 @@ from roofline.samples import Columns
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
 from roofline.windows import Window, windows_of
-from telemetry.engines import MOST_TRACKED, EngineSample
+from telemetry.engines import MAX_TRACKED, EngineSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 SPAN_NS: Final = 60 * 10**9
 _APART_NS: Final = 2 * SPAN_NS + 10**9
 SWEEP_NS: Final = 10**9
-MOST_ENGINES: Final = MOST_TRACKED
-MOST_ROWS: Final = 4_096
+MAX_ENGINES: Final = MAX_TRACKED
+MAX_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
 second. Limiting the samples' age is not enough, because samples may arrive at any rate."""
 
 LEFT_OUT: Final = Series(
     "tailspan_roofline_left_out_samples_total",
     "Samples that the utilisation metrics do not include, by reason: engine (there are more than"
-    f" {MOST_ENGINES:,} engines) or sample (the engine sent more than {MOST_ROWS:,} samples in a"
+    f" {MAX_ENGINES:,} engines) or sample (the engine sent more than {MAX_ROWS:,} samples in a"
     " minute).",
     ("of",),
 )
@@ -79,7 +79,7 @@ class _Engine:
         """Add a sample. Return whether the oldest sample was dropped to make room."""
         self.rows.append(row)
         self.totals.extend(totals)
-        if len(self.rows) <= MOST_ROWS:
+        if len(self.rows) <= MAX_ROWS:
             return False
         self.rows.popleft()
         del self.totals[: len(_TOTALS)]
@@ -157,9 +157,9 @@ class RooflineMetrics(Families):
         engine = self._engines.get(key)
         if engine is None:
             now_unix_ns = self._clock_unix_ns()
-            if len(self._engines) >= MOST_ENGINES and now_unix_ns - self._swept_ns >= SWEEP_NS:
+            if len(self._engines) >= MAX_ENGINES and now_unix_ns - self._swept_ns >= SWEEP_NS:
                 self._forget(now_unix_ns - SPAN_NS)
-            if len(self._engines) >= MOST_ENGINES:
+            if len(self._engines) >= MAX_ENGINES:
                 self._overflows["engine"] += 1
                 return
             engine = self._engines[key] = _Engine(sample.model)

@@ -54,7 +54,7 @@ def count(event: str, message: str) -> None:
             )
 
 
-def harmless(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Decorate a function, so that its exceptions are caught and counted. The first one is
     logged."""
 
@@ -88,7 +88,7 @@ class Hooks:
         self._what = what
         self._switched_off = switched_off
 
-    def around(
+    def wrap(
         self,
         original: Any,
         hook: str,
@@ -116,7 +116,7 @@ class Hooks:
 
         return wrapper
 
-    def changing(
+    def wrap_result(
         self, original: Any, hook: str, change: Callable[[Any, Arguments, Keywords], Any]
     ) -> Any:
         """Wrap a function of vLLM so that `change` replaces its result.
@@ -134,7 +134,7 @@ class Hooks:
 
         return wrapper
 
-    def noting_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
+    def wrap_errors(self, original: Any, hook: str, note: Callable[..., None]) -> Any:
         """Wrap a function of vLLM, so that `note` receives its exceptions. The exceptions still
         reach the caller."""
 
@@ -162,7 +162,7 @@ class Hooks:
         with suppress(Exception):
             logger.warning("tailspan: %s: switched off; vLLM continues: %s", self._what, why)
         if self._switched_off is not None:
-            harmless("switch_off")(self._switched_off)()
+            catch_exceptions("switch_off")(self._switched_off)()
 
     # Two functions, because one function with a `*given` parameter takes twice as long at every
     # step.
@@ -214,7 +214,7 @@ class Hooks:
     def _note(self, hook: str, in_a_row: int, failed: Callable[[], None] | None) -> None:
         note_failure(hook)
         if failed is not None:
-            harmless(hook)(failed)()
+            catch_exceptions(hook)(failed)()
         if in_a_row >= LIMIT:
             self.switch_off(f"{hook} failed {LIMIT} times in a row")
 
@@ -247,9 +247,9 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
     return read
 
 
-def missing(thing: Any, names: tuple[str, ...]) -> list[str]:
+def missing(owner: Any, names: tuple[str, ...]) -> list[str]:
     """Return the attributes that an object lacks, each as `Type.name`."""
-    return [f"{type(thing).__name__}.{name}" for name in names if not hasattr(thing, name)]
+    return [f"{type(owner).__name__}.{name}" for name in names if not hasattr(owner, name)]
 
 
 def _nothing(*_: Any) -> None:

@@ -71,7 +71,7 @@ def _begin(capture: Capture | None, scope: Scope) -> Exchange | None:
         return None
 
 
-@guard.harmless("exchange_end")
+@guard.catch_exceptions("exchange_end")
 def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) -> None:
     exchange.delivered = exchange.delivered or time.monotonic()
     with suppress(ValueError):  # raised if the coroutine was closed from another context
@@ -81,7 +81,7 @@ def _end(capture: Capture, exchange: Exchange, token: Token[Exchange | None]) ->
         asyncio.get_running_loop().call_later(ORPHAN_GRACE_S, _give_up, capture, exchange)
 
 
-@guard.harmless("give_up")
+@guard.catch_exceptions("give_up")
 def _give_up(capture: Capture, exchange: Exchange) -> None:
     capture.give_up_on(exchange)
 
@@ -100,7 +100,7 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
         note(message)
         return send(message)
 
-    @guard.harmless("ready")
+    @guard.catch_exceptions("ready")
     def note(message: Message) -> None:
         if message["type"] == "lifespan.startup.complete":
             serves()
@@ -153,7 +153,7 @@ def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
         note(message)
         return message
 
-    @guard.harmless("receive")
+    @guard.catch_exceptions("receive")
     def note(message: Message) -> None:
         if message["type"] == "http.disconnect" and exchange.delivered is None:
             exchange.delivered = time.monotonic()

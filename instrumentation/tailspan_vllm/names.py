@@ -173,7 +173,7 @@ FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}"
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
 OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
 LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
-OF_THE_UNFINISHED: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
+UNFINISHED_GAUGES: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
 """Gauges of unfinished requests. A front end reports them even while the engine hangs."""
 KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
 WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
@@ -198,7 +198,7 @@ SCHEDULED_PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.scheduled", "
 PREFILL_ATTENTION: Final = _metric("tailspan.engine.prefill.attention", "{pair}")
 CONTEXT_TOKENS: Final = _metric("tailspan.engine.decode.context", "{token}")
 SCHEDULED_DECODES: Final = _metric("tailspan.engine.decode.scheduled", "{sequence}")
-OF_THE_LEDGER: Final = (
+LEDGER_COUNTERS: Final = (
     STEPS,
     BUSY_TIME,
     STALL_TIME,

@@ -28,7 +28,7 @@ TESTED = (0, 12), (0, 33)
 _installed = False
 
 
-@guard.harmless("install")
+@guard.catch_exceptions("install")
 def install() -> None:
     """Entry point `vllm.general_plugins`. Idempotent; never raises."""
     global _installed
@@ -123,7 +123,7 @@ def _log_missing(missing: list[str]) -> None:
         logger.warning("tailspan: this vLLM lacks %s; these hooks stay off", ", ".join(missing))
 
 
-@guard.harmless("version")
+@guard.catch_exceptions("version")
 def _log_untested_version() -> None:
     """Log a line if this vLLM version was not tested."""
     from vllm import __version__ as version
@@ -157,6 +157,6 @@ def _time_http(capture: Any) -> None:
         capture.sender.serves_port(getattr(given, "port", None))
         return TimingMiddleware(stack, capture)
 
-    FastAPI.build_middleware_stack = guard.Hooks("HTTP edge").changing(
+    FastAPI.build_middleware_stack = guard.Hooks("HTTP edge").wrap_result(
         FastAPI.build_middleware_stack, "build_middleware_stack", timed
     )

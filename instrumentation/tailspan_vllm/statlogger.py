@@ -55,7 +55,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
 
     _state: EngineState | None = None
 
-    @guard.harmless("stat_logger")
+    @guard.catch_exceptions("stat_logger")
     def __init__(self, vllm_config: Any, engine_index: int = 0, *_: Any, **__: Any) -> None:
         settings = settings_from(os.environ)
         if not settings.enabled:
@@ -82,7 +82,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         capture.sender.start()
         self._state = state
 
-    @guard.harmless("record")
+    @guard.catch_exceptions("record")
     def record(
         self,
         scheduler_stats: Any = None,
@@ -106,7 +106,7 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         if len(steps) >= STEPS_WAITING:
             self._catch_up()
 
-    @guard.harmless("add_steps")
+    @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:
         """Add up the recorded steps.
 

@@ -95,7 +95,7 @@ SPAN_EVENTS: Final = (
     Term(
         names.PREEMPTION,
         "instant",
-        "The request was preempted. There is one event for each preemption.",
+        "The request was preempted. One event per preemption.",
         "vLLM's engine events",
     ),
     Term(
@@ -118,13 +118,12 @@ EVENTS: Final = (
     Term(
         names.REQUEST_IN_FLIGHT,
         "event",
-        "A request has not ended at the event's timestamp. The record has the trace id and span id"
-        " of the request's later span. A record is sent every 10 s for each of the 1,000 oldest"
-        " requests that have run for at least 5 s. The record has the span's attributes for"
-        " operation, model, adapter, route, tenant, configuration, engine, prompt tokens and"
-        " streaming;"
-        " TTFT once the first byte was sent; and the"
-        f" ages `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
+        "A request has not ended at the event's timestamp. A record is sent every 10 s for each"
+        " of the 1,000 oldest requests that have run for at least 5 s. The record has the trace"
+        " id and span id of the request's later span, and the span's attributes for operation,"
+        " model, adapter, route, tenant, configuration, engine, prompt tokens and streaming. It"
+        f" has TTFT once the first byte was sent, and the ages `{names.IN_FLIGHT_AGE}` and"
+        f" `{names.REPORTED_IN_FLIGHT}`.",
         _FRONT_END,
     ),
 )
@@ -177,9 +176,9 @@ EVENT_ATTRIBUTES: Final = (
         names.ARGUMENT,
         "number, boolean or text",
         "One attribute for each argument that affects latency: this prefix and the argument's"
-        " name. The attribute's value is the argument's effective value. Arguments that are unset,"
-        " or that this vLLM does not have, are absent. A text that could identify its owner, such"
-        " as a path, is reported as a digest.",
+        " name. The value is the argument's effective value. Arguments that are unset, or that"
+        " this vLLM does not have, are absent. A text that could identify its owner, such as a"
+        " path, is reported as a digest.",
         "vLLM's config",
     ),
 )

@@ -7,15 +7,15 @@ Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLL
 
 from dataclasses import dataclass
 
-from rig.contract.needs import (
+from rig.contract.requirements import (
     Attribute,
     Attributes,
     Constant,
     Contains,
     Method,
     Named,
-    Need,
     ProcessName,
+    Requirement,
 )
 
 FIRST, LAST = (0, 12), (0, 33)
@@ -50,7 +50,7 @@ class Hook:
     """
 
     what: str
-    need: Need
+    requirement: Requirement
     where: tuple[str, ...]
     read_by: str
     otherwise: str | None = None
@@ -192,8 +192,8 @@ _FRONT_END = (
         CLIENT,
         "front_end/request_hooks.py",
         otherwise=(
-            "with several engines, only the engine core reports a request's engine, and the load on"
-            " arrival is unknown; a hang of one engine is found only if no engine takes a step"
+            "with several engines: only the engine core reports a request's engine, the load on"
+            " arrival is unknown, and a hang is found only if no engine takes a step"
         ),
     ),
     Hook(
@@ -416,7 +416,7 @@ _STAT_LOGGER = (
         Attributes("PromptTokenStats", ("computed", "local_cache_hit", "external_kv_transfer")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="as for IterationStats.prompt_token_stats",
+        otherwise="prefill tokens include tokens found in the prefix cache",
     ),
 )
 
@@ -545,7 +545,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/observer.py",
-        otherwise="no effect: the ledger tracks resumed requests and recognises them",
+        otherwise="no effect: the ledger recognises resumed requests",
     ),
     Hook(
         "Model runner V2 is disabled by default",
@@ -556,7 +556,8 @@ _ENGINE_CORE = (
         ),
         ("vllm/config/vllm.py",),
         "engine_core/observer.py",
-        otherwise="resumed requests are listed as new ones by default; see the rows above",
+        otherwise="no effect: resumed requests are listed as new ones by default, and the ledger"
+        " recognises them",
     ),
     Hook(
         "Request: id, tokens",
@@ -598,9 +599,9 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "from 0.18 to 0.30, `Scheduler.skipped_waiting` contains the deferred requests; in "
-            "earlier versions, requests that cannot run yet are reported with the reason of the "
-            "first request in the queue"
+            "up to 0.17, deferred requests are reported with the reason of the first request in"
+            " the queue; from 0.18 to 0.30, `Scheduler.skipped_waiting` contains the deferred"
+            " requests"
         ),
     ),
     Hook(
@@ -620,14 +621,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row below: each version has one of the two names",
+        otherwise="no effect: each version has this name or WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row above: each version has one of the two names",
+        otherwise="no effect: each version has this name or WAITING_FOR_FSM",
     ),
     Hook(
         "StructuredOutputRequest._grammar",
@@ -766,21 +767,21 @@ _ENGINE_CORE = (
         Attributes("Request", ("num_external_computed_tokens",)),
         ("vllm/v1/request.py",),
         "engine_core/waiting_requests.py",
-        otherwise="`Request.prefill_stats` reports the number",
+        otherwise="no effect: `Request.prefill_stats` reports the number",
     ),
     Hook(
         "Request.prefill_stats",
         Attributes("Request", ("prefill_stats",)),
         ("vllm/v1/request.py",),
         "engine_core/waiting_requests.py",
-        otherwise="`Request.num_external_computed_tokens` reports the number",
+        otherwise="no effect: `Request.num_external_computed_tokens` reports the number",
     ),
     Hook(
         "PrefillStats.num_external_cached_tokens",
         Attributes("PrefillStats", ("num_external_cached_tokens",)),
         STATS,
         "engine_core/observer.py",
-        otherwise="as for Request.prefill_stats",
+        otherwise="no effect: `Request.num_external_computed_tokens` reports the number",
     ),
     Hook(
         "Request.block_hashes",
@@ -819,8 +820,8 @@ _ENGINE_CORE = (
         BLOCK_HASHING,
         "engine_core/block_hashes.py",
         otherwise=(
-            "ladders of two servers are comparable only with the same PYTHONHASHSEED, and "
-            "tailspan what-if reports ladders that are not comparable"
+            "ladders of two servers are comparable only with the same PYTHONHASHSEED; tailspan"
+            " what-if reports ladders that are not"
         ),
     ),
     Hook(
@@ -857,7 +858,8 @@ _ENGINE_ONLY = (
         Attributes("PrefillStats", ("num_cached_tokens",)),
         STATS,
         "engine_only/capture.py",
-        otherwise="as for Request: trace headers, adapter, prefill statistics",
+        otherwise="no number of cached tokens in the rows of the Rust front end, which exists"
+        " since 0.22",
     ),
     Hook(
         "PrefillStats.num_cache_creation_tokens",
@@ -1016,7 +1018,7 @@ _NATIVE = (
         Contains("AsyncLLM.__init__", ("init_tracer('vllm.llm_engine'",)),
         ("vllm/v1/engine/async_llm.py",),
         "../../collector/normalise/engine_spans.py",
-        otherwise="no effect: vllm.tracing.otel, which creates the span, is accepted as well",
+        otherwise="no effect: the scope vllm.tracing.otel is accepted as well",
     ),
     *(
         _traced(name)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rig.faults.catalogue import FAULTS, drawn
-from rig.faults.pairs import PAIRS
+from rig.faults.catalogue import FAULTS, faults_of
+from rig.faults.combined_faults import PAIRS
 from rig.faults.recording import RecordingError, record
 from rig.install import NotHereError, ensure
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(options.cause) - set(FAULTS) - set(PAIRS):
         allowed = ", ".join((*FAULTS, *PAIRS))
         parser.error(f"cause: {', '.join(sorted(unknown))}; allowed: {allowed}")
-    faults = drawn(options.cause or [*FAULTS], options.seed, options.severity)
+    faults = faults_of(options.cause or [*FAULTS], options.seed, options.severity)
     begun = time.monotonic()
     try:
         ensure()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             seed=options.seed,
             severity=options.severity,
             before_s=options.before,
-            under_s=options.under,
+            during_s=options.under,
             log_line=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
         )
     except (NotHereError, RecordingError) as reason:

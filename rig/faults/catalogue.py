@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from rig.faults import answers, freezes, hogs, nothing, prompts, rates, restarts
+from rig.faults import cpu_hogs, freezes, no_incident, prompts, rates, responses, restarts
+from rig.faults.combined_faults import AND, together
 from rig.faults.fault import Fault, Make
-from rig.faults.pairs import AND, together
 from rig.faults.traffic import Traffic
 
 FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
@@ -21,22 +21,22 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
             prompts.longer_prompts,
             prompts.prefix_cache_miss,
             prompts.frontend_cpu,
-            answers.longer_outputs,
-            answers.network_or_client,
+            responses.longer_outputs,
+            responses.network_or_client,
             freezes.engine_stall,
-            hogs.noisy_neighbour,
+            cpu_hogs.noisy_neighbour,
             rates.decode_batch_growth,
             rates.kv_cache_exhausted,
             rates.preemption,
             restarts.cold_start,
             restarts.config_change,
-            nothing.no_incident,
+            no_incident.no_incident,
         )
     }
 )
 
 
-def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
+def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
     """Return the faults with these causes or pairs of causes, during usual traffic.
 
     A fault has the same random values alone and as a part of a pair.
@@ -51,6 +51,6 @@ def drawn(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
         first, *others = name.split(AND)
         fault = made(first, usual)
         for other in others:
-            fault = together(fault, made(other, fault.under))
+            fault = together(fault, made(other, fault.during))
         found.append(fault)
     return found

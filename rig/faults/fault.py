@@ -40,7 +40,7 @@ class Fault:
     metric: str
     """The latency that the fault increases, as in `tailspan explain --metric`."""
     usual: Traffic
-    under: Traffic
+    during: Traffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None

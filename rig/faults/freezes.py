@@ -47,7 +47,7 @@ def engine_stall(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         cause="engine_stall",
         metric="itl_max",
         usual=usual,
-        under=usual,
+        during=usual,
         disturb=freezing,
         notes={"stop_s": freezing.stop_s, "every_s": freezing.every_s},
     )

@@ -26,7 +26,7 @@ def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -
         cause="prefill_interference",
         metric="itl_max",
         usual=usual,
-        under=_some(usual, long_per_s, (1500, 2600)),
+        during=_some(usual, long_per_s, (1500, 2600)),
         notes={"long_per_s": long_per_s},
     )
 
@@ -38,7 +38,7 @@ def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -
         cause="long_prompt_blocking",
         metric="ttft",
         usual=usual,
-        under=_some(usual, long_per_s, (6000, 7200)),
+        during=_some(usual, long_per_s, (6000, 7200)),
         notes={"long_per_s": long_per_s},
     )
 
@@ -50,7 +50,7 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
         cause="longer_prompts",
         metric="ttft",
         usual=usual,
-        under=replace(usual, prompt_tokens=(32 + more, 160 + more)),
+        during=replace(usual, prompt_tokens=(32 + more, 160 + more)),
         notes={"more_tokens": more},
     )
 
@@ -63,7 +63,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
         cause="prefix_cache_miss",
         metric="ttft",
         usual=usual,
-        under=replace(
+        during=replace(
             usual,
             rate_per_s=usual.rate_per_s * (1.0 - missing) + 1e-9,
             extra=(replace(usual, rate_per_s=usual.rate_per_s * missing, shared=False),),
@@ -80,6 +80,6 @@ def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         cause="frontend_cpu",
         metric="ttft",
         usual=usual,
-        under=_some(usual, huge_per_s, huge, body={"truncate_prompt_tokens": 100}),
+        during=_some(usual, huge_per_s, huge, body={"truncate_prompt_tokens": 100}),
         notes={"huge_per_s": huge_per_s},
     )

@@ -27,7 +27,7 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
         metric="ttft",
         arguments=("--max-num-seqs", "3"),
         usual=usual,
-        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        during=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
     )
 
@@ -43,7 +43,7 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         metric="ttft",
         arguments=("--max-num-seqs", "3"),
         usual=usual,
-        under=replace(usual, extra=(flood,)),
+        during=replace(usual, extra=(flood,)),
         notes={"rate_ratio": 1.0 + more},
     )
 
@@ -64,7 +64,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
         cause="decode_batch_growth",
         metric="tpot",
         usual=usual,
-        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        during=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
     )
 
@@ -84,7 +84,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
         metric="ttft",
         arguments=_blocks(8),
         usual=usual,
-        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        during=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
     )
 
@@ -105,6 +105,6 @@ def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         metric="itl_max",
         arguments=_blocks(10),
         usual=usual,
-        under=replace(usual, rate_per_s=usual.rate_per_s * times),
+        during=replace(usual, rate_per_s=usual.rate_per_s * times),
         notes={"rate_ratio": times},
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from rig import serve
 from rig.faults.fault import Fault
 from rig.faults.open_loop import send_on_time
-from rig.faults.others import Meter, wait_for_quiet
+from rig.faults.other_processes import Meter, wait_for_quiet
 from rig.faults.traffic import Traffic
 from rig.load import Call, mixed, send_all
 from rig.ports import free_port
@@ -35,7 +35,7 @@ class RecordingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordedInterval:
     """A period of the recording in Unix seconds, and the number of CPUs that other processes
     used."""
 
@@ -50,8 +50,8 @@ class Truth:
 
     cause: str
     metric: str
-    baseline: Stretch
-    window: Stretch
+    baseline: RecordedInterval
+    window: RecordedInterval
     arguments: tuple[str, ...]
     arguments_after: tuple[str, ...] | None
     replica: str
@@ -161,7 +161,7 @@ def record(
     seed: int,
     severity: float,
     before_s: float,
-    under_s: float,
+    during_s: float,
     log_line: Callable[[str], None],
 ) -> list[Path]:
     """Record each fault into its own folder inside `folder`, and return these folders."""
@@ -177,10 +177,10 @@ def record(
             with serving(shared, otlp_port, arguments) as server:
                 for usual, same in groupby(group, lambda fault: fault.usual):
                     wait_for_quiet()
-                    baseline = record_stretch(server, usual, f"{seed}/before", before_s)[0]
+                    baseline = record_interval(server, usual, f"{seed}/before", before_s)[0]
                     for fault in same:
                         log_line(f"  {fault.cause} …")
-                        truths.append(_suffer(server, fault, baseline, seed, severity, under_s))
+                        truths.append(_suffer(server, fault, baseline, seed, severity, during_s))
                 time.sleep(EXPORTED_S)
         for truth in truths:
             case = folder / truth.cause
@@ -194,17 +194,17 @@ def record(
 def _suffer(
     server: RunningServer,
     fault: Fault,
-    baseline: Stretch,
+    baseline: RecordedInterval,
     seed: int,
     severity: float,
-    under_s: float,
+    during_s: float,
 ) -> Truth:
     if fault.arguments_after is not None:
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
-        window, answered, failed = record_stretch(server, fault.under, f"{seed}/under", under_s)
+        window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
     if fault.delayed:
         window = replace(window, ended_s=max(window.ended_s, time.time()))
     return Truth(
@@ -223,9 +223,9 @@ def _suffer(
     )
 
 
-def record_stretch(
+def record_interval(
     server: RunningServer, traffic: Traffic, seed: str, seconds: float
-) -> tuple[Stretch, int, int]:
+) -> tuple[RecordedInterval, int, int]:
     """Send the traffic of one period.
 
     Return its start and end, and the numbers of answered and unanswered requests.
@@ -234,7 +234,11 @@ def record_stretch(
     begun_s = time.time()
     outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))
     others_cpus = round(meter.cpus(), 2)
-    return Stretch(begun_s, begun_s + seconds, others_cpus), outcome.answered, outcome.failed
+    return (
+        RecordedInterval(begun_s, begun_s + seconds, others_cpus),
+        outcome.answered,
+        outcome.failed,
+    )
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -41,7 +41,7 @@ def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         metric="ttft",
         arguments=arguments,
         usual=usual,
-        under=usual,
+        during=usual,
         disturb=Restarting(arguments),
         delayed=True,
     )
@@ -55,6 +55,6 @@ def config_change(draw: random.Random, severity: float, usual: Traffic) -> Fault
         metric="ttft",
         arguments=("--max-num-seqs", "16"),
         usual=usual,
-        under=usual,
+        during=usual,
         arguments_after=("--max-num-seqs", "1"),
     )

@@ -21,7 +21,7 @@ OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
 RETRY_S: Final = 1
 """Seconds after which a client may repeat a question that no process was free to answer."""
-_MOST_FIELDS: Final = 256
+_MAX_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
 
@@ -125,7 +125,7 @@ def _message(request: Request, query: bytes) -> Mapping[str, Any]:
             keep_blank_values=True,
             strict_parsing=bool(query),
             errors="strict",
-            max_num_fields=_MOST_FIELDS,
+            max_num_fields=_MAX_FIELDS,
         ),
         "lines": _LINES in request.headers.get("accept", ""),
     }

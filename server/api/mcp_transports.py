@@ -19,7 +19,7 @@ from server.endpoint_access import EndpointAccess
 
 PATH: Final = "/mcp"
 GRACE_S: Final = 5.0
-MOST_BODY_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024
 """Maximum size of a message in bytes. A tool call has up to 64 parameters of 1,000 characters."""
 
 
@@ -50,7 +50,7 @@ class McpHost:
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,
-            max_request_body_size=MOST_BODY_BYTES,
+            max_request_body_size=MAX_BODY_BYTES,
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         self._sessions = server.session_manager

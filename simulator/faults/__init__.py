@@ -120,7 +120,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         summary="the number of concurrent requests with long contexts and long outputs increases",
         affects="tpot_s",
         shows=("decode_others_decode_s",),
-        arrivals=traffic.ramp,
+        arrivals=traffic.long_context_requests,
         where=_by_the_last_tenant,
     ),
     "frontend_cpu": Injection(
@@ -150,7 +150,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         shows=("queue_held_s", "prefill_stall_s"),
         world=_adapters,
         needs="adapters",
-        rewrite=traffic.rare_adapters,
+        rewrite=traffic.unloaded_adapters,
     ),
     "spec_decode_rejection": Injection(
         summary="a new task has outputs that the draft head cannot predict",
@@ -158,7 +158,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         shows=("decode_own_s",),
         world=_speculating,
         needs="speculative decoding",
-        rewrite=traffic.hard_drafts,
+        rewrite=traffic.rejected_drafts,
     ),
     "gpu_throttling": Injection(
         summary="a GPU's clock is throttled",
@@ -171,7 +171,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         summary="another process uses a GPU",
         affects="tpot_s",
         shows=("decode_own_s", "decode_others_decode_s"),
-        events=machine.crowded,
+        events=machine.busy_gpu,
         where=on_its_replica,
     ),
     "slow_rank": Injection(
@@ -212,7 +212,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_prefill_s"),
         world=machine.four_replicas,
         needs="4 replicas",
-        events=machine.one_sided,
+        events=machine.imbalanced_routing,
         where=on_its_replica,
     ),
     "config_change": Injection(
@@ -236,8 +236,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
         shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_decode_s"),
         world=retries.small_batches,
         needs="small batches",
-        arrivals=retries.burst,
-        rewrite=retries.impatient,
+        arrivals=retries.request_burst,
+        rewrite=retries.client_timeouts,
     ),
     "grammar_compile": Injection(
         summary="part of the traffic brings new schemas, whose grammars must be compiled",

@@ -49,7 +49,7 @@ def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iter
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pace=factor, clock=factor)
 
 
-def crowded(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+def busy_gpu(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Run another process on the GPU most of the time, so that steps take longer."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
@@ -115,7 +115,7 @@ def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) ->
     """Slow down the API servers, as if each process got only a small share of a CPU core."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
-    factor = max(5.0, 0.9 * capacity.pressed(fault.severity, 0.3) / usual)
+    factor = max(5.0, 0.9 * capacity.target_utilisation(fault.severity, 0.3) / usual)
     yield from _everywhere(fault, config, frontend_pace=factor)
 
 
@@ -134,11 +134,13 @@ def fetched_caches(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, kv_connector=True))
 
 
-def one_sided(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def imbalanced_routing(
+    fault: Fault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Send most of the traffic to one replica, up to its capacity."""
     means = capacity.means_of(config.workload, config.engine)
     can_carry = capacity.capacity_per_s(config.engine, means)
-    wanted = can_carry * capacity.pressed(fault.severity, 0.12)
+    wanted = can_carry * capacity.target_utilisation(fault.severity, 0.12)
     pull = min(0.97, max(0.0, wanted / config.workload.rate_per_s))
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pull=pull)
 

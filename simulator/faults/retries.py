@@ -29,17 +29,17 @@ def small_batches(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, max_num_seqs=seats))
 
 
-def burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def request_burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send so many requests within a few seconds that the engines' batches are full."""
     seats = config.engine.max_num_seqs * config.replicas
     more = replace(config.workload, rate_per_s=1.2 * seats / _BURST_S, trace=())
-    impatience = impatient(fault, config, chance)
+    impatience = client_timeouts(fault, config, chance)
     until_s = min(fault.start_s + _BURST_S, fault.end_s)
     for request in more.arrivals(f"{chance.random()}", fault.start_s, until_s):
         yield impatience(request)
 
 
-def impatient(
+def client_timeouts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
     """Let clients give up after a timeout, and send the same prompt again at once. The number of

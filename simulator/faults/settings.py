@@ -16,9 +16,10 @@ from simulator.workload import Request
 _LONGER = 3.0
 
 
-def _kept_blocks(fault: Fault, config: FleetConfig, room: float) -> Iterator[Event]:
-    """Yield changes that leave only `room` KV blocks on every replica while the fault is active."""
-    lost = max(0, config.engine.num_gpu_blocks - round(room))
+def _blocks_left(fault: Fault, config: FleetConfig, blocks_left: float) -> Iterator[Event]:
+    """Yield changes that leave only `blocks_left` KV blocks on every replica while the fault is
+    active."""
+    lost = max(0, config.engine.num_gpu_blocks - round(blocks_left))
     numbers = range(config.replicas)
     yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
     if fault.end_s < float("inf"):
@@ -29,16 +30,16 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
     """Leave slightly more KV blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
-    room = capacity.room_blocks(means, running, 1.6 / fault.severity)
-    yield from _kept_blocks(fault, config, room)
+    blocks_left = capacity.required_blocks(means, running, 1.6 / fault.severity)
+    yield from _blocks_left(fault, config, blocks_left)
 
 
 def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
     """Remove KV blocks, so that longer outputs need more blocks than the cache has."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
-    room = capacity.room_blocks(means, running, 0.9 / fault.severity)
-    yield from _kept_blocks(fault, config, room)
+    blocks_left = capacity.required_blocks(means, running, 0.9 / fault.severity)
+    yield from _blocks_left(fault, config, blocks_left)
 
 
 def outgrowing_answers(
@@ -56,7 +57,7 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
         return "model.enforce_eager", replace(engine, enforce_eager=True)
     means = capacity.means_of(config.workload, engine)
     running = capacity.running(engine, means, config.rate_per_s)
-    seats = max(2, round(running / capacity.pressed(fault.severity, 0.06)))
+    seats = max(2, round(running / capacity.target_utilisation(fault.severity, 0.06)))
     changed = replace(engine, max_num_seqs=min(seats, engine.max_num_seqs))
     return "scheduler.max_num_seqs", changed
 

@@ -66,8 +66,8 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
-    burst, this tenant's rate is many times the usual rate of the whole fleet."""
-    mean_per_s = _spare_per_s(config) * capacity.pressed(fault.severity, 1.0)
+    request_burst, this tenant's rate is many times the usual rate of the whole fleet."""
+    mean_per_s = _spare_per_s(config) * capacity.target_utilisation(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
     )
@@ -104,17 +104,19 @@ def _prefilling(
 def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send many prompts that each fit into one long step (by default, 5,000 to 8,000 tokens)."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
-    share = 0.4 * capacity.pressed(fault.severity, 0.8)
+    share = 0.4 * capacity.target_utilisation(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
 def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Sometimes send a prompt that uses the whole token budget of several steps."""
-    share = 0.5 * capacity.pressed(fault.severity, 0.8)
+    share = 0.5 * capacity.target_utilisation(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
-def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def long_context_requests(
+    fault: Fault, config: FleetConfig, chance: random.Random
+) -> Iterator[Request]:
     """Send additional requests with long contexts and long outputs. The batches grow gradually.
     These requests share their context, so they need almost no prefill."""
     engine = config.engine
@@ -126,7 +128,7 @@ def ramp(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[R
     # on its tokens. The fault adds work for a part of the time that the usual traffic does not use.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
-    rate_per_s = free * capacity.pressed(fault.severity, 0.4) / (output_tokens * token_s)
+    rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
     tenant = config.workload.tenants[-1].name
     prefix = Prefix(f"{tenant}/handbook", context_tokens)
     for at_s in _poisson(chance, rate_per_s * config.replicas, fault.start_s, fault.end_s):
@@ -165,7 +167,7 @@ def longer_prompts(
     """Make all prompts longer. The additional tokens are not in the cache."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
-    more = max(0.6 - usual, 0.1) * capacity.pressed(fault.severity, 1.0)
+    more = max(0.6 - usual, 0.1) * capacity.target_utilisation(fault.severity, 1.0)
     # Shared prefixes are computed only once, and the additional tokens are not shared.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
@@ -200,14 +202,14 @@ def unique_prompts(
     return rewrite
 
 
-def rare_adapters(
+def unloaded_adapters(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
     """Let a part of the requests use one of many adapters that are rarely used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
-    share = min(0.6, 0.75 * capacity.pressed(fault.severity, 0.5) * slots / together)
+    share = min(0.6, 0.75 * capacity.target_utilisation(fault.severity, 0.5) * slots / together)
 
     def rewrite(request: Request) -> Request:
         if chance.random() >= share:
@@ -240,7 +242,9 @@ def larger_images(
     """Let the encoder take much longer for each image. The additional time of all images is limited
     to a share of the engines' time, so that no queue grows without limit."""
     images_per_s = config.rate_per_s * config.workload.image_share
-    added_s = min(2.0 * fault.severity, 0.15 * capacity.pressed(fault.severity, 0.5) / images_per_s)
+    added_s = min(
+        2.0 * fault.severity, 0.15 * capacity.target_utilisation(fault.severity, 0.5) / images_per_s
+    )
 
     def rewrite(request: Request) -> Request:
         if not request.encoder_s:
@@ -250,7 +254,7 @@ def larger_images(
     return rewrite
 
 
-def hard_drafts(
+def rejected_drafts(
     fault: Fault, _config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
     """Let some requests belong to a new task, which the draft model predicts badly."""

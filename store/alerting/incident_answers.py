@@ -67,14 +67,14 @@ ANSWERS = Table(
 )
 
 
-def keep_answer(engine: Engine, row: AnswerRow) -> None:
+def store_incident_answer(engine: Engine, row: AnswerRow) -> None:
     """Add an answer, or replace the answer of the same incident and phase.
 
     Raises:
         StoreUnavailable: the database cannot be written.
     """
     with writing(state_of(engine)) as connection:
-        dialects.of(connection.engine).put(connection, ANSWERS, [asdict(row)])
+        dialects.of(connection.engine).upsert(connection, ANSWERS, [asdict(row)])
 
 
 def read_answers(engine: Engine, slo: str, from_fired_unix_s: int = 0) -> list[AnswerRow]:

@@ -98,13 +98,15 @@ def evaluated_until(engine: Engine, slo: str) -> int | None:
     return until
 
 
-def keep_evaluation(engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]) -> None:
+def store_evaluation(
+    engine: Engine, slo: str, until_s: int, changed: Sequence[IncidentRow]
+) -> None:
     """Store the time until which an objective was evaluated, and the incidents that changed."""
-    put = dialects.of(state_of(engine)).put
+    upsert = dialects.of(state_of(engine)).upsert
     with writing(state_of(engine)) as connection:
         if changed:
-            put(connection, INCIDENTS, [asdict(row) for row in changed])
-        put(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])
+            upsert(connection, INCIDENTS, [asdict(row) for row in changed])
+        upsert(connection, EVALUATIONS, [{"slo": slo, "until_unix_s": until_s}])
 
 
 def remove_simulated(connection: Connection) -> list[tuple[str, str, int]]:

@@ -35,7 +35,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
     return _change_if(engine, row, unchanged, {"claimed_term": term}, fenced=True)
 
 
-def keep_result(engine: Engine, row: Notification, term: int) -> bool:
+def store_result(engine: Engine, row: Notification, term: int) -> bool:
     """Store the result of an attempt, and return whether this token still claims the row.
 
     The result is stored even if the lease was lost after the message was sent.
@@ -77,7 +77,7 @@ def _change_if(
     dialect = dialects.of(state)
     if dialect.ADDITIVE:  # ClickHouse has no conditional updates
         with writing(state) as connection:
-            dialect.put(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
+            dialect.upsert(connection, NOTIFICATIONS, [{**plain_values(row), **values}])
         return True
     key = and_(*(column == getattr(row, column.name) for column in NOTIFICATIONS.primary_key))
     with writing(state, fenced=fenced) as connection:

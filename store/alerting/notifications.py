@@ -102,19 +102,19 @@ NOTIFICATIONS = Table(
 )
 
 
-def keep_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
+def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
     """Add rows, or replace rows with the same key."""
     if rows:
         with writing(state_of(engine)) as connection:
-            put = dialects.of(connection.engine).put
-            put(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
+            upsert = dialects.of(connection.engine).upsert
+            upsert(connection, NOTIFICATIONS, [plain_values(row) for row in rows])
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
     """Add rows, and ignore those whose key is stored: another collector may have claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
-        keep_notifications(engine, rows)
+        store_notifications(engine, rows)
     elif rows:
         add = dialects.of(state).inserting(state, NOTIFICATIONS)
         names = NOTIFICATIONS.columns.keys()
@@ -137,7 +137,7 @@ def abandon_others(engine: Engine, channels: Collection[str], slos: Collection[s
             ended.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif row.channel not in channels or (row.slo not in slos and not waiting):
             ended.append(replace(row, next_unix_s=None))
-    keep_notifications(engine, ended)
+    store_notifications(engine, ended)
 
 
 def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notification]:
@@ -173,7 +173,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
             given_up.append(replace(row, state=Delivery.DEAD, next_unix_s=None, problem=why))
         elif beginning.state == Delivery.DELIVERED:
             ready.append(row)
-    keep_notifications(engine, given_up)
+    store_notifications(engine, given_up)
     return sorted(ready, key=lambda row: (row.created_unix_s, row.fired_unix_s, row.transition))
 
 

@@ -57,7 +57,7 @@ PROBE_DEFINITIONS: Final = "probes-"
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedRange:
     """The time range (from, until] for which counts are complete."""
 
     from_unix_s: int
@@ -77,7 +77,7 @@ def _counts_table(name: str) -> Table:
 COUNTS = _counts_table("slo_counts")
 SIMULATED_COUNTS = _counts_table("slo_simulated_counts")
 _TABLES: Final = ((COUNTS, False), (SIMULATED_COUNTS, True))
-STRETCHES = Table(
+COUNTED_RANGES = Table(
     "slo_counted",
     STATE_METADATA,
     Column("definition", Text, primary_key=True),
@@ -86,10 +86,10 @@ STRETCHES = Table(
 )
 
 
-def counted(engine: Engine, definition: str) -> Counted | None:
+def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
     """Return the time range whose counts are complete, or None."""
     with reading(state_of(engine)) as connection:
-        return _stretch(connection, definition, locked=False)
+        return _counted_range(connection, definition, locked=False)
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
@@ -144,19 +144,19 @@ def stepped_counts(
     return sorted(found, key=_order)
 
 
-def keep_counts(
+def store_counts(
     engine: Engine,
     definition: str,
     counts: Sequence[SloCount],
-    stretch: Counted,
-    since: Counted | None = None,
+    counted_range: CountedRange,
+    since: CountedRange | None = None,
     groups: Sequence[str] = ("",),
 ) -> bool:
     """Store counts, and replace the existing counts of the same time range.
 
     Args:
         counts: per bucket. Empty buckets may be left out.
-        stretch: the time range whose counts are complete with the new counts.
+        counted_range: the time range whose counts are complete with the new counts.
         since: the stored time range when this process began to count. With None, changes by other
             processes are not checked.
         groups: the keys of the counted groups. Each has its own time range.
@@ -165,24 +165,26 @@ def keep_counts(
         False, with nothing stored, if another process has changed the stored time range.
     """
     state = state_of(engine)
-    remove, put = dialects.of(state).remove, dialects.of(state).put
+    remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
     with writing(state) as connection:
-        stretches = [stretch]
+        counted_ranges = [counted_range]
         if since is not None:
-            known = _stretch(connection, definition + groups[0], locked=True)
+            known = _counted_range(connection, definition + groups[0], locked=True)
             if known is not None and known != since:
                 return False
             for table, _ in _TABLES:
                 for group in groups:
                     of_group = definition + group
-                    old = _within(table, of_group, since.until_unix_s, stretch.until_unix_s)
+                    old = _within(table, of_group, since.until_unix_s, counted_range.until_unix_s)
                     remove(connection, table, old)
         for group in groups[1:]:
-            known = _stretch(connection, definition + group, locked=True)
-            counted_s = stretch.until_unix_s if since is None else since.until_unix_s
+            known = _counted_range(connection, definition + group, locked=True)
+            counted_s = counted_range.until_unix_s if since is None else since.until_unix_s
             whole = known is not None and known.until_unix_s >= counted_s
             from_s = known.from_unix_s if known is not None and whole else counted_s
-            stretches.append(Counted(min(from_s, stretch.until_unix_s), stretch.until_unix_s))
+            counted_ranges.append(
+                CountedRange(min(from_s, counted_range.until_unix_s), counted_range.until_unix_s)
+            )
         for table, simulated in _TABLES:
             rows = [
                 {
@@ -193,19 +195,19 @@ def keep_counts(
                 if each.simulated == simulated
             ]
             if rows:
-                put(connection, table, rows)
-        put(
+                upsert(connection, table, rows)
+        upsert(
             connection,
-            STRETCHES,
+            COUNTED_RANGES,
             [
                 {"definition": definition + group, **asdict(each)}
-                for group, each in zip(groups, stretches, strict=True)
+                for group, each in zip(groups, counted_ranges, strict=True)
             ],
         )
     return True
 
 
-def count_again(
+def mark_counts_incomplete(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
     """Record that all counts after a time are incomplete, and delete the marks that caused this.
@@ -218,7 +220,7 @@ def count_again(
         from_s: unix seconds. All new requests ended after this time. None without new requests.
         probes_from_s: the same for probes.
     """
-    of_probes = STRETCHES.c.definition.startswith(PROBE_DEFINITIONS)
+    of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     state = state_of(engine)
     with writing(state) as connection:
         rows = [
@@ -230,11 +232,13 @@ def count_again(
             for at_s, kind in ((from_s, ~of_probes), (probes_from_s, of_probes))
             if at_s is not None
             for row in connection.execute(
-                _locked(state, select(STRETCHES).where(kind, STRETCHES.c.until_unix_s > at_s))
+                _locked(
+                    state, select(COUNTED_RANGES).where(kind, COUNTED_RANGES.c.until_unix_s > at_s)
+                )
             )
         ]
         if rows:
-            dialects.of(state).put(connection, STRETCHES, rows)
+            dialects.of(state).upsert(connection, COUNTED_RANGES, rows)
         if state is engine:
             remove_marks(connection, marks)
     if state is not engine:
@@ -247,7 +251,7 @@ def remove_simulated_counts(connection: Connection) -> None:
 
     The time range of an objective afterwards begins at its earliest count of real requests.
     """
-    remove, put = dialects.of(connection.engine).remove, dialects.of(connection.engine).put
+    remove, upsert = dialects.of(connection.engine).remove, dialects.of(connection.engine).upsert
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
     for definition, first_s in connection.execute(
         earliest.group_by(SIMULATED_COUNTS.c.definition)
@@ -255,12 +259,12 @@ def remove_simulated_counts(connection: Connection) -> None:
         real_s = connection.scalar(
             select(func.min(COUNTS.c.until_unix_s)).where(COUNTS.c.definition == definition)
         )
-        known = _stretch(connection, definition, locked=True)
+        known = _counted_range(connection, definition, locked=True)
         if not real_s:
-            remove(connection, STRETCHES, STRETCHES.c.definition == definition)
+            remove(connection, COUNTED_RANGES, COUNTED_RANGES.c.definition == definition)
         elif known is not None and first_s < real_s:
-            row = asdict(Counted(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
-            put(connection, STRETCHES, [{"definition": definition, **row}])
+            row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
+            upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
     remove(connection, SIMULATED_COUNTS, true())
 
 
@@ -282,14 +286,14 @@ def _order(count: SloCount) -> tuple[int, bool]:
     return count.until_unix_s, count.simulated
 
 
-def _stretch(connection: Connection, definition: str, *, locked: bool) -> Counted | None:
+def _counted_range(connection: Connection, definition: str, *, locked: bool) -> CountedRange | None:
     statement: Select[*tuple[Any, ...]] = select(
-        STRETCHES.c.from_unix_s, STRETCHES.c.until_unix_s
-    ).where(STRETCHES.c.definition == definition)
+        COUNTED_RANGES.c.from_unix_s, COUNTED_RANGES.c.until_unix_s
+    ).where(COUNTED_RANGES.c.definition == definition)
     if locked:
         statement = _locked(connection.engine, statement)
     row = connection.execute(statement).one_or_none()
-    return None if row is None else Counted(*row)
+    return None if row is None else CountedRange(*row)
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:

@@ -12,11 +12,11 @@ from sqlalchemy import Engine, distinct, func, select
 
 from store import dialects
 from store.alerting.slo_counts import (
+    COUNTED_RANGES,
     COUNTS,
     NUMBERS,
     SIMULATED_COUNTS,
-    STRETCHES,
-    Counted,
+    CountedRange,
 )
 from store.connections import reading, writing
 from store.state import state_of
@@ -24,22 +24,22 @@ from store.state import state_of
 HOUR_S: Final = 3600
 
 
-def placed_groups(engine: Engine, definition: str) -> dict[str, Counted]:
+def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
     """Return the time range for which each group is counted, by its key."""
-    own = STRETCHES.c.definition.startswith(f"{definition}.")
+    own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
-        rows = connection.execute(select(STRETCHES).where(own)).all()
+        rows = connection.execute(select(COUNTED_RANGES).where(own)).all()
     return {
-        row.definition.removeprefix(definition): Counted(row.from_unix_s, row.until_unix_s)
+        row.definition.removeprefix(definition): CountedRange(row.from_unix_s, row.until_unix_s)
         for row in rows
     }
 
 
-def place_groups(engine: Engine, definition: str, groups: Mapping[str, Counted]) -> None:
+def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRange]) -> None:
     """Store that these groups are counted separately."""
     rows = [{"definition": definition + key, **asdict(each)} for key, each in groups.items()]
     with writing(state_of(engine)) as connection:
-        dialects.of(connection.engine).put(connection, STRETCHES, rows)
+        dialects.of(connection.engine).upsert(connection, COUNTED_RANGES, rows)
 
 
 def active_hours(
@@ -61,7 +61,7 @@ def active_hours(
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
     """Stop counting a group separately, and add its counts to another."""
     state = state_of(engine)
-    put, remove = dialects.of(state).put, dialects.of(state).remove
+    upsert, remove = dialects.of(state).upsert, dialects.of(state).remove
     with writing(state) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):
             own = table.c.definition == definition + group
@@ -91,6 +91,6 @@ def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
                 }
                 for row in rows
             ]
-            put(connection, table, added)
+            upsert(connection, table, added)
             remove(connection, table, own)
-        remove(connection, STRETCHES, STRETCHES.c.definition == definition + group)
+        remove(connection, COUNTED_RANGES, COUNTED_RANGES.c.definition == definition + group)

@@ -2,7 +2,7 @@
 
 The writer marks the steps of new requests in the transaction that writes the requests. The
 evaluator removes a mark in the transaction that records the step as incomplete
-(`slo_counts.count_again`).
+(`slo_counts.mark_counts_incomplete`).
 """
 
 from collections import defaultdict

@@ -18,7 +18,7 @@ from store.rollups.buckets import Sums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
-from telemetry.accounts import AMOUNTS, Cells
+from telemetry.billing_data import AMOUNTS, Cells
 from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
@@ -36,7 +36,7 @@ class BilledRequests:
     window: Window
     cells: Cells
     apportioned: bool
-    gone_ns: int
+    deleted_before_ns: int
     """Rows received before this time (unix nanoseconds) were deleted."""
     overflowed: int
     simulated: bool
@@ -66,10 +66,10 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
     before = rollups(engine, Window(earlier_ns, answered.from_unix_ns))
     if before is not None:
         longest[-1] = float(np.max(_facts(before.sums(["e2e_s"]), "e2e_s")[:, 3], initial=0.0))
-    gone_ns = found.requests_gone_before_unix_ns()
-    cells, whole = _apportioned(engine, answered, cells, longest, gone_ns)
+    deleted_before_ns = found.requests_deleted_before_unix_ns()
+    cells, whole = _apportioned(engine, answered, cells, longest, deleted_before_ns)
     return BilledRequests(
-        answered, cells, whole, gone_ns, found.hidden().other, simulated=found.simulated
+        answered, cells, whole, deleted_before_ns, found.hidden().other, simulated=found.simulated
     )
 
 
@@ -139,7 +139,7 @@ def _apportioned(
     window: Window,
     cells: Cells,
     longest_s: Mapping[int, float],
-    gone_before_ns: int,
+    deleted_before_ns: int,
 ) -> tuple[Cells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span it.
 
@@ -161,7 +161,7 @@ def _apportioned(
         if not reach_s > 0:
             continue
         from_ns = max(0, edge - int((reach_s + 1) * SECOND_NS))
-        if from_ns < gone_before_ns:
+        if from_ns < deleted_before_ns:
             whole = False
             continue
         for mine, billed_s, wasted_s in _over_the_edge(engine, Window(from_ns, edge), cells.by):

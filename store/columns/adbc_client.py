@@ -22,7 +22,7 @@ from telemetry import child_process
 from telemetry.tasks import Task
 
 _LENGTH_BYTES: Final = 4
-_MOST_PARTS: Final = 16
+_MAX_PARTS: Final = 16
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class ColumnReader:
         assert process.stdin is not None
         process.stdin.write(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
         process.stdin.flush()
-        answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MOST_PARTS)
+        answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MAX_PARTS)
         if not answer:
             raise EOFError("no answer")
         while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):

@@ -30,12 +30,12 @@ from sqlalchemy import (
 from store.connections import reading
 from store.queries import Window
 
-STRETCH_NS: Final = 600 * 10**9
-MOST_ROWS: Final = 2_000_000
+CHUNK_NS: Final = 600 * 10**9
+MAX_ROWS: Final = 2_000_000
 
-_MOST_STRETCHES: Final = 14 * 144
+_MAX_CHUNKS: Final = 14 * 144
 """Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
-_LAST: Final = 2**63 // STRETCH_NS
+_LAST: Final = 2**63 // CHUNK_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
 """Maximum number of rows in one query (80 MB)."""
@@ -75,14 +75,14 @@ class ColumnCache:
         *,
         depends: Callable[[pa.Table], bool] | None = None,
         reach_ns: int = 0,
-        most_rows: int = MOST_ROWS,
+        max_rows: int = MAX_ROWS,
     ) -> None:
         self._engine = engine
         self._instant = instant
         self._read = read
         self._depends = depends
-        self._reach = -(-reach_ns // STRETCH_NS)
-        self._most_rows = most_rows
+        self._reach = -(-reach_ns // CHUNK_NS)
+        self._max_rows = max_rows
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._one_reads = threading.Lock()
@@ -95,13 +95,13 @@ class ColumnCache:
         Raises:
             StoreUnavailable: the database does not respond.
         """
-        first, end = window.from_unix_ns // STRETCH_NS, -(-window.to_unix_ns // STRETCH_NS)
-        if end - first > _MOST_STRETCHES or end + self._reach > _LAST:
+        first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
+        if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
         # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
-        if sum(stamps[place].rows for place in wanted) > self._most_rows:
+        if sum(stamps[place].rows for place in wanted) > self._max_rows:
             return None
         found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
@@ -133,7 +133,7 @@ class ColumnCache:
         }
 
     def _fetched(self, run: Sequence[int], stamps: Mapping[int, _Stamp]) -> dict[int, _Kept]:
-        edges = [place * STRETCH_NS for place in (*run, run[-1] + 1)]
+        edges = [place * CHUNK_NS for place in (*run, run[-1] + 1)]
         table = self._read(Window(edges[0], edges[-1]))
         cuts = np.searchsorted(table[self._instant.key].to_numpy(), edges).tolist()
         found = {}
@@ -149,7 +149,7 @@ class ColumnCache:
                 self._kept[place] = each
                 self._kept.move_to_end(place)
             rows = sum(each.table.num_rows for each in self._kept.values())
-            while rows > self._most_rows:
+            while rows > self._max_rows:
                 _, oldest = self._kept.popitem(last=False)
                 rows -= oldest.table.num_rows
 
@@ -158,7 +158,7 @@ class ColumnCache:
         with reading(self._engine) as connection:
             for start in range(first, end, _ASKED_AT_ONCE):
                 edges = {
-                    f"edge_{each}": min(start + each, end) * STRETCH_NS
+                    f"edge_{each}": min(start + each, end) * CHUNK_NS
                     for each in range(_ASKED_AT_ONCE + 1)
                 }
                 rows = sorted(connection.execute(self._question, edges).all())

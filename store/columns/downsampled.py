@@ -31,7 +31,7 @@ from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
 SLOT_NS: Final = 16 * 10**9
-MOST_ROWS: Final = 120_000
+MAX_ROWS: Final = 120_000
 """Approximate maximum number of rows. Every supported database returns them within half a
 second."""
 
@@ -59,10 +59,10 @@ def engine_samples(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     *,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> Downsampled:
     """Return engine samples. `queries.sample_table` describes the arguments and errors."""
-    return _samples(engine, window, SAMPLES, EngineSample, columns, equals, most_rows)
+    return _samples(engine, window, SAMPLES, EngineSample, columns, equals, max_rows)
 
 
 def gpu_samples(
@@ -71,10 +71,10 @@ def gpu_samples(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     *,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> Downsampled:
     """Return GPU samples. `queries.gpu_table` describes the arguments and errors."""
-    return _samples(engine, window, GPUS, GpuSample, columns, equals, most_rows)
+    return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 
 def _samples(
@@ -84,11 +84,11 @@ def _samples(
     row_type: type,
     columns: Sequence[str],
     equals: Mapping[str, str | None],
-    most_rows: int,
+    max_rows: int,
 ) -> Downsampled:
     statement = select_samples(table, row_type, window, equals, columns)
     schema = sample_schema(row_type, columns)
-    return _read(engine, window, table, table.c.at_unix_ns, statement, schema, most_rows)
+    return _read(engine, window, table, table.c.at_unix_ns, statement, schema, max_rows)
 
 
 def requests(
@@ -97,7 +97,7 @@ def requests(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     *,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> Downsampled:
     """Return requests in the order of receipt.
 
@@ -106,7 +106,7 @@ def requests(
     instant = REQUESTS.c.received_unix_ns
     statement = select_requests(columns, window, equals)
     schema = request_schema(columns)
-    return _read(engine, window, REQUESTS, instant, statement, schema, most_rows)
+    return _read(engine, window, REQUESTS, instant, statement, schema, max_rows)
 
 
 def _read(
@@ -116,10 +116,10 @@ def _read(
     instant: ColumnElement[int],
     statement: Select[Any],
     schema: pa.Schema,
-    most_rows: int,
+    max_rows: int,
 ) -> Downsampled:
-    about = _estimated_rows(engine, window, table, instant, most_rows)
-    one_in = max(1, -(-about // most_rows))
+    about = _estimated_rows(engine, window, table, instant, max_rows)
+    one_in = max(1, -(-about // max_rows))
     if one_in > 1:
         statement = statement.where(instant % (one_in * SLOT_NS) < SLOT_NS)
     encoded = encoded_schema(schema)
@@ -134,17 +134,17 @@ def _read(
 
 
 def _estimated_rows(
-    engine: Engine, window: Window, table: Table, instant: ColumnElement[int], most_rows: int
+    engine: Engine, window: Window, table: Table, instant: ColumnElement[int], max_rows: int
 ) -> int:
     """Return the number of rows in a window.
 
     A large number is estimated from evenly spaced parts, which cover a twentieth of the window.
     """
     inside = and_(instant >= window.from_unix_ns, instant < window.to_unix_ns)
-    some = select(instant).where(inside).limit(most_rows + 1).subquery()
+    some = select(instant).where(inside).limit(max_rows + 1).subquery()
     with reading(engine) as connection:
         counted = connection.scalar(select(func.count()).select_from(some)) or 0
-        if counted <= most_rows:
+        if counted <= max_rows:
             return counted
         apart = (window.to_unix_ns - window.from_unix_ns) // _PROBES
         starts = [window.from_unix_ns + place * apart for place in range(_PROBES)]

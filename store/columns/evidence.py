@@ -26,7 +26,7 @@ from store.schema import GPUS, REQUESTS, SAMPLES
 from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
-MOST_SAMPLES: Final = 400_000
+MAX_SAMPLES: Final = 400_000
 """Maximum number of cached engine samples, and of GPU samples (at most 200 MB each). Ranges with
 more samples are downsampled."""
 
@@ -90,13 +90,13 @@ class EvidenceCache:
             engine,
             SAMPLES.c.at_unix_ns,
             lambda window: self._read_engines(window).table,
-            most_rows=MOST_SAMPLES,
+            max_rows=MAX_SAMPLES,
         )
         self._gpus = ColumnCache(
             engine,
             GPUS.c.at_unix_ns,
             lambda window: self._read_gpus(window).table,
-            most_rows=MOST_SAMPLES,
+            max_rows=MAX_SAMPLES,
         )
 
     @property
@@ -137,10 +137,10 @@ class EvidenceCache:
         return found.cast(pa.schema([_as_float32(each) for each in found.schema]), safe=False)
 
     def _read_engines(self, window: Window) -> Downsampled:
-        return engine_samples(self._engine, window, SAMPLE_COLUMNS, most_rows=MOST_SAMPLES)
+        return engine_samples(self._engine, window, SAMPLE_COLUMNS, max_rows=MAX_SAMPLES)
 
     def _read_gpus(self, window: Window) -> Downsampled:
-        return gpu_samples(self._engine, window, GPU_COLUMNS, most_rows=MOST_SAMPLES)
+        return gpu_samples(self._engine, window, GPU_COLUMNS, max_rows=MAX_SAMPLES)
 
 
 def _as_float32(field: pa.Field) -> pa.Field:

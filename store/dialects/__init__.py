@@ -25,7 +25,7 @@ class Dialect(Protocol):
     """The schemes of the database's URLs."""
     ADDITIVE: bool
     """Whether an upgrade only adds tables and columns, instead of running schema revisions."""
-    ONE_WRITER: bool
+    SINGLE_WRITER: bool
     """Whether only one process may write the database."""
     LEASES: bool
     """Whether several processes can share the database by leases (`store.leases`)."""
@@ -65,10 +65,10 @@ class Dialect(Protocol):
         Returns: the older revisions that are announced by an open connection.
         """
 
-    def settle(self, engine: Engine, timeout_s: float) -> None:
+    def prepare(self, engine: Engine, timeout_s: float) -> None:
         """Prepare a database with a schema for concurrent reading and writing."""
 
-    def grow(self, connection: Connection, metadata: MetaData) -> None:
+    def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
 
     def inserting(self, engine: Engine, table: Table) -> Insert:
@@ -87,7 +87,9 @@ class Dialect(Protocol):
     def tasks(self, engine: Engine) -> Sequence[Task]:
         """Return the `Task` of each child process that reads for this process."""
 
-    def put(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    def upsert(
+        self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Add rows, or replace rows with the same key."""
 
     def remove(self, connection: Connection, table: Table, which: ColumnElement[bool]) -> int:

@@ -35,7 +35,7 @@ from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("clickhousedb", "clickhousedb+connect")
 ADDITIVE: bool = True
-ONE_WRITER: bool = False
+SINGLE_WRITER: bool = False
 LEASES: bool = False
 READERS: int = 1
 
@@ -116,11 +116,11 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
     return []
 
 
-def settle(engine: Engine, timeout_s: float) -> None:
+def prepare(engine: Engine, timeout_s: float) -> None:
     """Do nothing."""
 
 
-def grow(connection: Connection, metadata: MetaData) -> None:
+def create_missing(connection: Connection, metadata: MetaData) -> None:
     """Add missing tables and columns."""
     cluster = connection.get_execution_options().get(_CLUSTER)
     for table in metadata.sorted_tables:
@@ -168,7 +168,7 @@ def tasks(engine: Engine) -> Sequence[Task]:
     return ()
 
 
-def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows. A later row replaces an earlier row with the same key."""
     inserting(connection.engine, table)(
         connection, [tuple(row[column.name] for column in table.columns) for row in rows]

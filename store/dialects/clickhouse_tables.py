@@ -2,7 +2,7 @@
 
 A table is sorted by the time column that queries filter by, then by its key. Rows with the same
 time and key count as one row. `row_version` selects the row that was written last, or first if
-the table's `info` contains `KEPT_FIRST`.
+the table's `info` contains `KEEP_FIRST`.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.
@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Column, Table
 
-from store.schema import KEPT_FIRST
+from store.schema import KEEP_FIRST
 
 _TYPES: Final = {str: "String", int: "Int64", float: "Float64", bool: "Bool", bytes: "String"}
 _WEEK_NS: Final = 7 * 86_400 * 10**9
@@ -56,7 +56,7 @@ def statements(table: Table, cluster: str | None) -> list[str]:
         f"{each} {_codec(table, column)}"
         for each, column in zip(columns, table.columns, strict=True)
     ]
-    row_version = f"bitNot({_NOW})" if table.info.get(KEPT_FIRST) else _NOW
+    row_version = f"bitNot({_NOW})" if table.info.get(KEEP_FIRST) else _NOW
     spread = f" ON CLUSTER {cluster}" if cluster else ""
     where, engine = local_name(table, cluster), "ReplacingMergeTree(row_version)"
     if cluster:

@@ -36,7 +36,7 @@ from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("postgresql+psycopg", "postgresql")
 ADDITIVE: bool = False
-ONE_WRITER: bool = False
+SINGLE_WRITER: bool = False
 LEASES: bool = True
 READERS: int = 1
 
@@ -200,11 +200,11 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
     ]
 
 
-def settle(engine: Engine, timeout_s: float) -> None:
+def prepare(engine: Engine, timeout_s: float) -> None:
     """Do nothing, because the server has its own configuration."""
 
 
-def grow(connection: Connection, metadata: MetaData) -> None:
+def create_missing(connection: Connection, metadata: MetaData) -> None:
     """Create all tables."""
     metadata.create_all(connection)
     for table in metadata.sorted_tables:
@@ -300,7 +300,7 @@ def tasks(engine: Engine) -> Sequence[Task]:
     return ()
 
 
-def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Upsert rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]

@@ -39,7 +39,7 @@ from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
 ADDITIVE: bool = False
-ONE_WRITER: bool = True
+SINGLE_WRITER: bool = True
 LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
 """Number of parts of a window that are read in parallel, each by one core."""
@@ -128,7 +128,7 @@ def exclusively(engine: Engine) -> Iterator[Connection]:
 
 
 def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
-    """Do nothing, because only one process writes (`store.one_writer`)."""
+    """Do nothing, because only one process writes (`store.writer_lock`)."""
 
 
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -136,7 +136,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
     return []
 
 
-def settle(engine: Engine, timeout_s: float) -> None:
+def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
     SQLite does not wait for a lock here, so this function retries.
@@ -154,7 +154,7 @@ def settle(engine: Engine, timeout_s: float) -> None:
             time.sleep(0.01)
 
 
-def grow(connection: Connection, metadata: MetaData) -> None:
+def create_missing(connection: Connection, metadata: MetaData) -> None:
     """Create all tables."""
     metadata.create_all(connection)
 
@@ -209,7 +209,7 @@ def tasks(engine: Engine) -> Sequence[Task]:
     return (reader.task,)
 
 
-def put(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Upsert rows."""
     statement = insert(table)
     keys = [column.name for column in table.primary_key]

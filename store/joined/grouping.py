@@ -19,7 +19,7 @@ from store.joined.roles import Roles, roles_of, stated_role, transfers
 APART_NS: Final = 480 * 10**9
 """Maximum time between two hops of a request. After this time, a prefill engine frees its KV cache.
 Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
-MOST_HOPS: Final = 16
+MAX_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows become separate requests. A client may use one
 trace id for all its requests."""
 
@@ -99,7 +99,7 @@ def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
     for several in _separate_kinds(rows):
         near: list[Row] = []
         for row in sorted(several, key=lambda row: row["received_unix_ns"]):
-            if near and row["received_unix_ns"] - max(map(end_ns, near[-MOST_HOPS:])) > APART_NS:
+            if near and row["received_unix_ns"] - max(map(end_ns, near[-MAX_HOPS:])) > APART_NS:
                 yield from _cut_into_requests(near, roles)
                 near = []
             near.append(row)
@@ -174,9 +174,9 @@ def _answers(link: Link) -> bool:
 
 
 def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
-    """Yield a request with the last `MOST_HOPS` hops, and a request for each earlier hop."""
-    yield tuple(links[-MOST_HOPS:])
-    yield from ((each,) for each in links[:-MOST_HOPS])
+    """Yield a request with the last `MAX_HOPS` hops, and a request for each earlier hop."""
+    yield tuple(links[-MAX_HOPS:])
+    yield from ((each,) for each in links[:-MAX_HOPS])
 
 
 def _engines(rows: Sequence[Row]) -> int:

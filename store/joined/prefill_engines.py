@@ -22,7 +22,7 @@ from store.schema import REQUESTS
 EVIDENCE_NS: Final = 900 * 10**9
 """The roles at an instant are derived from the rows of this many nanoseconds before it, as many as
 an analysis reads by default."""
-MOST_LOADED: Final = 500
+MAX_LOADED: Final = 500
 """Maximum number of rows with a loaded KV cache that are read. The newest are read."""
 _MINUTE_NS: Final = 60 * 10**9
 
@@ -56,7 +56,7 @@ def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Ke
         select(rows.trace_id, rows.request_id)
         .where(recent, rows.external_cached_tokens > 0)
         .order_by(rows.received_unix_ns.desc())
-        .limit(MOST_LOADED)
+        .limit(MAX_LOADED)
     ).all()
     if not loaded:
         return set()

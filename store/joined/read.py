@@ -18,16 +18,16 @@ from store.joined.joining import Outside, joined_requests
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force
-from store.requests.client_reports import Reports, Wanted
+from store.requests.client_reports import Reports, RequestIds
 from store.requests.operations import operations_of, routers_of
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Source
 
-MOST_ROWS: Final = 100_000
+MAX_ROWS: Final = 100_000
 """Maximum number of rows to read for a window. The newest rows are read."""
 
-MOST_OF_ONE: Final = 1_000
+MAX_OF_ONE: Final = 1_000
 """Maximum number of rows that are read for one id."""
 
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
@@ -48,14 +48,14 @@ def read_joined(
     engine: Engine,
     window: Window,
     equals: Mapping[str, str | None] = _ALL,
-    most_rows: int = MOST_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> JoinedAnswer:
     """Return the joined requests that began in a window.
 
     Args:
         equals: labels that one hop must have. The prober's requests are left out, unless `equals`
             selects their tenant.
-        most_rows: maximum number of rows to read, the newest.
+        max_rows: maximum number of rows to read, the newest.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -68,7 +68,7 @@ def read_joined(
         equals=probes,
         columns=[*HOP_COLUMNS, *(label for label in equals if label not in HOP_COLUMNS)],
         order_by="-received_unix_ns",
-        limit=most_rows,
+        limit=max_rows,
     )
     found = _join_rows(engine, wide, table.to_pylist(), roles)
     inside = (
@@ -77,7 +77,7 @@ def read_joined(
         if window.from_unix_ns <= each.started_unix_ns < window.to_unix_ns
         and any(_matches(hop.row, equals) for hop in each.hops)
     )
-    return JoinedAnswer(tuple(inside), table.num_rows >= most_rows)
+    return JoinedAnswer(tuple(inside), table.num_rows >= max_rows)
 
 
 def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
@@ -91,7 +91,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
     for name in ("trace_id", "request_id"):
         if row[name] is not None:
             table = request_table(
-                engine, near, equals={name: row[name]}, columns=HOP_COLUMNS, limit=MOST_OF_ONE
+                engine, near, equals={name: row[name]}, columns=HOP_COLUMNS, limit=MAX_OF_ONE
             )
             rows |= {(each["trace_id"], each["span_id"]): each for each in table.to_pylist()}
     for found in _join_rows(engine, near, list(rows.values()), roles):
@@ -122,7 +122,7 @@ def _join_rows(
         engine, window, {row["request_id"] for row in rows if row["trace_id"] not in routers}
     )
     clients = Reports.read(
-        engine, window, Wanted.of((row["trace_id"], row["request_id"]) for row in rows)
+        engine, window, RequestIds.of((row["trace_id"], row["request_id"]) for row in rows)
     )
 
     def outside(chain: Chain) -> list[Outside]:

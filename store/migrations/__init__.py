@@ -33,7 +33,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from store import dialects
 from store.errors import DatabaseMissing, StoreError
 from store.migrations.all_tables import METADATA, STATE_METADATA
-from store.migrations.older_versions import announce, exclude, keep_oldest, read_oldest
+from store.migrations.older_versions import announce, exclude, read_oldest, store_oldest
 
 FOLDER: Final = Path(__file__).parent
 
@@ -127,7 +127,7 @@ def announce_to(engine: Engine, schema: Schema) -> None:
     announce(engine, schema.revision.name, schema.head())
 
 
-def bring_up_to_date(
+def upgrade_schema(
     engine: Engine, name: str, report: Callable[[str], None], schema: Schema = TELEMETRY
 ) -> None:
     """Create a schema, or run its missing revisions.
@@ -160,8 +160,8 @@ def bring_up_to_date(
         if found.revision is None or dialect.ADDITIVE:
             # The revision table first: even without transactions, other processes then recognise
             # the database.
-            dialect.grow(connection, schema.revision.metadata)
-            dialect.grow(connection, schema.metadata)
+            dialect.create_missing(connection, schema.revision.metadata)
+            dialect.create_missing(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))
         elif found.revision < schema.head():
             begun_s = time.monotonic()
@@ -171,7 +171,7 @@ def bring_up_to_date(
                 " stopped, the database does not change."
             )
             _upgrade(connection, name, found.revision, schema)
-        keep_oldest(connection, schema.revision.name, schema.oldest)
+        store_oldest(connection, schema.revision.name, schema.oldest)
     if begun_s is not None:
         report(f"Upgraded in {time.monotonic() - begun_s:.0f} s.")
 

@@ -35,11 +35,11 @@ def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -
     return found
 
 
-def keep_oldest(connection: Connection, revisions: str, oldest: str) -> None:
+def store_oldest(connection: Connection, revisions: str, oldest: str) -> None:
     """Store the oldest revision whose code can use the database."""
     dialect = dialects.of(connection.engine)
-    dialect.grow(connection, OLDEST.metadata)
-    dialect.put(connection, OLDEST, [{"revisions": revisions, "oldest": oldest}])
+    dialect.create_missing(connection, OLDEST.metadata)
+    dialect.upsert(connection, OLDEST, [{"revisions": revisions, "oldest": oldest}])
 
 
 def announce(engine: Engine, revisions: str, head: str) -> None:

@@ -17,9 +17,9 @@ from store.queries import Window, request_table
 from store.requests.client_reports import Report, Reports
 from telemetry.requests import Basis, Outcome
 
-FEWEST: Final = 3
+MIN_REQUESTS: Final = 3
 """Minimum number of requests per replica. A single report may be wrong."""
-MOST: Final = 5_000
+MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read, the newest first."""
 _COLUMNS: Final = (
     *("trace_id", "request_id", "basis", "replica", "outcome"),
@@ -41,8 +41,8 @@ def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the bounds of each replica's clock offset, sorted by name.
 
     The bounds of a replica are the medians of its requests' bounds. A replica with fewer than
-    `FEWEST` requests that both sides reported is left out. Requests with corrected timestamps are
-    ignored.
+    `MIN_REQUESTS` requests that both sides reported is left out. Requests with corrected timestamps
+    are ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """
@@ -50,7 +50,7 @@ def offsets(engine: Engine, window: Window) -> list[Offset]:
     if reports.empty:
         return []
     table = request_table(
-        engine, window, columns=_COLUMNS, order_by="-received_unix_ns", limit=MOST
+        engine, window, columns=_COLUMNS, order_by="-received_unix_ns", limit=MAX_REQUESTS
     )
     bounds: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in table.to_pylist():
@@ -65,7 +65,7 @@ def offsets(engine: Engine, window: Window) -> list[Offset]:
             len(each),
         )
         for replica, each in sorted(bounds.items())
-        if len(each) >= FEWEST
+        if len(each) >= MIN_REQUESTS
     ]
 
 

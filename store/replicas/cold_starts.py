@@ -8,29 +8,30 @@ from sqlalchemy import Engine, select
 from store.connections import reading
 from store.schema import COLD_STARTS
 from telemetry.cold_starts import ColdStart
-from telemetry.starts import MOST_LOADING_S
+from telemetry.starts import MAX_LOADING_S
 
-MOST: Final = 1_000
+MAX_STARTS: Final = 1_000
 """Maximum number of starts that are read, the newest. A crash loop causes many."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """Return the starts whose server was ready in [from, to), in order of time.
 
-    Only the newest `MOST` starts are read, including failed ones.
+    Only the newest `MAX_STARTS` starts are read, including failed ones.
     """
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]
 
 
 def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
-    """Return the newest `MOST` starts of [from, to), including failed ones, in order of time."""
+    """Return the newest `MAX_STARTS` starts of [from, to), including failed ones, in order of
+    time."""
     begun = COLD_STARTS.c.at_unix_ns
     statement = (
         select(*COLD_STARTS.columns)
-        .where(begun >= max(from_unix_ns - round(MOST_LOADING_S * 1e9), 0), begun < to_unix_ns)
+        .where(begun >= max(from_unix_ns - round(MAX_LOADING_S * 1e9), 0), begun < to_unix_ns)
         .order_by(begun.desc())
-        .limit(MOST)
+        .limit(MAX_STARTS)
     )
     with reading(engine) as connection:
         rows = connection.execute(statement).all()

@@ -14,8 +14,8 @@ from telemetry.starts import EngineStart
 UNSEEN_NS: Final = 3_600 * 10**9
 """Starts of replicas without stored samples are deleted after this time. Real engines send a sample
 each second."""
-MOST_OF_REPLICA: Final = 1_000
-MOST_UNSEEN: Final = 10_000
+MAX_OF_REPLICA: Final = 1_000
+MAX_UNSEEN: Final = 10_000
 """Maximum number of starts of replicas without stored samples, which bills may need."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
@@ -140,7 +140,7 @@ def deletable(
                 superseded = newest[key.engine] is not key
                 old = keep_hours_ns is not None and age_ns > keep_hours_ns
                 (gone if superseded and old else kept).append(key)
-            gone += kept[:-MOST_OF_REPLICA]
+            gone += kept[:-MAX_OF_REPLICA]
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
@@ -150,7 +150,7 @@ def deletable(
             (gone if made_up or old else kept).append(key)
         unseen += kept
     unseen.sort(key=lambda each: each.at_unix_ns)
-    return sorted([*gone, *unseen[:-MOST_UNSEEN]], key=lambda each: each.at_unix_ns)
+    return sorted([*gone, *unseen[:-MAX_UNSEEN]], key=lambda each: each.at_unix_ns)
 
 
 def _starts(rows: Iterable[Row[tuple[object, ...]]]) -> list[EngineStart]:

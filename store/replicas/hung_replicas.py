@@ -16,7 +16,7 @@ process without a recent sample is silent, not hung."""
 _ITS_ENGINE: Final = "its engine has taken no step"
 
 
-class Hung(NamedTuple):
+class HungReplica(NamedTuple):
     """A replica that has requests in flight and completes no steps."""
 
     replica: str
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
     """The replicas that sent a sample within the last `RECENT_NS`, and those that hang."""
 
     reporting: frozenset[str]
-    hung: tuple[Hung, ...]
+    hung: tuple[HungReplica, ...]
 
     @property
     def replicas(self) -> int:
@@ -91,7 +91,7 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
             by_engine = steps.setdefault(replica, {})
             by_engine[number] = min(step_age_s, by_engine.get(number, step_age_s))
     hung = [
-        Hung(
+        HungReplica(
             replica,
             sum(in_flight[replica].values()),
             oldest_s[replica],

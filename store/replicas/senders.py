@@ -16,9 +16,9 @@ from store.connections import reading
 from store.queries import Window
 from store.rollups.marks import SECOND_NS
 from store.schema import SAMPLES
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 
-MOST_PROCESSES: Final = 64
+MAX_PROCESSES: Final = 64
 """Maximum number of processes of one engine that are compared in pairs: those that sent for the
 longest time."""
 
@@ -78,7 +78,7 @@ def _at_once(processes: Sequence[Process]) -> list[Process]:
     """Return the processes that ran at the same time on different servers."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()
-    for one, other in combinations(lasting[:MOST_PROCESSES], 2):
+    for one, other in combinations(lasting[:MAX_PROCESSES], 2):
         comparable = one.process == other.process or (one.counts_steps and other.counts_steps)
         together_ns = min(one.last_unix_ns, other.last_unix_ns) - max(
             one.first_unix_ns, other.first_unix_ns

@@ -11,7 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from store.connections import reading
 from store.queries import BATCH_ROWS, Window
 from store.requests.best_source import NEAR_NS, not_from_a_cache, same_request
-from store.requests.operations import MOST_IN_SQL
+from store.requests.operations import MAX_IN_SQL
 from store.schema import PROBES, REQUESTS
 from telemetry.probes import SET_UP_PARTS, ProbeOutcome
 from telemetry.requests import Source
@@ -34,7 +34,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestIds:
     """The ids of the requests whose reports are read."""
 
     trace_ids: frozenset[str]
@@ -57,7 +57,7 @@ class Wanted:
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
         """Return the condition of `has` in SQL. With many ids, it selects all rows."""
-        if len(self.trace_ids) + len(self.request_ids) > MOST_IN_SQL:
+        if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
             columns["trace_id"].in_(sorted(self.trace_ids)),
@@ -78,7 +78,7 @@ class Reports:
                 self._by_id[report.request_id].append(report)
 
     @classmethod
-    def read(cls, engine: Engine, window: Window, wanted: Wanted | None = None) -> Self:
+    def read(cls, engine: Engine, window: Window, wanted: RequestIds | None = None) -> Self:
         """Read the reports of requests in a window, and shortly before and after the window."""
         return cls([*_read(engine, window, wanted), *_read_probes(engine, window, wanted)])
 
@@ -99,7 +99,9 @@ class Reports:
         return found[0] if len(found) == 1 else None
 
 
-def _read(engine: Engine, window: Window, wanted: Wanted | None) -> Iterable[tuple[str, Report]]:
+def _read(
+    engine: Engine, window: Window, wanted: RequestIds | None
+) -> Iterable[tuple[str, Report]]:
     statement = select(
         REQUESTS.c.trace_id,
         REQUESTS.c.request_id,
@@ -132,7 +134,7 @@ def _read(engine: Engine, window: Window, wanted: Wanted | None) -> Iterable[tup
 
 
 def _read_probes(
-    engine: Engine, window: Window, wanted: Wanted | None
+    engine: Engine, window: Window, wanted: RequestIds | None
 ) -> Iterable[tuple[str, Report]]:
     """Return the prober's reports. Their durations exclude the time to connect."""
     probes = PROBES.c

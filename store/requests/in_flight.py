@@ -42,7 +42,7 @@ _TRACE, _SPAN, _E2E = PLACE["trace_id"], PLACE["span_id"], PLACE["e2e_s"]
 _Key = tuple[str, str]
 
 
-def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
+def store_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -> None:
     """Store reports, which replace older reports of the same requests."""
     newest: dict[_Key, Mapping[str, Any]] = {}
     for report in sorted(reports, key=lambda each: int(each["seen_unix_ns"])):
@@ -54,7 +54,7 @@ def keep_reports(connection: Connection, reports: Sequence[Mapping[str, Any]]) -
         if key not in known or known[key][0] < report["seen_unix_ns"]
     }
     if later:
-        dialects.of(connection.engine).put(connection, IN_FLIGHT, list(later.values()))
+        dialects.of(connection.engine).upsert(connection, IN_FLIGHT, list(later.values()))
         moved = [known[key] for key in later if key in known]
         mark_instants(
             connection, [*moved, *((r["seen_unix_ns"], r["source"]) for r in later.values())]

@@ -29,14 +29,14 @@ COLUMNS: Final = (
 )
 """The columns of the result, from which a user can choose a match."""
 
-MOST: Final = 50
-LONGEST: Final = 300
+MAX_MATCHES: Final = 50
+MAX_ID_CHARS: Final = 300
 """Maximum number of characters of an id. Servers do not create longer ids."""
 
 FIRST_NS: Final = 3600 * 10**9
-GROWTH: Final = 4
+RANGE_FACTOR: Final = 4
 """Each search range is this many times as long as the last one: 1 h, 4 h, 16 h."""
-KIN_NS: Final = 3600 * 10**9
+RELATED_NS: Final = 3600 * 10**9
 """After a match, the search continues for this time before the match, because an agent may send
 several requests with one id."""
 
@@ -46,7 +46,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def find_requests(engine: Engine, words: str) -> pa.Table:
-    """Return up to `MOST` requests with an id, the earliest first.
+    """Return up to `MAX_MATCHES` requests with an id, the earliest first.
 
     If no request has the id, the search reads every row.
     """
@@ -54,7 +54,7 @@ def find_requests(engine: Engine, words: str) -> pa.Table:
     rows: list[dict[str, Any]] = []
     if pair := _PAIR.fullmatch(words.lower()):
         rows = _rows(engine, REQUESTS.c.trace_id == pair[1], REQUESTS.c.span_id == pair[2])
-    elif words and len(words) <= LONGEST:
+    elif words and len(words) <= MAX_ID_CHARS:
         if _TRACE.fullmatch(words.lower()):
             rows = _rows_of_best_source(_rows(engine, REQUESTS.c.trace_id == words.lower()))
         rows = rows or _rows_of_best_source(
@@ -86,10 +86,10 @@ def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, An
         until, length = newest + 1, FIRST_NS
         while until > oldest:
             if found := _matching_rows(connection, conditions, until - length, until):
-                kin_from = found[0]["received_unix_ns"] - KIN_NS
+                kin_from = found[0]["received_unix_ns"] - RELATED_NS
                 kin = _matching_rows(connection, conditions, kin_from, until - length)
-                return [*kin, *found][:MOST]
-            until, length = until - length, length * GROWTH
+                return [*kin, *found][:MAX_MATCHES]
+            until, length = until - length, length * RANGE_FACTOR
     return []
 
 
@@ -106,7 +106,7 @@ def _matching_rows(
         select(*(REQUESTS.c[name] for name in COLUMNS))
         .where(instant.in_(when), *conditions)
         .order_by(instant)
-        .limit(MOST)
+        .limit(MAX_MATCHES)
     )
     return [dict(row._mapping) for row in connection.execute(statement)]
 

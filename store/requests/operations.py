@@ -10,9 +10,9 @@ from store.connections import reading
 from store.queries import BATCH_ROWS, Window
 from store.requests.best_source import NEAR_NS
 from store.schema import OPERATIONS
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
-MOST_IN_SQL: Final = 100
+MAX_IN_SQL: Final = 100
 """Up to this number of ids, the database selects the operations. For more ids, all operations of
 the time range are read, and this process selects them."""
 
@@ -23,7 +23,7 @@ def operations_of(
     trace_ids: Collection[str],
     only: Operation | None = None,
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the operations of some traces, unordered, at most `MOST_PER_TRACE` of each.
+    """Return the operations of some traces, unordered, at most `MAX_PER_TRACE` of each.
 
     Args:
         window: of the requests. Operations shortly before and after it are included.
@@ -32,7 +32,7 @@ def operations_of(
         return {}
     wanted = set(trace_ids)
     statement = _operations_near(window)
-    if len(wanted) <= MOST_IN_SQL:
+    if len(wanted) <= MAX_IN_SQL:
         statement = statement.where(OPERATIONS.c.trace_id.in_(sorted(wanted)))
     if only is not None:
         statement = statement.where(OPERATIONS.c.operation == only.value)
@@ -48,7 +48,7 @@ def routers_of(
     statement = _operations_near(window).where(
         OPERATIONS.c.operation == Operation.ROUTER.value, OPERATIONS.c.response_id.is_not(None)
     )
-    if len(response_ids) <= MOST_IN_SQL:
+    if len(response_ids) <= MAX_IN_SQL:
         statement = statement.where(OPERATIONS.c.response_id.in_(sorted(response_ids)))
     return _rows_by_key(engine, statement, set(response_ids), "response_id")
 
@@ -63,13 +63,13 @@ def _operations_near(window: Window) -> Select[Any]:
 def _rows_by_key(
     engine: Engine, statement: Select[Any], wanted: Set[str], key: str
 ) -> dict[str, list[ApplicationOperation]]:
-    """Return the selected rows by key, at most `MOST_PER_TRACE` per key."""
+    """Return the selected rows by key, at most `MAX_PER_TRACE` per key."""
     found: defaultdict[str, list[ApplicationOperation]] = defaultdict(list)
     with reading(engine) as connection:
         rows = connection.execution_options(yield_per=BATCH_ROWS).execute(statement)
         for row in rows.mappings():
             of_key = found[row[key]] if row[key] in wanted else None
-            if of_key is not None and len(of_key) < MOST_PER_TRACE:
+            if of_key is not None and len(of_key) < MAX_PER_TRACE:
                 operation = Operation(row["operation"])
                 of_key.append(ApplicationOperation(**{**row, "operation": operation}))
     return found

@@ -79,7 +79,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownValues:
     """The requests with a value of a quantity: arrays (known,) of their rows, and of their values
     or bins."""
 
@@ -87,24 +87,24 @@ class Known:
     values: FloatArray | IntArray
 
 
-def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, Known]:
+def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownValues]:
     """Return the values of quantities. Negative values are included."""
     found = {}
     for name in quantities:
         values = _floats(table, name)
         rows = np.flatnonzero(~np.isnan(values))
-        found[name] = Known(rows, values[rows])
+        found[name] = KnownValues(rows, values[rows])
     return found
 
 
-def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, Known]:
+def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValues]:
     """Return the bins of latencies. Values that are not durations are left out."""
     found = {}
     for name in latencies:
         values = _floats(table, name)
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero((values >= 0) & (values <= estimate_s(HIGHEST)))
-        found[name] = Known(rows, bins_of(values[rows]))
+        found[name] = KnownValues(rows, bins_of(values[rows]))
     return found
 
 
@@ -114,7 +114,7 @@ def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTI
     return sums_at(known_values(table, quantities), found, place)
 
 
-def sums_at(values: Mapping[str, Known], cells: IntArray, place: IntArray) -> Sums:
+def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray) -> Sums:
     """Sum the quantities of requests.
 
     Args:
@@ -140,7 +140,7 @@ def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
     return sketches_at(known_bins(table, (latency,))[latency], found, place)
 
 
-def sketches_at(bins: Known, cells: IntArray, place: IntArray) -> Sketches:
+def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches:
     """Build the sketch of a latency for each cell. See `sums_at`."""
     return _merge_equal_bins(
         cells, place[bins.rows], bins.values, np.ones(bins.rows.size, np.int64)

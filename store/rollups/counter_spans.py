@@ -18,22 +18,22 @@ from store.connections import reading
 from store.rollups.marks import SECOND_NS
 from store.rollups.sample_tables import Kind
 from store.rollups.tables import MINUTE_S
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class CounterSpans:
     """Spans of counters, in any order.
 
-    Span i belongs to the engine or GPU with the key `things[which[i]]` and the text
+    Span i belongs to the engine or GPU with the key `owners[which[i]]` and the text
     `about[which[i]]` (`Kind.about`). `first` and `last` are the values of each counter; NaN if it
     was not reported.
     """
 
-    things: Sequence[tuple[Any, ...]]
+    owners: Sequence[tuple[Any, ...]]
     about: Sequence[str | None]
     which: IntArray
     simulated: NDArray[np.bool_]
@@ -44,10 +44,10 @@ class Stretches:
     last: Mapping[str, FloatArray]
     means: Mapping[str, FloatArray]
 
-    def only(self, entries: NDArray[Any]) -> "Stretches":
+    def only(self, entries: NDArray[Any]) -> "CounterSpans":
         """Return the spans that a mask or indices select."""
-        return Stretches(
-            self.things,
+        return CounterSpans(
+            self.owners,
             self.about,
             self.which[entries],
             self.simulated[entries],
@@ -60,7 +60,7 @@ class Stretches:
         )
 
 
-def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> Stretches:
+def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> CounterSpans:
     """Read the spans of [from, to) from samples: one per minute and engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
@@ -85,13 +85,13 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     )
     with reading(engine) as connection:
         rows = connection.execute(statement).all()
-    known = Things()
+    known = SpanOwners()
     width = len(kind.key)
     which = [known.place(tuple(row[:width]), row[width]) for row in rows]
     numbers = _numbers([row[width + 4 :] for row in rows], len(totals) + len(means))
     first_unix_ns = np.array([row[width + 2] for row in rows], np.int64)
-    return Stretches(
-        known.things,
+    return CounterSpans(
+        known.owners,
         known.about,
         np.array(which, np.int64),
         np.array([row[width + 1] for row in rows], bool),
@@ -104,36 +104,36 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     )
 
 
-class Things:
+class SpanOwners:
     """Numbers the engines or GPUs, and keeps their texts (`Kind.about`)."""
 
     def __init__(self) -> None:
-        self.things: list[tuple[Any, ...]] = []
+        self.owners: list[tuple[Any, ...]] = []
         self.about: list[str | None] = []
         self._places: dict[tuple[Any, ...], int] = {}
 
-    def place(self, thing: tuple[Any, ...], about: str | None) -> int:
+    def place(self, owner: tuple[Any, ...], about: str | None) -> int:
         """Return the number of an engine or GPU; a new one gets the next number."""
-        found = self._places.setdefault(thing, len(self.things))
-        if found == len(self.things):
-            self.things.append(thing)
+        found = self._places.setdefault(owner, len(self.owners))
+        if found == len(self.owners):
+            self.owners.append(owner)
             self.about.append(about)
         elif self.about[found] is None:
             self.about[found] = about
         return found
 
 
-def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
+def end_to_end(several: Sequence[CounterSpans], kind: Kind) -> CounterSpans:
     """Concatenate spans."""
-    known = Things()
+    known = SpanOwners()
     places = [
-        np.array([known.place(*each) for each in zip(one.things, one.about, strict=True)], np.int64)
+        np.array([known.place(*each) for each in zip(one.owners, one.about, strict=True)], np.int64)
         for one in several
     ]
     integers = [np.zeros(0, np.int64)]
     floats = [np.zeros(0)]
-    return Stretches(
-        known.things,
+    return CounterSpans(
+        known.owners,
         known.about,
         np.concatenate(integers + [at[one.which] for at, one in zip(places, several, strict=True)]),
         np.concatenate([np.zeros(0, bool)] + [one.simulated for one in several]),
@@ -146,7 +146,7 @@ def end_to_end(several: Sequence[Stretches], kind: Kind) -> Stretches:
     )
 
 
-def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
+def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
     """Join neighbouring spans of a bucket, unless a gap or a reset separates them."""
     if not parts.which.size:
         return parts
@@ -160,8 +160,8 @@ def joined(parts: Stretches, bucket_unix_s: int) -> Stretches:
     starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
     ends = np.concatenate([starts[1:], [parts.which.size]])
     heads, tails = parts.only(starts), parts.only(ends - 1)
-    return Stretches(
-        parts.things,
+    return CounterSpans(
+        parts.owners,
         parts.about,
         heads.which,
         heads.simulated,

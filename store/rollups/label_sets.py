@@ -55,7 +55,7 @@ def number_of(labels: LabelSet) -> int:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownLabelSet:
     """A label set: the start of the newest bucket that contains it, and its grouping."""
 
     newest_unix_s: int
@@ -72,7 +72,7 @@ def no_names() -> dict[str, Names]:
 class LabelSets:
     """The known label sets of the last day, and the names of each label."""
 
-    known: dict[LabelSet, Known] = field(default_factory=dict)
+    known: dict[LabelSet, KnownLabelSet] = field(default_factory=dict)
     names: dict[str, Names] = field(default_factory=no_names)
     changed: set[LabelSet] = field(default_factory=set)
     sets: int = SETS
@@ -175,7 +175,7 @@ class LabelSets:
     def _see(self, labels: LabelSet, grouping: int, from_unix_s: int) -> None:
         before = self.known.get(labels)
         if before is None:
-            self.known[labels] = Known(from_unix_s, grouping)
+            self.known[labels] = KnownLabelSet(from_unix_s, grouping)
             self.changed.add(labels)
         # The time of the newest bucket need not be exact.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Row, and_, or_, select
 from store import dialects
 from store.connections import reading
 from store.rollups.coded_labels import LabelSet
-from store.rollups.label_sets import Known, LabelSets, grouped, no_names, number_of
+from store.rollups.label_sets import KnownLabelSet, LabelSets, grouped, no_names, number_of
 from store.rollups.names import EXPORTED_TENANT, Name, Names
 from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
 
@@ -17,7 +17,7 @@ _AT_ONCE: Final = 1_000
 """Maximum number of values in a condition. Databases limit the parameters of a statement."""
 
 
-def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
+def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
     """Store the changed label sets and names."""
     dialect = dialects.of(connection.engine)
     sets = [
@@ -37,7 +37,7 @@ def keep_label_sets(connection: Connection, label_sets: LabelSets) -> None:
         names += [_row(label, value, of.known[value]) for value in of.changed & of.known.keys()]
     for table, rows in ((LABEL_SETS, sets), (NAMES, names)):
         if rows:
-            dialect.put(connection, table, rows)
+            dialect.upsert(connection, table, rows)
 
 
 def _row(label: str, value: str, name: Name) -> dict[str, object]:
@@ -53,7 +53,7 @@ def _row(label: str, value: str, name: Name) -> dict[str, object]:
 
 def label_sets_since(
     engine: Engine, from_unix_s: int, until_unix_s: int | None = None
-) -> dict[LabelSet, Known]:
+) -> dict[LabelSet, KnownLabelSet]:
     """Return the label sets of the buckets since a time.
 
     Args:
@@ -64,7 +64,7 @@ def label_sets_since(
         statement = statement.where(LABEL_SETS.c.newest_unix_s < until_unix_s)
     with reading(engine) as connection:
         rows = connection.execute(statement).all()
-    return {_labels(row): Known(row.newest_unix_s, row.grouping) for row in rows}
+    return {_labels(row): KnownLabelSet(row.newest_unix_s, row.grouping) for row in rows}
 
 
 def meaning(

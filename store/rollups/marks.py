@@ -25,7 +25,7 @@ _AT_ONCE: Final = 500
 """Number of marks in one statement."""
 
 
-class Rolled(NamedTuple):
+class RollupSource(NamedTuple):
     """Tables that are rolled up together, and the tables of their marks and state."""
 
     instants: "tuple[Column[int], ...]"
@@ -34,11 +34,15 @@ class Rolled(NamedTuple):
     state: Table
 
 
-REQUESTED: Final = Rolled((REQUESTS.c.received_unix_ns,), MARKS, STATE)
-SAMPLED: Final = Rolled((SAMPLES.c.at_unix_ns, GPUS.c.at_unix_ns), SAMPLE_MARKS, SAMPLE_STATE)
+REQUEST_ROLLUPS: Final = RollupSource((REQUESTS.c.received_unix_ns,), MARKS, STATE)
+SAMPLE_ROLLUPS: Final = RollupSource(
+    (SAMPLES.c.at_unix_ns, GPUS.c.at_unix_ns), SAMPLE_MARKS, SAMPLE_STATE
+)
 
 
-def mark_minutes(connection: Connection, of: Rolled, *several: Sequence[tuple[Any, ...]]) -> None:
+def mark_minutes(
+    connection: Connection, of: RollupSource, *several: Sequence[tuple[Any, ...]]
+) -> None:
     """Mark the minutes of rows.
 
     `several` has one sequence of rows for each table in `of.instants`.
@@ -51,7 +55,10 @@ def mark_minutes(connection: Connection, of: Rolled, *several: Sequence[tuple[An
 
 
 def mark(
-    connection: Connection, width_s: int, starts_unix_s: Iterable[int], of: Rolled = REQUESTED
+    connection: Connection,
+    width_s: int,
+    starts_unix_s: Iterable[int],
+    of: RollupSource = REQUEST_ROLLUPS,
 ) -> None:
     """Mark buckets."""
     token = randbits(63)
@@ -65,7 +72,7 @@ def unmark(
     width_s: int,
     start_unix_s: int,
     marks: Sequence[int],
-    of: Rolled = REQUESTED,
+    of: RollupSource = REQUEST_ROLLUPS,
 ) -> int:
     """Remove marks. Return how many of the marks still existed."""
     remove = dialects.of(connection.engine).remove
@@ -83,7 +90,9 @@ def unmark(
     )
 
 
-def marked(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> dict[int, list[int]]:
+def marked(
+    engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
+) -> dict[int, list[int]]:
     """Return the marks of each marked bucket, by the start of the bucket, in order."""
     marks = of.marks
     statement = select(marks.c.from_unix_s, marks.c.token).where(marks.c.width_s == width_s)
@@ -95,7 +104,11 @@ def marked(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> dict[int, li
 
 
 def pending(
-    engine: Engine, width_s: int, from_unix_s: int, to_unix_s: int, of: Rolled = REQUESTED
+    engine: Engine,
+    width_s: int,
+    from_unix_s: int,
+    to_unix_s: int,
+    of: RollupSource = REQUEST_ROLLUPS,
 ) -> list[int]:
     """Return the starts of marked buckets in a time range, in order."""
     marks = of.marks
@@ -112,7 +125,9 @@ def pending(
         return sorted(connection.scalars(statement).all())
 
 
-def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> int | None:
+def whole_from_unix_s(
+    engine: Engine, width_s: int, of: RollupSource = REQUEST_ROLLUPS
+) -> int | None:
     """Return the time since which the buckets' source data is complete.
 
     None if there are no rollups. For the width DAY_S, this is the time since which rollups per hour
@@ -125,7 +140,7 @@ def whole_from_unix_s(engine: Engine, width_s: int, of: Rolled = REQUESTED) -> i
 
 
 def no_longer_whole(
-    engine: Engine, width_s: int, before_unix_s: int, of: Rolled = REQUESTED
+    engine: Engine, width_s: int, before_unix_s: int, of: RollupSource = REQUEST_ROLLUPS
 ) -> None:
     """Record that the source data of buckets before a time will be deleted."""
     start = -(-before_unix_s // MINUTE_S) * MINUTE_S
@@ -133,20 +148,20 @@ def no_longer_whole(
     if known is not None and known < start:
         with writing(engine) as connection:
             row = {"width_s": width_s, "whole_from_unix_s": start}
-            dialects.of(engine).put(connection, of.state, [row])
+            dialects.of(engine).upsert(connection, of.state, [row])
 
 
 def begin(engine: Engine) -> None:
     """Mark the minutes of all existing rows, if the database has no rollups yet."""
     if whole_from_unix_s(engine, MINUTE_S) is None:
-        _begin(engine, REQUESTED, {MINUTE_S: 0, HOUR_S: 0})
-    if whole_from_unix_s(engine, MINUTE_S, SAMPLED) is None:
+        _begin(engine, REQUEST_ROLLUPS, {MINUTE_S: 0, HOUR_S: 0})
+    if whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) is None:
         # Older versions recorded only the deletion of requests.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
-        _begin(engine, SAMPLED, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
+        _begin(engine, SAMPLE_ROLLUPS, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 
 
-def _begin(engine: Engine, of: Rolled, whole: Mapping[int, int]) -> None:
+def _begin(engine: Engine, of: RollupSource, whole: Mapping[int, int]) -> None:
     minutes: set[int] = set()
     with writing(engine) as connection:
         for instant in of.instants:
@@ -157,4 +172,4 @@ def _begin(engine: Engine, of: Rolled, whole: Mapping[int, int]) -> None:
             minutes.update(each // SECOND_NS for each in starts)
         mark(connection, MINUTE_S, minutes, of)
         rows = [{"width_s": each, "whole_from_unix_s": start} for each, start in whole.items()]
-        dialects.of(engine).put(connection, of.state, rows)
+        dialects.of(engine).upsert(connection, of.state, rows)

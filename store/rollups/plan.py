@@ -17,7 +17,7 @@ from store.rollups.marks import SECOND_NS, pending, whole_from_unix_s
 from store.rollups.tables import HOUR_S, MINUTE_S, ROLLUPS
 from telemetry.sketches import IntArray
 
-Stretch = tuple[int, int]
+TimeRange = tuple[int, int]
 """A half-open range (from, to) in unix seconds."""
 
 
@@ -27,9 +27,9 @@ class Plan:
 
     from_unix_s: int
     to_unix_s: int
-    hours: list[Stretch]
-    minutes: list[Stretch]
-    requests: list[Stretch]
+    hours: list[TimeRange]
+    minutes: list[TimeRange]
+    requests: list[TimeRange]
 
     @property
     def window(self) -> Window:
@@ -71,7 +71,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     )
 
 
-def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
+def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> TimeRange:
     """Return the part of a time range in which rollups exist, in whole hours."""
     starts = []
     with reading(engine) as connection:
@@ -89,7 +89,7 @@ def _extent(engine: Engine, from_unix_s: int, to_unix_s: int) -> Stretch:
     return first, max(first, min(to_unix_s, down(max(starts), HOUR_S) + HOUR_S))
 
 
-def neighbours(starts: IntArray, width_s: int) -> list[Stretch]:
+def neighbours(starts: IntArray, width_s: int) -> list[TimeRange]:
     """Join adjacent buckets to time ranges, in order."""
     if starts.size == 0:
         return []

@@ -32,7 +32,11 @@ from store.rollups.buckets import (
     sums_of,
 )
 from store.rollups.coded_labels import CodedLabels, LabelSet
-from store.rollups.hidden import Hidden, Unnamed, hidden
+from store.rollups.incomplete_groups import (
+    IncompleteGroups,
+    UnnamedRequests,
+    find_incomplete_groups,
+)
 from store.rollups.label_storage import known_values, lack_names, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
@@ -81,7 +85,7 @@ class Rollups:
     """The group of each label set, by its number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
-    _unnamed: dict[LabelSet, Unnamed] = field(default_factory=dict)
+    _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
     """The requests with `_other` in a label, by the values of the query's labels."""
     _older: bool = False
     """Whether buckets of an older version were read, from the grouping with all labels."""
@@ -98,20 +102,20 @@ class Rollups:
             _meanings=self._meanings,
         )
 
-    def requests_gone_before_unix_ns(self) -> int:
+    def requests_deleted_before_unix_ns(self) -> int:
         """Return the time before which requests were deleted and only rollups remain."""
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
-    def hidden(self) -> Hidden:
+    def hidden(self) -> IncompleteGroups:
         """Return the requests that may be missing from groups, and these groups.
 
         Call `sums` first.
         """
         grouping = self._grouping()
         if (missing := self._not_visible(grouping)) > 0 or self._may_lack_names():
-            return Hidden(requests=missing, groups=frozenset(self.groups))
+            return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
-            return Hidden()
+            return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because there was no place for
         # its label set. The second reason is impossible in the label that a grouping adds to
         # `COMMON`, and in the model of the second grouping.
@@ -125,7 +129,9 @@ class Rollups:
             named_from_unix_s = since.get(value or "") if labels[at] == label else None
             return named_from_unix_s is not None and named_from_unix_s <= first_unix_s
 
-        return hidden(self._unnamed, self.groups, tuple(self.equals.values()), named)
+        return find_incomplete_groups(
+            self._unnamed, self.groups, tuple(self.equals.values()), named
+        )
 
     def _may_lack_names(self) -> bool:
         """Return whether visible requests may be missing from the label sets that a reader may see.
@@ -164,8 +170,8 @@ class Rollups:
     def _total(self, column: "Column[int]") -> int:
         total = 0
         with reading(self.engine) as connection:
-            for width_s, stretches in self._made():
-                for start, end in stretches:
+            for width_s, time_ranges in self._made():
+                for start, end in time_ranges:
                     found = connection.scalar(
                         select(func.sum(column)).where(
                             ROLLUPS.c.grouping == 1,
@@ -184,9 +190,9 @@ class Rollups:
         """
         loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
         with reading(self.engine) as connection:
-            for grouping, width_s, stretch in self._stored(connection):
+            for grouping, width_s, time_range in self._stored(connection):
                 for start, simulated, sums in load_sums(
-                    connection, grouping, width_s, *stretch, quantities
+                    connection, grouping, width_s, *time_range, quantities
                 ):
                     self.simulated |= simulated
                     loaded[grouping].append((np.full(sums.cells.size, start), sums))
@@ -201,8 +207,8 @@ class Rollups:
             self._note_unnamed(sums, starts, labels)
             found.append(sums)
             cells.append(self._cells(sums.cells, starts, labels))
-        for stretch in self.plan.requests:
-            table = self._requests(*stretch, quantities)
+        for time_range in self.plan.requests:
+            table = self._requests(*time_range, quantities)
             cells_of_rows = self._cells_of_requests(table)
             found.append(sums_of(table, cells_of_rows, quantities))
             cells.append(found[-1].cells)
@@ -233,8 +239,8 @@ class Rollups:
                 cell = self._cells(stored.cells, stored.at_unix_s, labels)
                 cells.append(cell[cell >= 0])
                 several.append(stored.only(cell >= 0))
-        for stretch in self.plan.requests:
-            table = self._requests(*stretch, [latency])
+        for time_range in self.plan.requests:
+            table = self._requests(*time_range, [latency])
             of_rows = sketches_of(table, self._cells_of_requests(table), latency)
             cells.append(of_rows.cells[of_rows.cells >= 0])
             several.append(only_sketches(of_rows, of_rows.cells >= 0))
@@ -247,12 +253,12 @@ class Rollups:
     def _stored(self, connection: Connection) -> Iterator[tuple[int, int, tuple[int, int]]]:
         """Yield the grouping, the width and the time range of the buckets to read."""
         grouping = self._grouping()
-        for width_s, stretches in self._made():
-            for stretch in stretches:
+        for width_s, time_ranges in self._made():
+            for time_range in time_ranges:
                 missing = []
                 if grouping > 1:
-                    missing = missing_buckets(connection, grouping, width_s, *stretch)
-                yield grouping, width_s, stretch
+                    missing = missing_buckets(connection, grouping, width_s, *time_range)
+                yield grouping, width_s, time_range
                 for older in neighbours(np.array(missing, np.int64), width_s):
                     yield 0, width_s, older
 
@@ -294,8 +300,8 @@ class Rollups:
             found.tolist(), requests.tolist(), first.tolist(), strict=True
         ):
             key = tuple(labels[number][at] for at in positions)
-            before = self._unnamed.get(key, Unnamed(0, start))
-            self._unnamed[key] = Unnamed(
+            before = self._unnamed.get(key, UnnamedRequests(0, start))
+            self._unnamed[key] = UnnamedRequests(
                 before.requests + int(more), min(before.first_unix_s, start)
             )
 
@@ -395,8 +401,8 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
     if how is None:
         return None
     values = known_values(engine, how.from_unix_s - HOUR_S, label)
-    for stretch in how.requests:
-        values.update(label_values(engine, _window(*stretch), label))
+    for time_range in how.requests:
+        values.update(label_values(engine, _window(*time_range), label))
     return sorted(values)
 
 

@@ -21,10 +21,10 @@ from store.rollups.buckets import (
 )
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import LabelSets, number_of
-from store.rollups.label_storage import keep_label_sets, label_sets_since, load_names
-from store.rollups.marks import REQUESTED, SECOND_NS, Rolled
+from store.rollups.label_storage import label_sets_since, load_names, store_label_sets
+from store.rollups.marks import REQUEST_ROLLUPS, SECOND_NS, RollupSource
 from store.rollups.names import ALIVE_S
-from store.rollups.storage import keep, load_buckets
+from store.rollups.storage import load_buckets, store_buckets
 from store.rollups.tables import HOUR_S, LABELS, MINUTE_S, QUANTITIES
 from telemetry.requests import LATENCIES, Source
 
@@ -45,14 +45,14 @@ _EARLIEST_NS: Final = -(2**63)
 class RequestRollups:
     """Builds buckets of requests, and keeps the known label sets."""
 
-    of: Rolled = REQUESTED
+    of: RollupSource = REQUEST_ROLLUPS
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._label_sets = LabelSets(names=load_names(engine))
         self._loaded_from_unix_s: int | None = None
 
-    def made(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
+    def build(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
         """Build a bucket. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
@@ -66,14 +66,14 @@ class RequestRollups:
                 hour[simulated] = merged([*before, *several])
         return hour
 
-    def keep(
+    def store(
         self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
     ) -> None:
         """Replace a stored bucket."""
-        keep(connection, width_s, start_unix_s, made)
-        keep_label_sets(connection, self._label_sets)
+        store_buckets(connection, width_s, start_unix_s, made)
+        store_label_sets(connection, self._label_sets)
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Mark the new label sets and names as stored."""
         self._label_sets.stored()
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, and_, select
 from store import dialects
 from store.connections import reading
 from store.queries import Window
-from store.rollups.counter_spans import Stretches, Things, end_to_end, joined, of_samples
-from store.rollups.marks import SAMPLED, SECOND_NS, Rolled, pending, whole_from_unix_s
+from store.rollups.counter_spans import CounterSpans, SpanOwners, end_to_end, joined, of_samples
+from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, RollupSource, pending, whole_from_unix_s
 from store.rollups.plan import down, neighbours, up
 from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
@@ -23,7 +23,7 @@ from telemetry.counter_series import FloatArray, IntArray
 BY_MINUTES_S: Final = 2 * DAY_S
 """Maximum length of a window that is read per minute. Idle energy can be computed only from
 minutes."""
-MOST_BY_MINUTES: Final = 1_000_000
+MAX_BY_MINUTES: Final = 1_000_000
 """Maximum number of engine minutes plus GPU minutes that are read.
 
 If a window has more, hours are read. A minute of an engine takes about 1 µs of CPU time
@@ -37,12 +37,12 @@ edges."""
 class SampleRollups:
     """Builds buckets of samples."""
 
-    of: Rolled = SAMPLED
+    of: RollupSource = SAMPLE_ROLLUPS
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def made(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, Stretches]]:
+    def build(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, CounterSpans]]:
         """Build a bucket: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
@@ -61,51 +61,53 @@ class SampleRollups:
                 for kind in KINDS
             ]
 
-    def keep(
+    def store(
         self,
         connection: Connection,
         width_s: int,
         start_unix_s: int,
-        made: list[tuple[Kind, Stretches]],
+        made: list[tuple[Kind, CounterSpans]],
     ) -> None:
         """Replace a stored bucket."""
         dialect = dialects.of(connection.engine)
-        for kind, stretches in made:
+        for kind, spans in made:
             for simulated in (False, True):
                 key = {"width_s": width_s, "from_unix_s": start_unix_s, "simulated": simulated}
-                part = stretches.only(stretches.simulated == simulated)
+                part = spans.only(spans.simulated == simulated)
                 if part.which.size:
-                    dialect.put(connection, kind.kept, [{**key, **_row(kind, part)}])
+                    dialect.upsert(connection, kind.rollups, [{**key, **_row(kind, part)}])
                 else:
-                    columns = kind.kept.c
+                    columns = kind.rollups.c
                     which = (columns[name] == value for name, value in key.items())
-                    dialect.remove(connection, kind.kept, and_(*which))
+                    dialect.remove(connection, kind.rollups, and_(*which))
 
-    def kept(self) -> None:
+    def committed(self) -> None:
         """Do nothing: there is no state."""
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
     """Return the time since which engine time is stored, or None if there are no rollups yet."""
-    return whole_from_unix_s(engine, DAY_S, SAMPLED)
+    return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
-def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> list[Stretches]:
+def read_counter_spans(
+    engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS
+) -> list[CounterSpans]:
     """Return the spans of each kind of samples in a window, and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (
-        whole_from_unix_s(engine, width_s, SAMPLED) for width_s in (MINUTE_S, HOUR_S)
+        whole_from_unix_s(engine, width_s, SAMPLE_ROLLUPS) for width_s in (MINUTE_S, HOUR_S)
     )
     if rows_from is None or minutes_from is None:
         return [of_samples(engine, kind, start, end) for kind in kinds]
-    marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLED)
+    marked = pending(engine, MINUTE_S, max(start, rows_from), end, SAMPLE_ROLLUPS)
     first_hour = up(start, HOUR_S)
     last_hour = down(end, HOUR_S)
     if (
         last_hour > first_hour
         and end - start <= BY_MINUTES_S
-        and _estimated_minutes(engine, start, end) <= MOST_BY_MINUTES
+        and _estimated_minutes(engine, start, end) <= MAX_BY_MINUTES
     ):
         last_hour = first_hour
     if start < minutes_from:
@@ -113,7 +115,7 @@ def stretches(engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS) -> 
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {
-        *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLED),
+        *pending(engine, HOUR_S, max(first_hour, minutes_from), last_hour, SAMPLE_ROLLUPS),
         *(down(minute, HOUR_S) for minute in marked),
     }
     unmade = {hour for hour in unmade if first_hour <= hour < last_hour}
@@ -147,7 +149,7 @@ def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
     number = 0
     with reading(engine) as connection:
         for kind in KINDS:
-            columns = kind.kept.c
+            columns = kind.rollups.c
             statement = (
                 select(columns.things)
                 .where(
@@ -158,27 +160,27 @@ def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
                 .order_by(columns.from_unix_s.desc())
                 .limit(1)
             )
-            things = connection.execute(statement).scalar()
-            number += 0 if things is None else len(json.loads(things))
+            owners = connection.execute(statement).scalar()
+            number += 0 if owners is None else len(json.loads(owners))
     return number * (end - start) // MINUTE_S
 
 
-def _without_buckets(some: Stretches, starts: Sequence[int]) -> Stretches:
+def _without_buckets(some: CounterSpans, starts: Sequence[int]) -> CounterSpans:
     return some.only(~np.isin(some.bucket_unix_s, np.array(starts, np.int64)))
 
 
 def load(
     connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
-) -> Stretches:
+) -> CounterSpans:
     """Load the stored buckets that start in a time range."""
-    columns = kind.kept.c
-    statement = select(kind.kept).where(
+    columns = kind.rollups.c
+    statement = select(kind.rollups).where(
         columns.width_s == width_s,
         columns.from_unix_s >= from_unix_s,
         columns.from_unix_s < to_unix_s,
     )
     rows = connection.execute(statement).all()
-    known = Things()
+    known = SpanOwners()
     places: dict[str, list[int]] = {}
     which: list[int] = []
     sizes = []
@@ -203,8 +205,8 @@ def load(
         at = columns.keys().index(name)
         return np.frombuffer(b"".join(row[at] for row in rows), INSTANT)
 
-    return Stretches(
-        known.things,
+    return CounterSpans(
+        known.owners,
         known.about,
         np.array(which, np.int64),
         np.repeat(np.array([row.simulated for row in rows], bool), number),
@@ -217,15 +219,15 @@ def load(
     )
 
 
-def _row(kind: Kind, some: Stretches) -> dict[str, Any]:
+def _row(kind: Kind, some: CounterSpans) -> dict[str, Any]:
     amounts = {
         **{first_of(name): some.first[name] for name in kind.totals},
         **{last_of(name): some.last[name] for name in kind.totals},
         **some.means,
     }
-    things = [[*some.things[at], some.about[at]] for at in some.which.tolist()]
+    owners = [[*some.owners[at], some.about[at]] for at in some.which.tolist()]
     return {
-        "things": json.dumps(things, separators=(",", ":")),
+        "things": json.dumps(owners, separators=(",", ":")),
         "first_unix_ns": packed(some.first_unix_ns, INSTANT),
         "last_unix_ns": packed(some.last_unix_ns, INSTANT),
         **{

@@ -1,7 +1,7 @@
 """Declare the tables for rollups of samples: the counters of engines and GPUs that a bill needs.
 
 A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
-counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `things`,
+counter, as parallel arrays. Element i of each array belongs to element i of the JSON list `owners`,
 the key of an engine or GPU. There is one element for each span without interruption. Arrays are
 little-endian without a header, as in `tables.py`. An array without any value is NULL.
 """
@@ -13,7 +13,7 @@ from sqlalchemy import Boolean, Column, Table, Text
 
 from store.rollups.tables import PACKED, key_column, marks_table, state_table
 from store.schema import GPUS, METADATA, SAMPLES
-from telemetry.accounts import COEFFICIENTS, WORK, Count
+from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey
 from telemetry.fields import rolled_up
 from telemetry.gpus import GpuSample
 
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     about: str
     totals: tuple[str, ...]
     means: tuple[str, ...]
-    kept: Table
+    rollups: Table
 
 
 def first_of(total: str) -> str:
@@ -66,7 +66,7 @@ _ENERGY: Final = rolled_up(GpuSample)
 
 ENGINES: Final = Kind(
     SAMPLES,
-    Count._fields,
+    CounterKey._fields,
     "region",
     WORK,
     COEFFICIENTS,

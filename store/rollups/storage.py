@@ -29,7 +29,7 @@ from telemetry.requests import LATENCIES
 from telemetry.sketches import IntArray
 
 
-def keep(
+def store_buckets(
     connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
 ) -> None:
     """Replace a stored bucket.
@@ -45,7 +45,7 @@ def keep(
         rows = {} if bucket is None else _rows(bucket, {**key, "simulated": simulated})
         for table in (BINS, ROLLUPS):
             if table in rows:
-                dialect.put(connection, table, rows[table])
+                dialect.upsert(connection, table, rows[table])
             else:
                 dialect.remove(connection, table, _at(table, key, simulated))
 
@@ -56,13 +56,13 @@ def load_buckets(
     """Load the buckets that start in a time range. Key True has the simulated requests."""
     sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
-    stretch = width_s, from_unix_s, to_unix_s
+    time_range = width_s, from_unix_s, to_unix_s
     for grouping in range(len(GROUPINGS)):
-        for start, simulated, found in load_sums(connection, grouping, *stretch, QUANTITIES):
+        for start, simulated, found in load_sums(connection, grouping, *time_range, QUANTITIES):
             sums[start, simulated][grouping] = found
     bins = [BINS.c[name] for name in ("latency", "grouping", *_SKETCH)]
     for latency, grouping, start, simulated, *columns in connection.execute(
-        select(*bins).where(_buckets_between(BINS, *stretch))
+        select(*bins).where(_buckets_between(BINS, *time_range))
     ):
         sketches[start, bool(simulated)][latency, grouping] = _sketches([columns])
     found_buckets: dict[bool, list[Bucket]] = defaultdict(list)

@@ -6,7 +6,6 @@ from tests.access.fleet import Fleet, store
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
-    """Return a fleet with several tenants and two models."""
     return store(tmp_path_factory.mktemp("roles"))
 
 

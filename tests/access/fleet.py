@@ -12,7 +12,7 @@ from alerts.evaluation.group_places import expanded
 from alerts.notify.message import Message, Transition, dumps
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from simulator.dataset import run as simulate
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
@@ -20,7 +20,7 @@ from simulator.workload import Workload
 from store.alerting.incidents import IncidentRow, read_incidents
 from store.alerting.notifications import NOTIFICATIONS
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.writer import Writer
 from telemetry.requests import PricedBy, RequestTimeline
@@ -31,12 +31,11 @@ from tests.served_api import lookups
 PAST_S: Final = 900
 FLOOD_S: Final = 300
 EXPLAINED: Final = ("chat", "mine-only")
-"""The objectives whose incidents have a stored answer and a message."""
+"""The objectives with an incident that has a stored answer and a message."""
 MODEL: Final = "llama-3-8b-sim"
 HIDDEN_MODEL: Final = "secret-model"
 HIDDEN_REPLICA: Final = "secret-replica"
 TENANTS: Final = {
-    # The first tenant floods the last five minutes.
     "acme": "hiddenco",
     "globex": "mineco",
     "initech": "oursco",
@@ -105,8 +104,6 @@ _OBJECTIVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A stored fleet."""
-
     url: str
     objectives: Path
     roles: Path
@@ -114,7 +111,6 @@ class Fleet:
     requests: tuple[RequestTimeline, ...]
 
     def ids_of(self, tenant: str | None = None, model: str | None = None) -> list[str]:
-        """Return ids of some requests of a tenant and a model."""
         found = [
             each
             for each in self.requests
@@ -127,7 +123,7 @@ class Fleet:
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
-        """Return the key of a late request, as in links."""
+        """Return the key of a late request, as links to the request contain it."""
         return next(
             f"{each.trace_id}/{each.span_id}"
             for each in reversed(self.requests)
@@ -172,14 +168,14 @@ def store(folder: Path) -> Fleet:
             writer.submit(
                 [], [], lookups=lookups(end_s, ("mineco", "hiddenco")), cold_starts=cold_starts
             ).result(60)
-        settle(engine, end_s)
+        build_marked(engine, end_s)
         spec = load([objectives]).objectives
         Evaluator(engine, spec).evaluate(end_s)
         for objective in (each for each in expanded(engine, spec) if each.name in EXPLAINED):
             for row in read_incidents(engine, objective.name)[:1]:
                 verdict = incident_verdict(engine, objective, row, end_s)
                 assert verdict is not None
-                keep_verdict(engine, objective, row, verdict, end_s)
+                store_verdict(engine, objective, row, verdict, end_s)
                 with engine.begin() as connection:
                     connection.execute(insert(NOTIFICATIONS).values(**_notification(row)))
     finally:

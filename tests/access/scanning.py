@@ -1,4 +1,4 @@
-"""Search an answer for what a role must not show."""
+"""Searches an answer for values that a role must not see."""
 
 import json
 import re
@@ -15,13 +15,12 @@ ALLOWED: Final = {
     "operator": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, False),
     "sre": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, True),
 }
-"""For each role of `fleet.ROLES`, the tenants, the models and whether costs are visible."""
+"""The tenants and models that each role may see, and whether the role may see costs."""
 _DOLLARS: Final = re.compile(r"(?<![\\\w{])\$\s?\d")
 _BLOB: Final = re.compile(r"\"bdata\": ?\"[^\"]*\"")
 
 
 def forbidden(fleet: Fleet, role: str) -> set[str]:
-    """Return texts that must not be in an answer for a role."""
     tenants, models, _ = ALLOWED[role]
     found: set[str] = set()
     for tenant in set(TENANTS.values()) - tenants:
@@ -32,14 +31,7 @@ def forbidden(fleet: Fleet, role: str) -> set[str]:
 
 
 def leaks(fleet: Fleet, role: str, text: str, asked: str = "") -> list[str]:
-    """Return what an answer must not contain, but does.
-
-    Args:
-        fleet: the fleet.
-        role: the reader's role.
-        text: the answer.
-        asked: what the reader sent. The answer may repeat it.
-    """
+    """Return the forbidden values in an answer; the answer may repeat texts in `asked`."""
     text = _BLOB.sub("", text)
     found = [each for each in forbidden(fleet, role) if each in text and each not in asked]
     if not ALLOWED[role][2]:
@@ -58,7 +50,7 @@ def _is_json(line: str) -> bool:
 
 
 def _dollars(value: Any) -> Iterator[str]:
-    """Yield the names of the members that contain dollars."""
+    """Yield the names of JSON members with an amount in dollars."""
     if isinstance(value, dict):
         for name, each in value.items():
             if "usd" in name and isinstance(each, float):

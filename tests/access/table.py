@@ -1,4 +1,4 @@
-"""The table of what each role got for what it tried, for docs/access.md.
+"""Generates the table in docs/access.md: what each role asked, and what it got.
 
 `python -m tests.access.table` stores a fleet, asks, prints the table and writes it to the page.
 """
@@ -27,7 +27,7 @@ ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
 
 
 def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return what a reader tries: a description, the question and its parameters."""
+    """Return the questions: a description, the question and its parameters."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     return {
@@ -77,7 +77,9 @@ def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
 
 
 def rows(fleet: Fleet) -> Iterator[str]:
-    """Yield the rows of the table. The environment names the fleet.
+    """Yield the rows of the table.
+
+    The caller sets the environment variables of the fleet.
 
     Raises:
         AssertionError: an answer has what its role does not allow.
@@ -108,14 +110,12 @@ def _answer(name: str, given: Mapping[str, str], access: Access) -> tuple[str, s
 
 
 def written(text: str, table: str) -> str:
-    """Return the page with the table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{table}{END}{after}"
 
 
 def main() -> None:
-    """Print the table, and write it to the page."""
     import os
 
     with tempfile.TemporaryDirectory() as folder:

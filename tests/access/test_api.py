@@ -1,4 +1,4 @@
-"""Each question of the API and each tool of MCP, as each role."""
+"""Asks each question of the API and calls each MCP tool, as each role."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def tokens() -> Tokens:
 
 
 def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:
-    """Return questions about everything, and about what some roles may not see."""
+    """Return questions about all data, and about data that some roles may not see."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}

@@ -1,4 +1,4 @@
-"""Each page of the explorer, and links to what a reader may not see, as each role."""
+"""Opens each page of the explorer, and links to hidden data, as each role."""
 
 import json
 import time
@@ -37,7 +37,7 @@ LIMITED: Final = ("mine-and-model", "model", "operator")
 
 
 class Explorer:
-    """Opens pages as a reader with the claims of a role."""
+    """Opens the explorer's pages as a reader with a role."""
 
     def __init__(self, fleet: Fleet, roles: Roles, monkeypatch: pytest.MonkeyPatch) -> None:
         self.claims: dict[str, Any] = {}
@@ -48,12 +48,11 @@ class Explorer:
         monkeypatch.setattr("ui.sign_in.gate.roles_in_force", lambda: roles)
         monkeypatch.setattr("analysis.access.audit_log.roles_in_force", lambda: roles)
         monkeypatch.setattr("ui.sign_in.gate.claims_of_reader", lambda: self.claims)
-        # Replays take seconds. `test_a_replay_has_no_hidden_names` runs one.
+        # A replay takes seconds. Only `test_a_replay_has_no_hidden_names` runs one.
         none = ChildAnswer(problem="not replayed in this test")
         monkeypatch.setattr(replay_process, "answer_in_child", lambda *_: none)
 
     def sign_in(self, role: str, **more: Any) -> None:
-        """Sign in with the group of a role."""
         self.claims = {
             "is_logged_in": True,
             "iat": time.time(),
@@ -63,7 +62,7 @@ class Explorer:
         }
 
     def open(self, **query: str) -> str:
-        """Open a page, and return everything that is sent to the browser."""
+        """Open a page, and return all data that is sent to the browser."""
         test = AppTest.from_file(str(APP), default_timeout=180)
         for name, value in query.items():
             test.query_params[name] = value
@@ -73,7 +72,6 @@ class Explorer:
 
 
 def everything(test: AppTest) -> str:
-    """Return the content of all elements of a page."""
     found = []
 
     def add(block: Any) -> None:
@@ -92,7 +90,7 @@ def explorer(fleet: Fleet, roles: Roles, monkeypatch: pytest.MonkeyPatch) -> Exp
 
 
 def addresses(fleet: Fleet) -> list[dict[str, str]]:
-    """Return the address of each page, and links to what some roles may not see."""
+    """Return the address of each page, and of links to data that some roles may not see."""
     past = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     one = next(each for each in fleet.requests if each.tenant == "hiddenco")
@@ -127,7 +125,7 @@ def test_no_page_shows_what_the_role_does_not_allow(
 ) -> None:
     queries = [each for each in addresses(fleet) if each.get("page", "incident") == key]
     explorer.sign_in("sre")
-    explorer.open(**queries[0])  # a reader with full access fills the caches
+    explorer.open(**queries[0])  # a reader of all data fills the caches
     for role in LIMITED:
         explorer.sign_in(role)
         for query in queries:
@@ -159,7 +157,7 @@ def test_a_deploy_is_not_judged_from_a_part_of_the_requests(
         ServerChange("The configuration", at_ns, at_ns), Window(at_ns - 300 * 10**9, at_ns)
     )
     monkeypatch.setattr("ui.views.overview.page.latest_deploy", lambda *_: deploy)
-    past = {"from": str(fleet.end_s - 880), "to": str(fleet.end_s)}  # no other test opens it
+    past = {"from": str(fleet.end_s - 880), "to": str(fleet.end_s)}  # no other test opens this
     explorer.sign_in("sre")
     assert "Since the deploy at" in explorer.open(page="overview", **past)
     explorer.sign_in("mine")

@@ -1,5 +1,3 @@
-"""Makes objectives over requests and over Prometheus queries, with and without groups."""
-
 import json
 from collections.abc import Sequence
 
@@ -28,7 +26,7 @@ def own(
 
 
 def foreign(total: str, bad: str, by: Sequence[str] = ("tenant",)) -> Objective:
-    """Return an objective: 99 % of each group's events are good, by two Prometheus queries."""
+    """Return an objective over two Prometheus queries: 99 % of each group's events are good."""
     return read("web", "Prometheus", "bad", {"query": total, "by": list(by)}, {"query": bad})
 
 
@@ -45,7 +43,6 @@ def document(name: str, kind: str, key: str, total: object, part: object) -> str
 
 
 def query_document(**ratio: object) -> str:
-    """Return an SLO document with this ratioMetric; its sources are Prometheus metric sources."""
     metric = {
         key: {"metricSource": {"type": "Prometheus", "spec": value}}
         if isinstance(value, dict)
@@ -56,7 +53,7 @@ def query_document(**ratio: object) -> str:
 
 
 def query_objective(**ratio: object) -> Objective:
-    """Return an objective with this ratioMetric; its sources are Prometheus queries."""
+    """Return an objective with this ratioMetric, whose sources are Prometheus queries."""
     sources = ("total", "good", "bad", "raw")
     return objective_of(
         query_document(**{k: {"query": v} if k in sources else v for k, v in ratio.items()})

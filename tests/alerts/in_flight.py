@@ -1,5 +1,3 @@
-"""Makes reports of requests in flight."""
-
 from telemetry.in_flight import InFlightRequest
 from telemetry.requests import RequestTimeline
 
@@ -7,7 +5,7 @@ S = 10**9
 
 
 def report_of(row: RequestTimeline, age_s: float, before_s: float | None = None) -> InFlightRequest:
-    """Return a report about a request at an age of `age_s`.
+    """Return the report about a request when it is `age_s` seconds old.
 
     Args:
         row: the finished request.

@@ -1,5 +1,3 @@
-"""An objective on probes, for the tests of evaluation and rules."""
-
 from alerts.objectives import Objective
 from alerts.openslo.reader import inspect_texts
 

@@ -37,7 +37,7 @@ def full(bad: int, events: int) -> Window:
     ("bad", "state"), [(14_440, State.FIRING), (14_401, State.FIRING), (14_400, State.QUIET)]
 )
 def test_just_above_the_factor_fires_and_exactly_on_it_does_not(bad: int, state: State) -> None:
-    """With rounding before the comparison, 14.401 would not fire."""
+    """The burn rate is not rounded before the comparison: 14.401 fires."""
     window = full(bad, 1_000_000)
     assert judge_pair(window, window, FACTOR, Fraction(1, 1000), 5) is state
 
@@ -58,7 +58,7 @@ def test_one_bad_request_of_ten_does_not_page() -> None:
 
 
 def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
-    """In three minutes, this burn does not spend the two percent of the budget that page."""
+    """In three minutes, 20 % bad requests spend less than the 2 % of the budget that page."""
     started = Window(Counts(200, 1000), Fraction(180, 3600))
     short = Window(Counts(200, 1000), Fraction(180, 300))
     assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START
@@ -87,7 +87,7 @@ def test_a_total_failure_is_detected_after_the_workbooks_times(target: str, seco
 def test_a_start_takes_as_long_to_detect_as_a_change(
     pair: Pair, target: str, bad_ratio: Fraction, cold: bool
 ) -> None:
-    """The formula holds for a burn from the first second and for a burn after a good day."""
+    """The formula holds for a burn from the first second, and for a burn after a good day."""
     budget = 1 - Fraction(target)
     at_s = detection_s(pair, budget, bad_ratio)
     assume(at_s is not None and at_s <= pair.long_s)

@@ -44,7 +44,7 @@ def test_boundaries_are_the_starts_of_all_periods(
 
 
 def test_a_month_has_the_length_of_its_calendar_month() -> None:
-    """A month in which the clocks go forward is one hour shorter in its time zone."""
+    """In its time zone, a month in which the clocks go forward is one hour shorter."""
     newyork = Calendar(datetime(2026, 1, 1), "America/New_York", 1, "M")
     march = newyork.at(unix_s(2026, 3, 15))
     assert march.start_s == unix_s(2026, 3, 1, "America/New_York")

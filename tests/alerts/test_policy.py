@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from alerts.burnrate import detection_s
 from alerts.errors import DocumentError
-from alerts.policy import MOST_BAD_RATIO, POLICIES, built_in, policy_for, read_policy
+from alerts.policy import MAX_BAD_RATIO, POLICIES, built_in, policy_for, read_policy
 from telemetry import durations
 
 DAY_S = 86_400
@@ -62,7 +62,7 @@ def test_windows_shares_and_factors_equal_sloths(
 
 
 def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
-    """The shares are the geometric mean of both, to four digits."""
+    """Each share is the geometric mean of the shares for one and four weeks, to four digits."""
     by_days = {each.period_s // DAY_S: each.windows for each in built_in()}
     for week, fortnight, four in zip(by_days[7], by_days[14], by_days[28], strict=True):
         mean = (float(week.budget_share) * float(four.budget_share)) ** 0.5
@@ -83,7 +83,7 @@ def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
 def test_a_loose_targets_factors_are_those_that_a_total_failure_reaches(
     target: str, factors: list[str]
 ) -> None:
-    """The factors are capped at a bad ratio of 0.9. A second pair with the same cap is omitted."""
+    """A factor is at most 0.9 of a total failure's burn rate. A second equal pair is omitted."""
     pairs = policy_for(30 * DAY_S, 1 - Fraction(target)).pairs
     assert [f"{float(pair.factor):.5g}" for pair in pairs] == factors
 
@@ -97,5 +97,5 @@ def test_every_objective_pages_and_tickets_when_everything_fails(
     for pair in pairs:
         after_s = detection_s(pair, budget, Fraction(1))
         assert after_s is not None
-        assert after_s <= MOST_BAD_RATIO * pair.long_s
-        assert pair.factor >= min(Fraction(9, 10), MOST_BAD_RATIO / budget)
+        assert after_s <= MAX_BAD_RATIO * pair.long_s
+        assert pair.factor >= min(Fraction(9, 10), MAX_BAD_RATIO / budget)

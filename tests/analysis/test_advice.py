@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from analysis import advice, what_if
-from analysis.advice import Advised, advise
+from analysis.advice import AdviceAnswer, advise
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.what_if import WhatIfQuestion
 from analysis.window_replay import replayed
@@ -36,7 +36,7 @@ def recorded(seats: int, replicas: int = 1) -> Recorded:
 
 
 @cache
-def advised(metric: str, seats: int = 20, replicas: int = 1) -> Advised:
+def advised(metric: str, seats: int = 20, replicas: int = 1) -> AdviceAnswer:
     window = recorded(seats, replicas).window
     question = WhatIfQuestion(window, Edits(), usd_per_hour=4.0 * replicas)
     return advise(recorded(seats, replicas), question, metric, draws=6)

@@ -1,5 +1,3 @@
-"""Answers from a child process, and the ways in which the child may fail."""
-
 import os
 import sys
 import time
@@ -23,15 +21,12 @@ FOUND += "w(b'=' + len(b).to_bytes(8) + b)\nsys.stdout.flush()\n"
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the child import the functions of this module."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:
-    """Run Python code in the place of the child."""
-
     def run(code: str) -> None:
         monkeypatch.setattr(child_process, "command", lambda _: [sys.executable, "-c", code])
 
@@ -61,7 +56,7 @@ def printing(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[int
 
 
 def too_large(_engine: Engine, _progress: Step, _compiling: Step) -> Iterator[bytearray]:
-    yield bytearray(2 * answer_process.MOST_BYTES)
+    yield bytearray(2 * answer_process.MAX_BYTES)
 
 
 def test_the_newest_answer_is_returned_with_the_progress(engine: Engine) -> None:
@@ -125,7 +120,7 @@ def test_a_child_that_ends_early_leaves_its_newest_answer(
 def test_a_child_that_hangs_is_ended(
     engine: Engine, child: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_process, "MOST_S", 1.0)
+    monkeypatch.setattr(answer_process, "MAX_S", 1.0)
     child(FOUND + "import time; time.sleep(600)")
     began_s = time.monotonic()
     assert answer_in_child(engine, printing) == ChildAnswer("first", "it took longer than 1 s")
@@ -141,7 +136,7 @@ def test_a_child_that_cannot_start_is_a_reason(
 
 
 def test_a_database_that_cannot_be_read_is_told_from_other_reasons(engine: Engine) -> None:
-    """The same question may be answered later."""
+    """A database that is locked now may answer the same question later."""
     found = answer_in_child(engine, unreadable)
     assert found == ChildAnswer("first", "the database cannot be read: locked", unavailable=True)
     assert not answer_in_child(engine, failing).unavailable

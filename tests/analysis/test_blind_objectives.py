@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.evaluation.counting import keep_tally, read_tally
+from alerts.evaluation.counting import read_tally, store_tally
 from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
@@ -35,7 +35,7 @@ def test_the_reason_is_that_of_the_last_hour(
     reason: str | None,
     kept: bool,
 ) -> None:
-    """The reason is the same for stored and for recomputed counts."""
+    """Stored counts and a new count give the same reason."""
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     before = [
         request_row(n, received_unix_ns=(START_S - 60 * n) * 10**9, **WHOLE) for n in range(1, 200)
@@ -48,7 +48,7 @@ def test_the_reason_is_that_of_the_last_hour(
         writer.submit([*before, *now], []).result(10)
     assert isinstance(CHAT.indicator, Goodput)
     if kept:
-        keep_tally(engine, CHAT.indicator, AT_S + 3_600)
+        store_tally(engine, CHAT.indicator, AT_S + 3_600)
     for instants in (None, {AT_S - 3_600, AT_S - 86_400}):
         tally = read_tally(engine, CHAT.indicator, AT_S - 86_400, AT_S, instants=instants)
         assert blind_reason(engine, CHAT, [tally], AT_S) == reason

@@ -49,7 +49,7 @@ def test_unknown_values_stay_unknown() -> None:
 
 
 def shares(seed: int, latencies_s: np.ndarray, blocks: int = 10) -> list[np.ndarray]:
-    """Return the shares of resampled blocks below the quantiles `Q`."""
+    """Return the shares below the quantiles `Q`, for each of 40 resamples of the blocks."""
     chance = np.random.default_rng(seed)
     at = np.quantile(latencies_s, Q)
     parts = latencies_s.reshape(blocks, -1)
@@ -120,7 +120,7 @@ def test_unknown_predictions_have_no_interval() -> None:
 
 def test_few_blocks_widen_the_interval_or_give_none() -> None:
     factors = [small_sample_factor(blocks) for blocks in (5, 10, 31, 1000)]
-    # The quantiles of Student's t with 4, 9, 30 and 999 degrees of freedom.
+    # Quantiles of Student's t with 4, 9, 30 and 999 degrees of freedom.
     expected = np.array([2.776, 2.262, 2.042, 1.962]) / 1.96
     assert factors == pytest.approx(expected * np.sqrt([5 / 4, 10 / 9, 31 / 30, 1]), rel=3e-3)
     assert small_sample_factor(4) is None

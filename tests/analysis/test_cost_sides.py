@@ -12,7 +12,7 @@ from cost.bill import Bill, bill
 from roofline.load import summed
 from roofline.shape_from_config import read_shape
 from roofline.work import work_of
-from telemetry.accounts import COEFFICIENTS
+from telemetry.billing_data import COEFFICIENTS
 from tests.cost.making import PRICES, start, steady
 
 SHAPE = json.dumps(
@@ -32,7 +32,7 @@ SHAPE = json.dumps(
 def divided(
     rps: tuple[float, float, float] = (2.0, 800.0, 200.0), role: str | None = None, **about: Any
 ) -> tuple[Bill, Sides]:
-    """Return the bill of an engine that ran for an hour, and its sides.
+    """Return an engine's bill for an hour, and its sides.
 
     Args:
         rps: requests per second, and prompt and output tokens per request.
@@ -53,7 +53,7 @@ def side(found: Sides, name: str) -> Side:
 
 @given(st.floats(0.01, 3), st.floats(1, 4_000), st.floats(1, 500))
 def test_the_sides_sum_to_the_time_in_steps(rate: float, prompt: float, output: float) -> None:
-    """With idle time and loading, they sum to the bill."""
+    """Idle time, loading and the sides sum to the bill."""
     found, sides = divided((rate, prompt, output))
     total = found.total
     assert total is not None

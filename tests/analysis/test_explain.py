@@ -11,7 +11,7 @@ HOUR = 3_600 * S
 
 
 def question(baseline_from_h: int) -> Question:
-    """Return a question that compares an hour with another hour."""
+    """Return the question that compares an hour with an earlier hour."""
     start = baseline_from_h * HOUR
     return Question(Metric.TTFT, Span(100 * HOUR, 101 * HOUR), Span(start, start + HOUR))
 
@@ -22,7 +22,7 @@ def test_neighbouring_stretches_are_read_as_one() -> None:
 
 
 def test_the_range_between_baseline_and_window_is_not_read() -> None:
-    """Otherwise the comparison of two hours would read a day of requests."""
+    """A comparison of two hours must not read a day of requests."""
     assert windows_of(question(70)) == [
         Window(70 * HOUR, 71 * HOUR),
         Window(100 * HOUR, 101 * HOUR),
@@ -30,7 +30,7 @@ def test_the_range_between_baseline_and_window_is_not_read() -> None:
 
 
 def test_tables_that_were_read_separately_are_joined() -> None:
-    """Rows are in the order of time, even if dictionaries differ, and each start appears once."""
+    """Rows are sorted by time although their dictionaries differ, and a start appears once."""
     start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
 
     def part(at: int, tenant: str) -> Evidence:

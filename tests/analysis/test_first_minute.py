@@ -1,12 +1,10 @@
-"""Tests of when the past of a simulated fleet counts as complete."""
-
 from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Engine
 
-from analysis.first_minute import GIVE_UP_S, Arriving, FirstMinute, arriving
-from store.alerting.incidents import keep_evaluation
+from analysis.first_minute import GIVE_UP_S, BackfillProgress, FirstMinute, backfill_progress
+from store.alerting.incidents import store_evaluation
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -17,8 +15,6 @@ PAST = FirstMinute(FROM_S, TO_S, ["chat"])
 
 @pytest.fixture
 def store(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[[int], None]:
-    """Return a function that stores a request that was received at a given second."""
-
     def put(at_s: int) -> None:
         with Writer(engine) as writer:
             row = request_row(received_unix_ns=at_s * NS, trace_id=f"{at_s:032x}")
@@ -30,31 +26,30 @@ def store(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callab
 def test_the_share_is_that_of_the_past_up_to_the_newest_request(
     engine: Engine, store: Callable[[int], None]
 ) -> None:
-    """The share is between 0 and 1."""
-    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.0)
+    assert backfill_progress(engine, PAST, TO_S * NS) == BackfillProgress(1_000, 0.0)
     store(FROM_S + 250)
-    assert arriving(engine, PAST, TO_S * NS) == Arriving(1_000, 0.25)
+    assert backfill_progress(engine, PAST, TO_S * NS) == BackfillProgress(1_000, 0.25)
     store(TO_S + 5)
-    assert arriving(engine, PAST, (TO_S + 5) * NS) == Arriving(1_000, 1.0)
+    assert backfill_progress(engine, PAST, (TO_S + 5) * NS) == BackfillProgress(1_000, 1.0)
 
 
 def test_the_past_is_complete_when_it_is_evaluated(
     engine: Engine, store: Callable[[int], None]
 ) -> None:
-    """An evaluation from an earlier run does not count, because its incidents are different."""
+    """An evaluation by an earlier run does not count: that run had other incidents."""
     store(TO_S - 1)
-    keep_evaluation(engine, "chat", FROM_S, [])
-    assert arriving(engine, PAST, TO_S * NS) is not None
-    keep_evaluation(engine, "chat", TO_S - 20, [])
-    assert arriving(engine, PAST, TO_S * NS) is None
+    store_evaluation(engine, "chat", FROM_S, [])
+    assert backfill_progress(engine, PAST, TO_S * NS) is not None
+    store_evaluation(engine, "chat", TO_S - 20, [])
+    assert backfill_progress(engine, PAST, TO_S * NS) is None
 
 
 def test_a_missing_past_is_not_waited_for_indefinitely(engine: Engine) -> None:
-    """The page then shows a message about the missing past."""
-    assert arriving(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
+    """After the wait, the page shows that the past is missing."""
+    assert backfill_progress(engine, PAST, (TO_S + GIVE_UP_S + 1) * NS) is None
 
 
 def test_only_a_process_started_with_a_simulated_fleet_asks() -> None:
-    """The variable contains both ends of the past."""
+    """The environment variable contains the start and the end of the past."""
     assert FirstMinute.of({}, ["chat"]) is None
     assert FirstMinute.of({"TAILSPAN_SIMULATED_PAST": f"{FROM_S}/{TO_S}"}, ["chat"]) == PAST

@@ -54,7 +54,7 @@ def test_faster_memory_shortens_what_memory_bounds() -> None:
     assert step.context_token_s == pytest.approx(CONFIG.step.context_token_s * 3.35 / 4.8)
     assert step.prefill_token_s == CONFIG.step.prefill_token_s
     assert step.sequence_s == CONFIG.step.sequence_s
-    # 15.0 GB of weights without the embedding table take 4.5 ms at 3.35 TB/s, and 3.1 ms at 4.8
+    # 15.0 GB of weights (without the embedding table) take 4.5 ms at 3.35 TB/s, and 3.1 ms at 4.8
     # TB/s.
     assert CONFIG.step.base_s - step.base_s == pytest.approx(1.36e-3, rel=0.02)
     assert changed("NVIDIA H200").num_gpu_blocks > 1.8 * CONFIG.num_gpu_blocks
@@ -65,7 +65,7 @@ def test_smaller_weights_are_read_faster_and_leave_room_for_the_cache() -> None:
     assert fp8.step.prefill_token_s == pytest.approx(CONFIG.step.prefill_token_s / 2)
     assert int4.step.prefill_token_s == CONFIG.step.prefill_token_s
     assert int4.step.base_s < fp8.step.base_s < CONFIG.step.base_s
-    # The change frees 7 GB; a block of 16 tokens has 2 MiB.
+    # The change frees 7 GB; a block of 16 tokens takes 2 MiB.
     assert fp8.num_gpu_blocks - CONFIG.num_gpu_blocks == pytest.approx(7.0e9 / 2**21, rel=0.02)
 
 

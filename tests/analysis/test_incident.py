@@ -15,7 +15,7 @@ BEGAN_S = 100_000
 
 
 def explained(metric: Metric, cause: str | None, slow: int, **changes: Any) -> Explanation:
-    """Return the explanation of a window in which this number of a thousand requests was slow."""
+    """Return the explanation of a window in which `slow` of a thousand requests were slow."""
     causes = []
     if cause is not None:
         levers = [Lever("limit the rate of acme at the gateway")]
@@ -35,7 +35,7 @@ def explained(metric: Metric, cause: str | None, slow: int, **changes: Any) -> E
 
 
 def test_the_latency_that_broke_the_objective_most_is_chosen() -> None:
-    """The latency that grew by the largest factor may be another one."""
+    """A latency that grew by a larger factor is not preferred."""
     ttft = explained(Metric.TTFT, "tenant_flood", slow=300)
     tpot = explained(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
     for order in ([ttft, tpot], [tpot, ttft]):
@@ -66,7 +66,7 @@ def incident(began_s: int, ended_s: int | None = None) -> IncidentRow:
 
 
 def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_path: Path) -> None:
-    """The end of another incident one minute earlier is not a normal time."""
+    """The time of an earlier incident is not used as the baseline."""
     chat: Objective = objective(tmp_path, "ttft_s <= 0.5 and tpot_s <= 0.05", "model == 'm'")
     row, earlier = incident(BEGAN_S), incident(BEGAN_S - 900, BEGAN_S - 60)
     asked = questions_of(chat, row, BEGAN_S + 600)
@@ -78,7 +78,7 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_p
 
 
 def test_an_incident_is_found_by_the_time_of_its_alert() -> None:
-    """The time of an alert is matched first; at the same time, a page is preferred to a ticket."""
+    """An incident is found by its alert's time first; of two at that time, the page is chosen."""
 
     def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:
         return IncidentRow("chat", severity, fired_s, began_s, 900, None, fired_s, "20", None)

@@ -13,10 +13,10 @@ from alerts.openslo.reader import load
 from analysis import incident_answer
 from analysis.incident import IncidentVerdict
 from analysis.incident_answer import (
-    MOST_BYTES,
+    MAX_BYTES,
     VERSION,
     StoredAnswer,
-    keep_verdict,
+    store_verdict,
     stored_answer,
     stored_sentences,
 )
@@ -33,7 +33,7 @@ from diagnosis.explanation import (
 )
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
-from store.alerting.incident_answers import AnswerRow, Phase, answers_of, keep_answer
+from store.alerting.incident_answers import AnswerRow, Phase, answers_of, store_incident_answer
 from store.alerting.incidents import IncidentRow
 from tests.chat_objective import chat_openslo
 
@@ -99,7 +99,7 @@ def test_an_answer_is_read_as_it_was_kept(
 ) -> None:
     chat = objective()
     assert stored_answer(engine, chat, PAGE) is None
-    keep_verdict(engine, chat, PAGE, VERDICT, 915)
+    store_verdict(engine, chat, PAGE, VERDICT, 915)
     found = known(engine, chat)
     assert (found.computed_unix_s, found.version, found.phase) == (915, VERSION, Phase.OPEN)
     assert found.verdict.sentence == VERDICT.sentence
@@ -115,7 +115,7 @@ def test_an_answer_is_read_as_it_was_kept(
 
 
 def _tuples(each: Explanation) -> Explanation:
-    """Return the explanation with tuples, because JSON does not distinguish them from lists."""
+    """Return the explanation with tuples; JSON turns tuples into lists."""
     causes = tuple(
         replace(one, evidence=tuple(one.evidence), levers=tuple(one.levers)) for one in each.causes
     )
@@ -131,19 +131,19 @@ def test_after_the_end_the_answer_of_the_end_is_shown(
     engine: Engine, objective: Callable[..., Objective]
 ) -> None:
     chat = objective()
-    keep_verdict(engine, chat, PAGE, VERDICT, 915)
+    store_verdict(engine, chat, PAGE, VERDICT, 915)
     assert known(engine, chat, ENDED).phase is Phase.OPEN, "there is no newer one"
-    keep_verdict(engine, chat, ENDED, VERDICT, 1_215)
+    store_verdict(engine, chat, ENDED, VERDICT, 1_215)
     assert known(engine, chat, ENDED).computed_unix_s == 1_215
     assert known(engine, chat, PAGE).phase is Phase.OPEN, "the end was taken back"
-    keep_verdict(engine, chat, PAGE, VERDICT, 990)
+    store_verdict(engine, chat, PAGE, VERDICT, 990)
     assert len(answers_of(engine, PAGE)) == 2, "one row per phase"
 
 
 def test_a_changed_objective_asks_another_question(
     engine: Engine, objective: Callable[..., Objective]
 ) -> None:
-    keep_verdict(engine, objective(), PAGE, VERDICT, 915)
+    store_verdict(engine, objective(), PAGE, VERDICT, 915)
     assert stored_answer(engine, objective("ttft_s <= 0.1"), PAGE) is None
 
 
@@ -151,7 +151,7 @@ def test_the_sentence_names_the_time_and_an_older_version(
     engine: Engine, objective: Callable[..., Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = objective()
-    keep_verdict(engine, chat, PAGE, VERDICT, 915)
+    store_verdict(engine, chat, PAGE, VERDICT, 915)
     found = known(engine, chat)
     reported = "Computed at 915 from the requests of 600 to 900"
     assert found.computed(lambda unix_ns: str(unix_ns // NS)) == f"{reported}."
@@ -172,7 +172,7 @@ def test_the_sentence_names_the_time_and_an_older_version(
         ("answer", lambda text: text.replace("queue_budget", "no such part")),
         ("answer", lambda text: text.replace('"ttft"', '"speed"')),
         ("answer", lambda text: text.replace("0.89", "NaN")),
-        ("answer", lambda text: text + " " * MOST_BYTES),
+        ("answer", lambda text: text + " " * MAX_BYTES),
         ("answer", lambda text: text.replace('"now_s": 3.0', '"now_s": "3.0"')),
         ("question", lambda text: text.replace("900000000000", "900000000001")),
         ("question", lambda text: "null"),
@@ -187,14 +187,14 @@ def test_a_damaged_answer_is_ignored_with_one_line_in_the_log(
     change: Callable[[str], str],
 ) -> None:
     chat = objective()
-    keep_verdict(engine, chat, ENDED, VERDICT, 915)
+    store_verdict(engine, chat, ENDED, VERDICT, 915)
     (row,) = answers_of(engine, PAGE)
     changed: dict[str, Any] = {column: change(getattr(row, column))}
     damaged = replace(row, **changed)
     assert damaged != row
-    keep_answer(engine, damaged)
+    store_incident_answer(engine, damaged)
     if column == "phase":
-        keep_answer(engine, replace(row, answer="{}"))
+        store_incident_answer(engine, replace(row, answer="{}"))
     incident_answer._read.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -208,19 +208,19 @@ def test_a_damaged_answer_is_ignored_with_one_line_in_the_log(
 def test_an_answer_that_is_too_long_is_not_stored(
     engine: Engine, objective: Callable[..., Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incident_answer, "MOST_BYTES", 100)
+    monkeypatch.setattr(incident_answer, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"the answer has .* bytes; allowed: 100"):
-        keep_verdict(engine, objective(), PAGE, VERDICT, 915)
+        store_verdict(engine, objective(), PAGE, VERDICT, 915)
 
 
 def test_an_answer_of_a_newer_version_with_unknown_fields_is_ignored(
     engine: Engine, objective: Callable[..., Objective]
 ) -> None:
     chat = objective()
-    keep_verdict(engine, chat, PAGE, VERDICT, 915)
+    store_verdict(engine, chat, PAGE, VERDICT, 915)
     (row,) = answers_of(engine, PAGE)
     found = json.loads(row.answer)
     found["explanations"][0]["certainty"] = 1
     newer: AnswerRow = replace(row, answer=json.dumps(found), version=VERSION + 1)
-    keep_answer(engine, newer)
+    store_incident_answer(engine, newer)
     assert stored_answer(engine, chat, PAGE) is None

@@ -51,7 +51,7 @@ def recorded() -> Recorded:
 
 
 def hit_ratio(data: Dataset) -> float:
-    """Return the share of the prompt tokens that the simulated engines found in their caches."""
+    """Return the share of prompt tokens that the simulated engines found in their caches."""
     table = data.request_table()
     table = table.filter(pc.greater_equal(table["received_unix_ns"], LEAD_S * 10**9))
     served = table.filter(pc.is_valid(table["cached_tokens"]))
@@ -59,7 +59,7 @@ def hit_ratio(data: Dataset) -> float:
 
 
 def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
-    """Return the share that the replay of the traffic finds, with prefixes from ladders."""
+    """Return the share of prompt tokens that the replay finds with prefixes from ladders."""
     table = recorded().requests
     prompts, outputs, cached = (
         np.array(table[name].to_pylist())
@@ -131,7 +131,7 @@ def changed(ladders: Sequence[str | None]) -> Recorded:
 def test_without_ladders_cached_tokens_stay_as_recorded() -> None:
     ladders = recorded().requests["prefix_ladder"].to_pylist()
     few = [each if place % 10 else None for place, each in enumerate(ladders)]
-    # Each replica has a separate key.
+    # Ladders of each replica use a separate key.
     names = recorded().requests["replica"].to_pylist()
     own = [each[:3] + name[-1] * 4 + each[7:] for each, name in zip(ladders, names, strict=True)]
     for given, why in (
@@ -171,7 +171,7 @@ def test_requests_share_what_their_ladders_share() -> None:
     ladders = ladders_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 6), (9,), ())
     prefixes, before = prefixes_of(ladders, nothing(ladders))
     one, other, third = (segments(prefixes, row) for row in range(3))
-    assert [end for _, end in one] == [32, 48]  # of the first two rungs, only one is needed
+    assert [end for _, end in one] == [32, 48]  # the first two rungs are always shared
     assert one == other
     assert third == one[:1]
     assert segments(prefixes, 3) == segments(prefixes, 4) == []
@@ -185,7 +185,7 @@ def test_equal_rungs_after_different_ones_are_not_shared() -> None:
 
 
 def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
-    """No rung is between 10 and 12 blocks; the recorded number of cached tokens gives the end."""
+    """No rung is between 10 and 12 blocks, so the number of cached tokens gives the end."""
     rungs = tuple(range(1, 10))  # up to 10 blocks
     ladders = ladders_of(rungs, (*rungs, 20), (*rungs, 30))
     assert POSITIONS[8:10] == (10, 12)
@@ -215,6 +215,6 @@ def test_a_system_prompt_is_common_and_a_conversation_is_not() -> None:
     system, mine = (again.keys[place::2].tolist() for place in (0, 1))
     assert len(set(system)) == 1
     first, copy, same, same_copy, *_ = mine
-    assert (first, copy) == (same, same_copy)  # both turns of a user, and of the user's copy
+    assert (first, copy) == (same, same_copy)  # two turns of a user, and two of the user's copy
     assert first != copy
     assert len(set(mine)) == 4

@@ -37,7 +37,7 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
 
 
 def test_the_issuer_may_be_its_discovery_address(tmp_path: Path) -> None:
-    """Providers display the discovery address for copying."""
+    """Identity providers show their discovery address, and users copy it."""
     whole = WHOLE.replace("/realms/ops", "/realms/ops/.well-known/openid-configuration")
     assert load(tmp_path, whole).issuer == "https://login.example.org/realms/ops"
 
@@ -76,7 +76,7 @@ def test_an_error_contains_the_key(tmp_path: Path, line: str, instead: str, prob
 
 
 def test_loopback_needs_no_tls(tmp_path: Path) -> None:
-    """127.0.0.1.example.org is not a loopback address."""
+    """`127.0.0.1.example.org` is not a loopback address."""
     tried = WHOLE.replace("https://ops.example.org", "http://127.0.0.1:8501")
     assert load(tmp_path, tried).url == "http://127.0.0.1:8501/tail/span"
     with pytest.raises(DocumentError, match="url: "):

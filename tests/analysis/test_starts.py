@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from analysis.starts import (
     LATER,
-    MOST_LISTED,
+    MAX_LISTED,
     Start,
     StartsQuestion,
     answer_starts,
@@ -27,8 +27,10 @@ WINDOW = Window(START_NS, START_NS + 3_600 * S)
 
 @pytest.fixture
 def served(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[..., None]:
-    """Return a function that stores a start and requests after it, the first with a prefill of its
-    own."""
+    """Return a function that stores a start and requests after it.
+
+    The own prefill of the first request takes `first_s` seconds.
+    """
 
     def put(first_s: float, number: int = 30, **about: Any) -> None:
         plain: dict[str, Any] = {
@@ -109,11 +111,11 @@ def test_a_start_without_requests_is_listed(engine: Engine) -> None:
 
 def test_labels_select_starts_and_the_newest_are_listed(engine: Engine) -> None:
     with Writer(engine) as writer:
-        starts = [cold_start(n, replica="ab"[n % 2]) for n in range(2 * MOST_LISTED + 10)]
+        starts = [cold_start(n, replica="ab"[n % 2]) for n in range(2 * MAX_LISTED + 10)]
         writer.submit([], [], cold_starts=starts).result(10)
     found = answer_starts(engine, StartsQuestion(WINDOW, {"replica": "b"}))
-    assert found.number == MOST_LISTED + 5
-    assert [each.cold_start for each in found.starts] == starts[-2 * MOST_LISTED + 1 :: 2]
+    assert found.number == MAX_LISTED + 5
+    assert [each.cold_start for each in found.starts] == starts[-2 * MAX_LISTED + 1 :: 2]
     assert answer_starts(engine, StartsQuestion(WINDOW, {"model": "other"})).number == 0
 
 
@@ -135,7 +137,7 @@ def test_a_slow_first_request_is_slower_than_all_later_ones(
 
 
 def test_equal_requests_are_slow_by_chance_in_one_of_twenty_at_most() -> None:
-    """Each of 4,000 servers draws all its durations from one distribution."""
+    """No server has a slow first request, so each finding is a false one."""
     chance = np.random.default_rng(20260903)
     alarms = [
         bool(slow_first_requests(np.zeros(n, dtype=np.int64), chance.exponential(size=n))[0])

@@ -19,7 +19,6 @@ THREE = Requests(
 
 
 def objective(folder: Path, good: str, where: str = "streamed == true") -> Objective:
-    """Return an objective with this condition for a good request."""
     file = folder / "chat.yaml"
     file.write_text(chat_openslo(good, where))
     (found,) = load([file]).objectives
@@ -37,7 +36,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
 
 
 def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
-    """A slow request may still be good."""
+    """By these conditions, a slow request may be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 
@@ -57,13 +56,13 @@ def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
 def test_only_requests_that_the_objective_selects_are_counted(
     tmp_path: Path, where: str, counted: list[bool]
 ) -> None:
-    """An unknown value selects nothing, as in `alerts.evaluation.request_verdicts`."""
+    """An unknown value selects no request, as in `alerts.evaluation.request_verdicts`."""
     (found,) = thresholds([objective(tmp_path, "ttft_s <= 1", where)], Metric.TTFT)
     assert found.counts(THREE).tolist() == counted
 
 
 def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
-    """A threshold on the other columns would count the wrong requests."""
+    """Without the unread column, the wrong requests would be counted."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)
 
 

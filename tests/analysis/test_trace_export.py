@@ -17,7 +17,7 @@ CONFIG = FleetConfig(duration_s=120.0, seed=5, workload=Workload(rate_per_s=5.0)
 
 
 def _found(engine: Engine) -> tuple[float, float]:
-    """Export simulated requests; return the recorded hit rate and that of an infinite cache."""
+    """Export simulated requests; return the recorded hit rate, and that of an infinite cache."""
     data = run(CONFIG)
     with Writer(engine) as writer:
         writer.submit(data.requests, data.samples, starts=data.starts).result(30)
@@ -46,7 +46,7 @@ def test_hash_ids_give_the_recorded_hit_rate(engine: Engine) -> None:
 
 
 def test_parts_share_no_numbers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The export may therefore miss a hit, but never adds one."""
+    """Each part has its own numbers, so the export may miss a hit but never adds one."""
     monkeypatch.setattr(analysis.trace_export, "PART_REQUESTS", 100)
     recorded, found = _found(engine)
     assert 0 < found < recorded

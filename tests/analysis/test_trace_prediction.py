@@ -51,7 +51,7 @@ def recorded(replicas: int = 1, stalls: bool = False) -> Recorded:
 
 @cache
 def trace(rate_per_s: float, stalls: bool = False) -> tuple[Arrivals, dict[str, Any]]:
-    """Return requests that the window's fleet has not served, and their true latencies."""
+    """Return requests that the fleet has not served, and their true latencies."""
     table = simulated(rate_per_s, 12, stalls=stalls)[0].request_table()
     whole = np.asarray(table["output_tokens"].fill_null(0)) > 0
     received_ns, prompts, answers = (
@@ -147,7 +147,7 @@ def test_requests_that_do_not_fit_are_rejected() -> None:
 
 
 def test_shared_prefixes_of_a_trace_are_cached() -> None:
-    """If the engines have a KV cache, the modelled cache finds the prefixes."""
+    """The modelled KV cache finds the shared prefixes."""
     n = 300
     arrivals = Arrivals(
         received_s=np.arange(n, dtype=np.float64) * 0.5,
@@ -176,7 +176,7 @@ def test_shared_prefixes_of_a_trace_are_cached() -> None:
 def test_without_a_reproduced_window_there_is_no_prediction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("analysis.what_if.MOST_ERROR", {"p50": -1.0})
+    monkeypatch.setattr("analysis.what_if.MAX_ERROR", {"p50": -1.0})
     found = answer(trace(2.0)[0], draws=0)
     assert found.of_window.refused is not None
     assert found.predicted == {}

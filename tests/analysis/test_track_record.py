@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from analysis.compare.question import CompareError
 from analysis.track_record import TrackRecord, track_record
 from store.database import open_database
-from store.predictions import Prediction, keep_prediction
+from store.predictions import Prediction, store_prediction
 from store.queries import Window
 from store.replicas.engine_starts import in_force
 from store.writer import Writer
@@ -37,11 +37,11 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 def test_the_track_record_counts_the_percentiles_of_predicted_deploys(engine: Engine) -> None:
     assert track_record(engine, NOW_NS) is None
-    keep_prediction(engine, replace(PREDICTED, change="max_num_seqs=32"))
+    store_prediction(engine, replace(PREDICTED, change="max_num_seqs=32"))
     assert track_record(engine, NOW_NS) is None
-    keep_prediction(engine, replace(PREDICTED, asked_unix_ns=NOW_NS - 1))
+    store_prediction(engine, replace(PREDICTED, asked_unix_ns=NOW_NS - 1))
     assert track_record(engine, NOW_NS) is None
-    keep_prediction(engine, PREDICTED)
+    store_prediction(engine, PREDICTED)
     found = track_record(engine, NOW_NS)
     assert found == TrackRecord(deploys=1, percentiles=2, contained=1)
     assert found.sentence.startswith("The intervals of 1 of 2 predictions contained the measured")
@@ -50,7 +50,7 @@ def test_the_track_record_counts_the_percentiles_of_predicted_deploys(engine: En
 def test_the_range_after_a_deploy_ends_at_the_next_deploy(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_prediction(engine, PREDICTED)
+    store_prediction(engine, PREDICTED)
     again = replace(
         newest_start(engine), config="f00d", at_unix_ns=(START_S + 1_500) * 10**9, process=9
     )

@@ -19,7 +19,7 @@ from telemetry.requests import RequestTimeline, Source
 
 BEGAN_S = 1_790_000_000
 HANG_S, NOW_S = 220.0, 340.0
-"""Seconds since the start at which an engine hangs, and at which the cause is asked for."""
+"""Seconds from the start to the hang, and to the question about its cause."""
 S = 10**9
 
 
@@ -38,7 +38,6 @@ def hanging() -> Dataset:
 
 
 def report(row: RequestTimeline, seen_unix_ns: int) -> InFlightRequest:
-    """Return the last report about a request that has not ended."""
     return InFlightRequest(
         span_id=row.span_id,
         trace_id=row.trace_id,
@@ -55,7 +54,7 @@ def report(row: RequestTimeline, seen_unix_ns: int) -> InFlightRequest:
 
 
 def explained(engine: Engine, in_flight: bool, metric: Metric = Metric.TTFT) -> Explanation:
-    """Store the data that is known at NOW_S, and explain the two minutes before it."""
+    """Store the data that is known at `NOW_S`, and explain the two minutes before."""
     data = hanging()
     now_ns = round((BEGAN_S + NOW_S) * S)
     rows = [row for row in data.requests if row.received_unix_ns + row.e2e_s * 1e9 < now_ns]
@@ -81,7 +80,7 @@ def test_a_hang_is_named_while_it_lasts(engine: Engine) -> None:
 
 
 def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
-    """The labels are dictionaries, and the numbers have 32 bits."""
+    """The cached columns have labels as dictionaries, and numbers of 32 bits."""
     explained(engine, in_flight=True)
     window = Window(BEGAN_S * S, round((BEGAN_S + NOW_S) * S))
     read = evidence(engine, window, REQUEST_COLUMNS, {})
@@ -98,12 +97,11 @@ def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
 
 
 def test_unreported_requests_are_not_explained(engine: Engine) -> None:
-    """Rows and samples without reports contain no waiting requests."""
     assert not explained(engine, in_flight=False).causes
 
 
 def test_other_requests_in_flight_do_not_count(engine: Engine) -> None:
-    """An engine that takes steps will end its long requests."""
+    """The engine takes steps, so its long requests will end."""
     data = hanging()
     until_ns = round((BEGAN_S + HANG_S) * S)
     rows = [row for row in data.requests if row.received_unix_ns + row.e2e_s * S < until_ns]

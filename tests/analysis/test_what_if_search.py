@@ -5,7 +5,7 @@ import pytest
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.what_if import WhatIfQuestion
-from analysis.what_if_search import LEAST_RATE, MOST_POINTS, find, sweep, sweep_of
+from analysis.what_if_search import MAX_POINTS, MIN_RATE, find, sweep, sweep_of
 from replay.edits import EditError, Edits, Rate
 from replay.engine_config import EngineConfig
 from simulator.dataset import run
@@ -18,7 +18,7 @@ SECONDS = 120
 
 @cache
 def recorded() -> Recorded:
-    """Return a replica that has nearly reached its `max_num_seqs`."""
+    """Return a replica whose batch almost reaches `max_num_seqs`."""
     config = FleetConfig(
         duration_s=LEAD_S + SECONDS,
         seed=3,
@@ -81,7 +81,7 @@ def test_ranges_of_factors_have_a_constant_ratio() -> None:
             "replicas=1,x",
             "rate=1.1.1..2",
         ),
-        "max_num_seqs=" + ",".join(str(value) for value in range(1, MOST_POINTS + 2)),
+        "max_num_seqs=" + ",".join(str(value) for value in range(1, MAX_POINTS + 2)),
     ],
 )
 def test_a_malformed_sweep_is_an_error(text: str) -> None:
@@ -112,7 +112,7 @@ def test_an_slo_that_no_rate_meets_is_reported() -> None:
     slow = Edits(arguments={"max_num_seqs": "1"}, output=50.0)
     found = find(recorded(), question(slow), "rate", "chat")
     assert found.value is None
-    assert min(each.value for each in found.tried) == LEAST_RATE
+    assert min(each.value for each in found.tried) == MIN_RATE
 
 
 def test_an_unknown_slo_is_named_with_the_known_ones() -> None:

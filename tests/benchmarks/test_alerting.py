@@ -37,7 +37,7 @@ def test_a_page_is_correct_if_many_users_are_affected(
 
 
 def test_few_bad_requests_need_no_page() -> None:
-    """Nine failures of nine requests in an hour need no page; ten of ten do."""
+    """Nine failures of nine requests in an hour need no page, but ten of ten do."""
     arrived = np.zeros(240, dtype=np.int64)
     arrived[::26][:9] = 1
     assert arrived.sum() == 9
@@ -47,7 +47,6 @@ def test_few_bad_requests_need_no_page() -> None:
 
 
 def test_a_hang_is_counted_at_its_end_and_an_absence_is_not_counted() -> None:
-    """Both outages need a page while the requests arrive."""
     for kind in (HANG, DOWN):
         days = two_days((1, 2), [kind], 4.0)
         (burn,) = days.burns
@@ -83,7 +82,7 @@ def test_each_rule_pages_of_a_total_failure() -> None:
 
 
 def test_absent_counters_page_only_by_the_rule_of_the_policy() -> None:
-    """The two thresholds have no data while the counters are absent."""
+    """The two threshold rules have no data while the counters are absent."""
     steps = DAY_S // STEP_S
     absent = np.zeros(steps, dtype=bool)
     absent[100:200] = True

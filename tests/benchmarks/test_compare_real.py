@@ -28,7 +28,7 @@ from benchmarks._compare_windows import (
     traffics,
 )
 from benchmarks.compare_real import CHANGES, main
-from rig.faults.recording import Stretch
+from rig.faults.recording import RecordedInterval
 from store.queries import Window
 
 WORSE, BETTER = CompareVerdict.WORSE, CompareVerdict.BETTER
@@ -36,7 +36,7 @@ NO_WORSE, UNDECIDED = CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED
 
 
 def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Latencies]:
-    """Return two windows with the same arrivals, which a noise of their own made slower."""
+    """Return two windows with equal arrivals; the second's latencies are `factor` times larger."""
     at_s = np.sort(chance.uniform(0, 75, 450))
     work = chance.exponential(size=450) + 1
     sides = []
@@ -47,7 +47,7 @@ def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Late
 
 
 def test_the_interval_of_the_truth_contains_it() -> None:
-    """Coverage of the 95 % interval, over 100 pairs of windows."""
+    """At least 90 of 100 intervals contain the true change."""
     chance = np.random.default_rng(7)
     for q in (0.5, 0.95):
         found = [truth_of(*windows(chance, 1.2), q, 75.0) for _ in range(100)]
@@ -175,7 +175,7 @@ def test_only_windows_of_the_same_process_are_compared_without_a_change(
         lambda engine, question: found(next(verdicts)).answer,
     )
     windows = {
-        each: Served(*each, Stretch(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
+        each: Served(*each, RecordedInterval(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
         for n, each in enumerate([(USUAL, FIRST), (USUAL, SAME), ("budget", SAME)])
     }
     lines, asked = false_verdicts(create_engine("sqlite://"), windows, looks=True)
@@ -196,7 +196,7 @@ def test_windows_are_read_as_they_were_written(tmp_path: Path) -> None:
     }
     (tmp_path / "windows.json").write_text(json.dumps([written]))
     read = read_windows(tmp_path)
-    assert read == [Served(USUAL, FIRST, Stretch(10.0, 11.5, 0.1), 5, 0)]
+    assert read == [Served(USUAL, FIRST, RecordedInterval(10.0, 11.5, 0.1), 5, 0)]
     assert read[0].window == Window(10 * 10**9, 11_500_000_000)
 
 
@@ -211,9 +211,9 @@ def test_a_malformed_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_instants_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    stretch = {"begun_s": "yesterday", "ended_s": 11.5, "others_cpus": 0.1}
+    counted_range = {"begun_s": "yesterday", "ended_s": 11.5, "others_cpus": 0.1}
     one = {"configuration": USUAL, "traffic": FIRST, "answered": 5, "failed": 0}
-    (tmp_path / "windows.json").write_text(json.dumps([{**one, "stretch": stretch}]))
+    (tmp_path / "windows.json").write_text(json.dumps([{**one, "stretch": counted_range}]))
     with pytest.raises(WindowsError, match=r"windows\.json"):
         read_windows(tmp_path)
 

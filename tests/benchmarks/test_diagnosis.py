@@ -53,7 +53,7 @@ NOTHING = replace(
 
 
 def requests(**grown: float) -> Requests:
-    """Return a thousand requests per range; in the second range, the given parts are longer."""
+    """Return a thousand requests per range; some parts are longer in the second range."""
     at = np.linspace(0, 200e9, 2000, endpoint=False).astype(np.int64)
     numbers = dict.fromkeys(("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s"), 0.1)
     columns = {
@@ -66,7 +66,7 @@ def requests(**grown: float) -> Requests:
 
 
 def test_each_cause_is_drawn_equally_often() -> None:
-    """Three of five cases have one fault, one has two, and one has none."""
+    """Three of five cases have one fault, one has two faults, and one has none."""
     causes = len(CAUSES)
     kinds = kinds_of(15 * causes, 4, None)
     assert Counter(kind for kind, _ in kinds) == {
@@ -103,14 +103,14 @@ def test_the_phase_that_grew_most_comes_first(phase: str, cause: str) -> None:
 
 
 def test_the_series_with_the_largest_score_is_first() -> None:
-    """The size of the growth in seconds does not matter."""
+    """The score does not depend on the size of the growth in seconds."""
     question = Question(Metric.E2E, WINDOW, BASELINE)
     found = by_score(requests(frontend_s=1.0, delivery_s=0.5), Servers(), question)
     assert found[0] == "frontend_cpu"
 
 
 def test_the_alert_names_the_latency_that_grew_most() -> None:
-    """Growth is compared as a ratio, not in seconds."""
+    """The latency with the largest growth as a ratio is named, not as seconds."""
     assert alerted(requests(queue_s=1.0), BASELINE, WINDOW) is Metric.QUEUE
     assert alerted(requests(delivery_s=3.0), BASELINE, WINDOW) is Metric.E2E
 
@@ -150,7 +150,7 @@ def test_the_table_names_the_wrong_answers() -> None:
 
 
 def test_a_stored_result_is_read_unchanged() -> None:
-    """A benchmark that was stopped continues with the stored results."""
+    """A benchmark that was stopped continues from its stored results."""
     for result in (A_RESULT, A_PAIR, NOTHING):
         assert read(json.dumps(asdict(result))) == result
 

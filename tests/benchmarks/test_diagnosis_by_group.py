@@ -8,7 +8,7 @@ FAULTS = ("tenant_flood", "load_exceeds_capacity", "kv_cache_exhausted", "long_p
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_every_tenant_model_and_replica_gets_the_same_cause(cause: str) -> None:
-    """The tenants that a flood slows down must not be advised to add replicas."""
+    """Tenants that another tenant's flood slows down must not be advised to add replicas."""
     found = asked_by_everyone(3, 5, SINGLE, (cause,))
     assert found.first == cause
     assert compared(found)[OTHER] == 0, found.answers

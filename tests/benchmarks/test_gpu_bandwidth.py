@@ -1,5 +1,3 @@
-"""Tests of the bandwidth benchmark's calculation and messages, without a GPU."""
-
 import ctypes
 import sys
 from collections.abc import Callable
@@ -52,7 +50,7 @@ def test_the_target_value_is_met_or_missed() -> None:
 def test_without_a_gpu_it_prints_the_reason_and_succeeds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make bench` succeeds on machines without a GPU."""
+    """`make bench` succeeds on a machine without a GPU."""
 
     def missing(_name: str) -> None:
         raise OSError
@@ -72,21 +70,21 @@ def test_an_older_gpu_is_reported(install: Callable[..., Driver]) -> None:
 
 UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
 PEAK = 2 * 2_619e6 * 5_120 / 8
-"""The peak bandwidth for the fake's bus width and clock, in bytes/s."""
+"""The peak bandwidth of the fake's bus width and clock, in bytes/s."""
 AT_BEST = 0.9 * PEAK
 
 
 class Machine(Driver):
-    """A fake GPU that moves bytes in a fake clock's time.
+    """A fake GPU that moves bytes in the time of a fake clock.
 
-    Its driver updates the counters ten times per second.
+    The fake driver updates the counters ten times per second.
     """
 
     def __init__(self, *cards: Card) -> None:
         super().__init__(*cards)
         self.now_s = 1_000.0
         self.moved: list[tuple[float, float]] = [(0.0, 0.0)]
-        """Pairs of an instant and the number of bytes moved until then."""
+        """Pairs: an instant, and the number of bytes moved until then."""
         self.counted: dict[int, tuple[float, float]] = {}
 
     def clock(self) -> float:
@@ -120,7 +118,7 @@ class Machine(Driver):
 
 
 def torch_on(machine: Machine, uuid: str = UUID) -> Any:
-    """Replace PyTorch with a fake that runs queued copies at a synchronisation."""
+    """Replace PyTorch by a fake that runs its queued copies when it synchronises."""
     queued: list[float] = []
 
     class Memory:
@@ -149,7 +147,6 @@ def torch_on(machine: Machine, uuid: str = UUID) -> Any:
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *cards: Card, uuid: str = UUID) -> Machine:
-    """Install a fake machine with these GPUs; PyTorch uses the first one."""
     machine = Machine(*cards)
     monkeypatch.setattr(pynvml, "nvmlLib", machine)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
@@ -189,7 +186,7 @@ def test_a_gpu_without_the_counter_is_not_a_failure(
 
 
 def test_memory_that_fits_a_cache_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Copies within a cache would never use the memory."""
+    """Copies that fit into a cache would not use the memory."""
     with pytest.raises(SystemExit):
         main(["--gib", "0.03"])
     assert "at least 0.5" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_the_table_has_measured_and_modelled_values_and_the_cost(tmp_path: Path)
 
 
 def test_no_server_is_loaded_without_a_request(capsys: pytest.CaptureFixture[str]) -> None:
-    """`make bench` must not load a server that happens to listen on port 8000."""
+    """`make bench` must not load another server that listens on port 8000."""
     assert main([]) == 0
     assert main(["--port", "1"]) == 0
     output = capsys.readouterr().out.splitlines()

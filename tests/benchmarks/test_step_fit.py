@@ -14,7 +14,7 @@ COEFFICIENTS = np.array([2.4e-3, 3.6e-5, 5e-11, 4e-10, 2e-4])
 
 
 def steps(seconds: int = 40, slow: tuple[int, ...] = ()) -> Steps:
-    """Return steps that follow the model exactly, but take twice as long in some seconds."""
+    """Return steps that follow the model exactly, and take twice as long in some seconds."""
     chance = np.random.default_rng(2)
     ended_s = np.arange(seconds * 30) / 30
     work = np.column_stack([np.ones(ended_s.size), chance.uniform(0, 1, (ended_s.size, 4))])

@@ -1,5 +1,3 @@
-"""Makes the samples and the start of an engine that is half busy for ten minutes."""
-
 from telemetry.engines import EngineSample
 from telemetry.starts import EngineStart
 from tests.cli.output import START_S
@@ -8,7 +6,6 @@ NS = 10**9
 
 
 def samples() -> list[EngineSample]:
-    """Return a sample every ten seconds."""
     return [
         EngineSample(
             replica="r",
@@ -23,7 +20,6 @@ def samples() -> list[EngineSample]:
 
 
 def start(device: str | None, gpus: int) -> EngineStart:
-    """Return the start of the engine on GPUs of a kind."""
     return EngineStart(
         replica="r",
         engine=0,

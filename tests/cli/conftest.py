@@ -21,8 +21,10 @@ START_S = 1_763_634_000
 
 @pytest.fixture
 def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Return a function that runs `tailspan` for the first ten minutes of the database. Causes are
-    replayed in this process."""
+    """Return a function that runs `tailspan` on the first ten minutes of the database.
+
+    Causes are replayed in this process.
+    """
     monkeypatch.setattr(replay_process, "answer_in_child", answer_here)
 
     def invoke(*words: str, window: bool = True) -> Result:
@@ -40,7 +42,7 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 def queued(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[..., None]:
-    """Return a function that stores 400 requests before the start and 400 after it, which queue."""
+    """Return a function that stores 400 requests before `START_S`, and 400 that queue after it."""
 
     def put(waited_s: float, **about: Any) -> None:
         rows = []
@@ -76,7 +78,7 @@ def queued(
 def exported(
     stranger: Callable[..., str], http_answer: Callable[..., bytes]
 ) -> Callable[[str], tuple[str, int]]:
-    """Return a function that serves these metrics as Tailspan would, and returns host and port."""
+    """Return a function that serves these metrics like Tailspan, and returns host and port."""
 
     def serve(metrics: str) -> tuple[str, int]:
         address = urlsplit(stranger({"/metrics": http_answer(body=metrics)}))
@@ -89,7 +91,7 @@ def exported(
 
 @pytest.fixture
 def tailspan_of(url: str) -> Iterator[Callable[..., list[str]]]:
-    """Start Tailspan without the explorer, and return the options with its addresses."""
+    """Return a function that starts Tailspan and returns the options with its addresses."""
     engine = open_database(url)
     with ExitStack() as running:
         loop = running.enter_context(background_loop())
@@ -114,7 +116,6 @@ def tailspan_of(url: str) -> Iterator[Callable[..., list[str]]]:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[str], Mapping[str, str]]]:
-    """Record the command and the environment that `tailspan ui` executes."""
     seen: list[tuple[Sequence[str], Mapping[str, str]]] = []
     monkeypatch.setattr(os, "execve", lambda _, command, env: seen.append((command, env)))
     return seen

@@ -1,6 +1,6 @@
-"""A small application with OpenTelemetry spans around a call to a model, and the model's server.
+"""An application with OpenTelemetry spans around a call to a model, and the model's server.
 
-The server answers with a stream, and reports each request as Tailspan's plugin does.
+The server streams its responses, and reports each request as Tailspan's plugin does.
 """
 
 import http.client
@@ -27,7 +27,7 @@ VALIDATION_S, RETRIEVAL_S, TOOL_S, FORMATTING_S = 0.002, 0.01, 0.005, 0.004
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Streams two tokens to each request, and keeps the span of each request."""
+    """Streams two tokens per request, and keeps the span of each request."""
 
     daemon_threads = True
 
@@ -53,7 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         first_token = time.monotonic()
         self.send_response(200)
         self.end_headers()
-        # As in the plugin, before the byte is sent: the client may read it at once.
+        # The time is read before the byte is sent, as in the plugin: the client may read it at
+        # once.
         first_byte = time.monotonic()
         self.wfile.write(b"data: one\n\n")
         time.sleep(DECODE_S)
@@ -83,14 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What the application's stopwatch measured for one request."""
+    """The times that the application measured for one request."""
 
     first_token_s: float
     whole_s: float
 
 
 class Application:
-    """Validates, retrieves, uses a tool, calls the model, and formats the answer."""
+    """Validates, retrieves, uses a tool, calls the model, and formats the response."""
 
     def __init__(self, model_port: int) -> None:
         self._port = model_port
@@ -101,11 +102,10 @@ class Application:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """The spans of all requests so far, inner spans first."""
         return list(self._exporter.get_finished_spans())
 
     def answer(self, before: Callable[[], None] = lambda: None) -> Waited:
-        """Answer one user, with `before` as additional work before the call."""
+        """Serve one user, with `before` as additional work before the call."""
         began = time.perf_counter()
         with self._operation("invoke_workflow"):
             self._sleep("validation", VALIDATION_S)
@@ -142,7 +142,7 @@ class Application:
 
 @contextmanager
 def model_server() -> Any:
-    """Serve until the end of the `with` block."""
+    """Run the model's server until the end of the `with` block."""
     with ModelServer() as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -154,7 +154,6 @@ def model_server() -> Any:
 
 
 def export(spans: list[ReadableSpan], port: int) -> None:
-    """Send spans to a collector."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     exporter.export(spans)
     exporter.shutdown()  # type: ignore[no-untyped-call]

@@ -1,5 +1,3 @@
-"""Runs commands on a database, and reads what they print."""
-
 import json
 from typing import Any
 
@@ -13,7 +11,7 @@ WINDOW = ("--from", str(START_S), "--to", str(START_S + 600))
 
 
 def printed(engine: Engine, *words: str) -> str:
-    """Return the standard output of a command about the first ten minutes of a database."""
+    """Return a command's output on the first ten minutes of a database."""
     result = CliRunner().invoke(
         tailspan, [*words, *WINDOW, "--database", str(engine.url)], catch_exceptions=False
     )
@@ -22,6 +20,5 @@ def printed(engine: Engine, *words: str) -> str:
 
 
 def objects(result: Result) -> list[dict[str, Any]]:
-    """Return the JSON object of each line."""
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]

@@ -18,7 +18,7 @@ from cli.options.addresses import Host, authority, base_url, is_loopback
     ],
 )
 def test_a_base_url_may_have_a_slash_and_v1(given: str, read: str) -> None:
-    """OpenAI's clients require the /v1."""
+    """OpenAI's clients require the `/v1`."""
     assert base_url(given) == read
 
 
@@ -49,7 +49,7 @@ def test_a_malformed_base_url_is_refused_with_the_reason(given: str, why: str) -
 
 @pytest.mark.parametrize("given", ["http://me:s3cret@gpu-host", "ftp://me:s3cret@gpu-host:x"])
 def test_a_password_is_refused_and_not_repeated(given: str) -> None:
-    """The address is printed and logged."""
+    """Tailspan prints and logs the address."""
     with pytest.raises(ValueError, match="must not contain an @") as refused:
         base_url(given)
     assert "s3cret" not in str(refused.value)
@@ -72,6 +72,6 @@ def test_a_host_is_read_with_brackets_or_without() -> None:
 
 @pytest.mark.parametrize("given", ["", " ", "[]", "a b", "a/b", "h\0st", "\udcff", "höst"])
 def test_a_malformed_host_is_refused(given: str) -> None:
-    """An empty host would mean every address of the machine."""
+    """An empty host would mean all addresses of the machine."""
     with pytest.raises(click.BadParameter, match=r"invalid address .*; allowed: 127\.0\.0\.1"):
         Host().convert(given, None, None)

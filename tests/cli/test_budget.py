@@ -39,7 +39,8 @@ def sleep_longer() -> None:
 
 @pytest.fixture
 def waited(url: str) -> list[Waited]:
-    """Answer users, and send the spans of both sides, the application's first and twice."""
+    """Serve users, and send the spans of both sides; the application's spans are sent first and
+    twice."""
     engine = open_database(url)
     with model_server() as model, Writer(engine) as writer:
         application = Application(model.server_address[1])
@@ -59,7 +60,6 @@ def waited(url: str) -> list[Waited]:
 def test_the_layers_sum_to_the_applications_stopwatch(
     run: Run, waited: list[Waited], tmp_path: Path, latency: str
 ) -> None:
-    """The application retrieves, uses a tool, calls the model and formats the answer."""
     file = tmp_path / "budget.yaml"
     after = "  after: 1ms\n" if latency == "e2e" else ""
     file.write_text(
@@ -73,7 +73,8 @@ def test_the_layers_sum_to_the_applications_stopwatch(
     assert (found["requests"], found["tail_requests"]) == (REQUESTS, REQUESTS // 2)
     stopwatch = sorted(each.whole_s if latency == "e2e" else each.first_token_s for each in waited)
     mean_s = sum(stopwatch[REQUESTS // 2 :]) / (REQUESTS // 2)
-    # The stopwatch includes creating the outermost span. Nothing else is outside the spans.
+    # The stopwatch also measures the creation of the outermost span, and no other work outside the
+    # spans.
     assert found["tail_mean_s"] == pytest.approx(mean_s, abs=0.004)
     assert found["tail_mean_s"] <= mean_s + 1e-4
     layers = {each["layer"]: each for each in found["layers"]}
@@ -98,8 +99,6 @@ def test_no_prompt_is_stored(url: str, waited: list[Waited]) -> None:
 def served(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[[float], None]:
-    """Store 400 requests whose queue grows."""
-
     def put(queue_s: float) -> None:
         fill(
             *(

@@ -1,4 +1,4 @@
-"""Lookups in caches, from the spans of each gateway to the command. Hits change nothing else."""
+"""Cache lookups, from the spans of gateways to the output of commands."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from store.database import open_database
 from store.queries import Window, request_table
 from store.requests.network_time import networks
 from store.retention import delete_older
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 from tests.cache_spans import CALL, HEADER, HTTP, SHAPES, message, of_every_cache, span
@@ -38,7 +38,6 @@ Row = Callable[..., RequestTimeline]
 
 
 def send(engine: Engine, *spans: Span, service: str = "shop") -> httpx.Response:
-    """Send spans to a collector that stores them in the database."""
     with Writer(engine) as writer:
         collector = Collector(writer, grpc_port=0, http_port=0, clock_unix_ns=lambda: AT + 600 * NS)
         with running(collector):
@@ -50,7 +49,7 @@ def send(engine: Engine, *spans: Span, service: str = "shop") -> httpx.Response:
 
 
 def serve(engine: Engine, request_row: Row, requests: int = 40) -> None:
-    """An engine at $3.99 per hour whose requests took 0.5 s of engine time each."""
+    """Store requests of an engine at $3.99 per hour, with 0.5 s of engine time each."""
     rows = [
         request_row(
             number,
@@ -68,7 +67,7 @@ def serve(engine: Engine, request_row: Row, requests: int = 40) -> None:
     ]
     with Writer(engine) as writer:
         writer.submit(rows, samples(), [start("NVIDIA H100 80GB HBM3", gpus=1)]).result(10)
-    settle(engine, START_S + 3_600)
+    build_marked(engine, START_S + 3_600)
 
 
 def answer(engine: Engine, *words: str) -> Any:
@@ -118,7 +117,9 @@ def test_what_hits_saved_is_the_mean_request_of_their_tenant_and_model(
 
 
 def _calls(answered: str) -> list[Span]:
-    """Forty calls of a client in 2 s, and ten in 1 ms, with the HTTP spans inside them.
+    """Return the spans of 40 calls that take 2 s, and of ten that take 1 ms.
+
+    Each call contains an HTTP span.
 
     Args:
         answered: where a cache reports that it answered the fast ones: `call`, `http` or nowhere.
@@ -152,7 +153,7 @@ def _calls(answered: str) -> list[Span]:
     ids=" ".join,
 )
 def test_hits_change_no_other_answer(answered: str, words: tuple[str, ...], tmp_path: Path) -> None:
-    """Also if only a span inside the call reports the hit."""
+    """The result is the same if only the HTTP span inside the call reports the hit."""
     found = []
     for name, spans in (
         ("hits", _calls(answered)),
@@ -160,7 +161,7 @@ def test_hits_change_no_other_answer(answered: str, words: tuple[str, ...], tmp_
     ):
         engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
         send(engine, *spans)
-        settle(engine, START_S + 3_600)
+        build_marked(engine, START_S + 3_600)
         found.append(printed(engine, *words, "--format", "json"))
         engine.dispose()
     assert found[0] == found[1]
@@ -184,7 +185,7 @@ def test_a_hit_of_embeddings_inside_a_call_leaves_the_call_a_request(engine: Eng
 def test_a_hit_does_not_take_the_network_time_of_the_request_it_repeats(
     engine: Engine, request_row: Row
 ) -> None:
-    """A cache repeats the id of the response that it stored."""
+    """A cached response has the id of the response that was stored."""
     with Writer(engine) as writer:
         server = request_row(
             1, request_id="chatcmpl-0", received_unix_ns=AT, e2e_s=1.5, ttft_s=None, streamed=False
@@ -235,7 +236,7 @@ def test_a_flood_of_names_is_one_group(engine: Engine) -> None:
 def test_more_reports_than_are_read_are_stated(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.caches.MOST_READ", 5)
+    monkeypatch.setattr("analysis.caches.MAX_READ", 5)
     send(engine, *(span(number, HIT, at_unix_ns=AT + number * NS) for number in range(1, 21)))
     found = answer(engine)
     assert (found["reports"], found["reports_read"], found["total"]["hits"]) == (20, 5, 5)

@@ -10,7 +10,7 @@ from analysis.compare import work_terms
 from cli.commands.compare import METRICS
 from cli.main import tailspan
 from store.database import open_database
-from store.predictions import Prediction, keep_prediction
+from store.predictions import Prediction, store_prediction
 from tests.analysis.compare.two_windows import (
     SECONDS,
     START_S,
@@ -31,7 +31,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    """Run `tailspan compare` on two windows; in the second, the server is 20 % slower."""
+    """Return a function that compares two windows; the server of the second is 20 % slower."""
     url = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(url)
 
@@ -168,7 +168,7 @@ def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:
     engine = open_database(url)
     asked_ns = (START_S + 100) * 10**9
     predicted = '{"tpot": {"p95": [0.0, -0.01, 0.01]}}'
-    keep_prediction(
+    store_prediction(
         engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, predicted, simulated=True)
     )
     engine.dispose()

@@ -35,8 +35,6 @@ SECOND = replace(
 
 @pytest.fixture
 def config(url: str) -> Callable[..., Result]:
-    """Run `tailspan config` on a database with two starts, or with the given starts."""
-
     def run(*words: str, starts: tuple[EngineStart, ...] = (FIRST, SECOND)) -> Result:
         engine = open_database(url)
         with Writer(engine) as writer:

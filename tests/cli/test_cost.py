@@ -28,7 +28,7 @@ KEYS = [
 
 @pytest.fixture
 def serve(url: str, request_row: Requests) -> Serve:
-    """Store three requests of an engine that was up for ten minutes and half busy."""
+    """Store three requests of an engine that ran for ten minutes and was half busy."""
 
     def make(device: str | None = "NVIDIA H100 80GB HBM3", **about: Any) -> None:
         printed: dict[str, Any] = {
@@ -64,7 +64,7 @@ def printed(result: Result) -> dict[str, Any]:
 
 
 def test_json_is_one_object_with_the_contracts_keys(run: Run, serve: Serve) -> None:
-    """The bill is price × wall time: 600 s of two H100s."""
+    """The bill is 600 s of two H100s at their price."""
     serve()
     found = printed(run("cost", "--by", "tenant", "--format", "json"))
     assert list(found) == KEYS
@@ -83,7 +83,7 @@ def test_json_is_one_object_with_the_contracts_keys(run: Run, serve: Serve) -> N
 
 
 def test_energy_is_shown_by_group_where_it_is_measured(run: Run, serve: Serve, url: str) -> None:
-    """Two GPUs draw 300 W each; idle power is subtracted."""
+    """Two GPUs draw 300 W each, and idle power is subtracted."""
     serve()
     assert "Wh" not in run("cost", "--by", "tenant").stdout.split()
     assert printed(run("cost", "--by", "tenant", "--format", "json"))["groups"][0]["joules"] is None
@@ -149,7 +149,7 @@ def test_an_engine_without_a_device_can_be_priced_by_its_replica(run: Run, serve
 def test_a_server_without_engine_data_gets_a_hint(
     run: Run, fill: Callable[..., None], request_row: Requests
 ) -> None:
-    """vLLM's native spans contain no engine, and client spans contain no server."""
+    """vLLM's native spans have no engine, and client spans have no server."""
     fill(request_row(1, replica="bare", prompt_tokens=5, output_tokens=5), request_row(2))
     shown = run("cost").stdout
     assert "No price: requests from client spans have no server name; 1 request is" in shown
@@ -201,7 +201,6 @@ def test_costs_are_grouped_by_hour_and_model(run: Run, serve: Serve) -> None:
 
 
 def test_doctor_shows_the_price_of_each_engine(run: Run, serve: Serve) -> None:
-    """A missing price is not a failure."""
     serve()
     result = run("doctor", "--format", "json", "--no-explorer", window=False)
     found = [json.loads(line) for line in result.stdout.splitlines()]
@@ -225,7 +224,7 @@ def test_requests_are_shown_with_their_known_cost(run: Run, serve: Serve) -> Non
 
 
 def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -> None:
-    """The engines' bill does not change; only the selected requests are grouped and compared."""
+    """The engines' bill stays the same; only the selected requests are grouped and compared."""
     serve()
     every = printed(run("cost", "--by", "tenant", "--format", "json"))
     acme = printed(run("cost", "--where", "tenant=acme", "--by", "outcome", "--format", "json"))
@@ -237,14 +236,14 @@ def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -
     assert group["cost_usd"] == pytest.approx(every["groups"][0]["cost_usd"])
     assert acme["selected"]["cost_usd"] == pytest.approx(group["cost_usd"])
     assert acme["managed"][0]["requests"] == 2
-    assert acme["break_even"] is None  # no break-even for a part of the traffic
+    assert acme["break_even"] is None  # break-even needs the whole traffic
     shown = run("cost", "--where", "tenant=acme").stdout
     assert "tenant=acme: $0.399 (30.0 % of the bill, $2.39 an hour) for 2 requests." in shown
     assert printed(run("cost", "--where", "tenant=", "--format", "json"))["groups"] == []
 
 
 def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, serve: Serve) -> None:
-    """The requests' share of the bill is per hour; the managed model gets the same tokens."""
+    """The hourly cost is the requests' share of the bill; the managed model gets equal tokens."""
     serve()
     found = printed(run("cost", "--by", "tenant", "--format", "json"))
     total, groups = found["total"], found["groups"]

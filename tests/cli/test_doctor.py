@@ -33,7 +33,7 @@ Exported = Callable[[str], tuple[str, int]]
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the GPUs of the machine that runs the tests."""
+    """Hide GPUs of the machine that runs the tests."""
     none = Finding("gpus", True, "none here")
     monkeypatch.setattr(gpus, "local", lambda: iter([none]))
 
@@ -52,7 +52,7 @@ def doctor(url: str) -> Callable[..., Result]:
 
 @pytest.fixture
 def nowhere(free_port: int) -> list[str]:
-    """Return options with addresses on which no server listens."""
+    """Return options with addresses that no server listens on."""
     return [f"--{part}-port={free_port}" for part in ("grpc", "http", "metrics", "explorer")]
 
 
@@ -63,12 +63,10 @@ def somewhere(tailspan_of: Callable[..., list[str]]) -> list[str]:
 
 @pytest.fixture
 def received(fill: Fill, request_row: Callable[..., RequestTimeline]) -> Callable[[float], None]:
-    """Store a request that was received this many seconds ago."""
     return lambda ago_s: fill(request_row(received_unix_ns=time.time_ns() - int(ago_s * 1e9)))
 
 
 def findings(result: Result) -> dict[str, list[dict[str, Any]]]:
-    """Return the findings by check, from JSON."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in result.stdout.splitlines():
         finding = json.loads(line)
@@ -105,7 +103,7 @@ def test_every_check_fails_if_nothing_runs(doctor: Doctor, nowhere: list[str]) -
     )
     assert result.exit_code == 1
     found = findings(result)
-    # This check is about the machine, not about a connection.
+    # The GPU check needs no connection.
     found.pop("gpus")
     assert set(found) == {"database", "vllm", "OTLP gRPC", "OTLP HTTP", "metrics", "explorer"}
     assert "there is no database at" in found["database"][0]["detail"]
@@ -140,7 +138,7 @@ def test_old_telemetry_fails_only_where_a_server_should_report(
     ok: bool | None,
     words: str,
 ) -> None:
-    """Without a named server, a lack of new telemetry may be normal."""
+    """If no server is named, old telemetry may be normal."""
     if ago_s is not None:
         received(ago_s)
     (finding,) = findings(doctor(*nowhere, "--format=json"))["telemetry"]
@@ -170,7 +168,7 @@ def test_a_slow_read_path_is_reported_with_its_reason(
 def test_a_database_of_a_newer_tailspan_is_not_read(
     doctor: Doctor, nowhere: list[str], url: str
 ) -> None:
-    """A start of Tailspan would not help."""
+    """Starting this Tailspan would not help, so the finding has no advice."""
     engine = open_database(url)
     with engine.begin() as connection:
         connection.execute(update(REVISION).values(version_num="9999"))
@@ -316,7 +314,7 @@ def test_metrics_of_another_program_have_no_targets(exported: Exported) -> None:
 
 
 def test_a_clock_that_is_off_is_named_with_what_to_do(exported: Exported) -> None:
-    """A clock that is ahead is a failure; late data may also come from a queue."""
+    """A clock that is ahead is a failure. Late data may also come from a queue."""
     shown = (
         'tailspan_clock_lead_seconds{source="a"} 42.5\n'
         'tailspan_clock_lead_seconds{source="b\x1b[31m"} -95.0\n'
@@ -358,7 +356,7 @@ def test_late_telemetry_of_all_senders_delays_alerts(exported: Exported) -> None
 
 
 def test_if_all_clocks_are_ahead_our_own_clock_is_suspected(exported: Exported) -> None:
-    """One clock that is behind is more likely than several that are ahead."""
+    """One clock that is behind is more likely than several clocks that are ahead."""
     shown = "".join(
         f'tailspan_clock_{what}_seconds{{source="{name}"}} 42.0\n'
         for what in ("lead", "ahead")
@@ -382,7 +380,7 @@ def test_a_clock_that_differs_from_its_clients_is_named(
     ahead_s: float,
     problem: str | None,
 ) -> None:
-    """The server and the client reported the same requests, so their clocks can be compared."""
+    """Server and client reported the same requests, so their clocks can be compared."""
     sent_unix_ns = time.time_ns() - 200 * 10**9
     for number in range(3):
         about = {"source": Source.CLIENT, "basis": Basis.CLIENT, "span_id": "c" * 16}

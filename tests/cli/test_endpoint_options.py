@@ -33,7 +33,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Return a token file and a certificate for loopback with its authority; unset variables."""
+    """Return a token file and a certificate for loopback; unset the variables."""
     for name in ("TAILSPAN_TOKENS", "TAILSPAN_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     paths = {name: tmp_path / name for name in ("token_file", "tls_cert", "tls_key", "ca")}
@@ -149,7 +149,7 @@ def test_names_are_allowed_by_option_and_environment(
 def test_allowed_host_names_depend_on_the_address(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a token or TLS, every name is allowed; without, only names outside public DNS."""
+    """With a token, every name is allowed. Without a token, a name in public DNS is refused."""
     monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
     loopback = _access("127.0.0.1").hosts
     bare = _access("0.0.0.0", insecure_bind=True).hosts
@@ -168,7 +168,7 @@ def test_allowed_host_names_depend_on_the_address(
 
 @pytest.fixture
 def secured(url: str, files: dict[str, Path], tailspan_of: Callable[..., list[str]]) -> list[str]:
-    """Send a request to a Tailspan that requires a token and TLS."""
+    """Return a `doctor` command for a Tailspan with a token and TLS."""
     access = _access("127.0.0.1", **_pick(files, "token_file", "tls_cert", "tls_key"))
     assert access.scheme == "https"
     return ["doctor", f"--database={url}", "--format=json", *tailspan_of(access=access)]

@@ -103,7 +103,7 @@ def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
 
 
 def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row, run: Run) -> None:
-    """Each second of others' prefill is divided among the requests in prefill at that time."""
+    """Others' prefill is divided among the requests in prefill at that time."""
     phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
     victim = request_row(
         0,
@@ -204,7 +204,7 @@ def test_wrong_usage_prints_the_option_and_the_allowed_values(
 
 
 def test_every_cause_of_the_catalogue_has_a_detector() -> None:
-    """The causes' ids are part of the CLI's contract."""
+    """The ids of causes are part of the CLI's contract."""
     assert sorted(DETECTORS) == sorted(
         (
             *("retry_storm", "engine_hang"),
@@ -235,7 +235,7 @@ def test_a_growth_that_meets_the_objective_can_be_explained_by_size(
 
 
 def test_a_filter_does_not_restrict_the_evidence(queued: Callable[[float], None], run: Run) -> None:
-    """The counts are of the filtered requests, but the cause is found from all requests."""
+    """Only the filtered requests are counted, but the cause is found from all requests."""
     queued(2.0)
     for where in ("tenant=acme", "source=instrumentation", "streamed=true"):
         printed = json.loads(
@@ -246,7 +246,7 @@ def test_a_filter_does_not_restrict_the_evidence(queued: Callable[[float], None]
 
 
 def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run) -> None:
-    """This applies only to a range that ends now."""
+    """Stale data is only reported for a range that ends now."""
     queued(2.0)
     for verb in ("explain", "stats", "requests"):
         now = run(verb, "--last", "5000d", window=False)
@@ -257,7 +257,7 @@ def test_stale_data_is_reported_first(queued: Callable[[float], None], run: Run)
 def test_the_growth_of_the_first_content_is_the_reasoning(
     fill: Fill, request_row: Row, run: Run
 ) -> None:
-    """TTFT is as before. The reasoning takes two thirds of a decode that is longer."""
+    """TTFT is unchanged. Decode is longer, and two thirds of it are reasoning."""
     rows = []
     for number in range(800):
         tokens = 300 if number >= 400 else 100

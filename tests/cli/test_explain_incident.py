@@ -9,9 +9,9 @@ from click.testing import Result
 
 from alerts.openslo.reader import load
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from diagnosis.explanation import Explanation, Method, Replay
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 
@@ -20,11 +20,11 @@ Run = Callable[..., Result]
 
 START_S = 1_763_634_000
 BOTH = "ttft_s <= 0.5 and e2e_s <= 1"
-"""A condition that the requests of the incident miss in both latencies."""
+"""A condition that the incident's requests miss in both latencies."""
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
-    """Return an incident of `chat` that alerted a minute after its start."""
+    """Return an incident of `chat` that alerted one minute after its start."""
     return IncidentRow(
         slo="chat",
         severity="page",
@@ -42,11 +42,14 @@ def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
 def explain(
     tmp_path: Path, url: str, queued: Callable[[float], None], run: Run
 ) -> Callable[..., Result]:
-    """Explain an incident in which requests waited for blocks, or an earlier incident."""
+    """Return a function that explains one of two incidents.
+
+    In the later incident, requests waited for blocks. The earlier incident has no stored requests.
+    """
     queued(2.0)
     engine = open_database(url)
     rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
-    keep_evaluation(engine, "chat", START_S + 600, rows)
+    store_evaluation(engine, "chat", START_S + 600, rows)
     engine.dispose()
 
     def ask(named: str, *words: str, good: str = "ttft_s <= 0.5 and e2e_s <= 9") -> Result:
@@ -79,7 +82,7 @@ def test_the_text_begins_with_the_incident(explain: Callable[..., Result]) -> No
 
 
 def test_an_earlier_incident_is_found_by_its_time(explain: Callable[..., Result]) -> None:
-    """The requests of the earlier incident are deleted; this is too little data, not an error."""
+    """Without stored requests, the result is "too little data" and not an error."""
     result = explain(f"chat@{START_S - 8_500}")
     assert result.exit_code == 0
     assert "Too little data" in result.stdout
@@ -190,7 +193,6 @@ def test_an_unchanged_comparison_inside_an_incident_is_still_slow(
 
 
 def replayed(each: Explanation, share: float) -> Explanation:
-    """Return an explanation whose first cause has a share by replay."""
     causes = (
         [replace(each.causes[0], share=share, low=share - 0.1, high=1.0)] if each.causes else []
     )
@@ -200,7 +202,6 @@ def replayed(each: Explanation, share: float) -> Explanation:
 
 @pytest.fixture
 def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> IncidentVerdict:
-    """Store an answer of the incident whose share is 89 %."""
     explain("chat", "--fast", good=BOTH)  # writes the objective
     (objective,) = load([tmp_path / "chat.yaml"]).objectives
     engine = open_database(url)
@@ -210,7 +211,7 @@ def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> Incident
     verdict = IncidentVerdict(
         replayed(found.first, 0.89), tuple(replayed(each, 0.7) for each in found.others)
     )
-    keep_verdict(engine, objective, incident, verdict, START_S + 660)
+    store_verdict(engine, objective, incident, verdict, START_S + 660)
     engine.dispose()
     return verdict
 

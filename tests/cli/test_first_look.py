@@ -1,7 +1,7 @@
 from alerts.evaluation.request_verdicts import Verdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
-from server.kept_children import FIRST_LOOK
+from server.supervised_children import FIRST_LOOK
 from simulator import dataset
 from simulator.fault import Fault
 from simulator.fleet_config import FleetConfig
@@ -13,7 +13,7 @@ BEFORE_S, FLOOD_S = 120, 240
 
 
 def test_the_simulated_incident_is_one_that_pages() -> None:
-    """The past is shorter than the alert's window of an hour; the rest of it counts as good."""
+    """The past is shorter than the alert's window of an hour; the missing time counts as good."""
     (objective,) = load([OBJECTIVES]).objectives
     assert isinstance(objective.indicator, Goodput)
     fault = Fault(cause=FIRST_LOOK["incident"], start_s=BEFORE_S)
@@ -38,6 +38,6 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
 
 
 def test_the_range_before_the_incident_is_one_to_compare_with() -> None:
-    """The explorer's default range is a quarter of an hour, so the baseline must be as long."""
+    """The baseline must be as long as the explorer's default range of 15 min."""
     quiet_s = parse_s(FIRST_LOOK["backfill"]) - parse_s(FIRST_LOOK["incident-before"])
     assert quiet_s >= RANGES_S[DEFAULT_RANGE]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cli import foreground
-from server import children, kept_children, stack
+from server import children, stack, supervised_children
 from server.explorer_launch import Launch
 from server.gpu_setup import GpuSetup
-from server.stack import MOST_NAMED, Ports, Stack
+from server.stack import MAX_NAMED, Ports, Stack
 from store.database import open_database
 from telemetry.installing import install_plugin
 from telemetry.requests import RequestTimeline
@@ -30,8 +30,6 @@ PATIENCE_S = 30.0
 
 
 class Up:
-    """A Tailspan that runs in this process, and its output."""
-
     def __init__(self, stack: Stack, printed: list[str]) -> None:
         self.stack = stack
         self._printed = printed
@@ -41,7 +39,6 @@ class Up:
         return "\n".join(self._printed)
 
     async def waits_for(self, words: str) -> None:
-        """Wait until the output contains this text."""
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.printed:
             assert time.monotonic() < deadline, self.printed
@@ -55,7 +52,10 @@ class Up:
 
 @pytest.fixture
 def up(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Run Tailspan and an action, stop Tailspan as Ctrl-C does, and return its output."""
+    """Return a function that runs Tailspan with an action, and returns the output.
+
+    After the action, Tailspan stops as with Ctrl-C.
+    """
     engine = open_database(url)
     printed: list[str] = []
     monkeypatch.setattr(foreground, "print_line", lambda text, err=False: printed.append(text))
@@ -91,7 +91,7 @@ def explorer_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 async def nothing(_: Up) -> None:
-    """Return at once, so that Tailspan stops."""
+    """Do nothing, so that Tailspan stops at once."""
 
 
 def test_up_prints_all_addresses_and_how_to_connect(up: RunUp) -> None:
@@ -167,7 +167,7 @@ def test_many_servers_are_summed_up(up: RunUp, request_row: Row) -> None:
         up.stack.arrivals.on_stored([request_row(replica=f"r{n}") for n in range(100)], [])
         await up.waits_for("Messages about further servers")
 
-    assert up(play).count("Telemetry arrives from") == MOST_NAMED
+    assert up(play).count("Telemetry arrives from") == MAX_NAMED
 
 
 def test_a_dead_explorer_is_reported_and_the_other_parts_continue(
@@ -203,7 +203,7 @@ def test_a_dead_child_is_reported_and_restarted(
 def test_a_slow_explorer_is_announced_with_its_address(
     up: RunUp, explorer_is: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_children, "EXPLORER_START_S", 0.05)
+    monkeypatch.setattr(supervised_children, "EXPLORER_START_S", 0.05)
     explorer_is("import signal; signal.pause()")
     assert "(not ready yet; its log is " in up(nothing, explorer=True)
 

@@ -22,7 +22,7 @@ from cli.main import tailspan
 from cli.render import gpus as gpu_tables
 from collector.gpus import amd_smi
 from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
-from collector.gpus.reader import Absence, ReaderError, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError
 from collector.gpus.sampler import ReaderState
 from collector.server import Collector
 from collector.testing import MemorySink, running
@@ -46,20 +46,18 @@ DCGM = (
 
 @pytest.fixture(autouse=True)
 def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the AMD GPUs of the machine that runs the tests."""
+    """Hide AMD GPUs of the machine that runs the tests."""
 
     def load() -> None:
-        raise ReaderError(Absence(Why.NO_PACKAGE))
+        raise ReaderError(Absence(AbsenceReason.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
-    # With a fake driver, the two readings need not be a second apart.
-    monkeypatch.setattr(cli.commands.gpus, "BETWEEN_LOOKS_S", 0.11)
+    # The fake driver needs no second between two readings.
+    monkeypatch.setattr(cli.commands.gpus, "SAMPLE_GAP_S", 0.11)
 
 
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return a machine without a GPU."""
-
     def missing(_name: str) -> None:
         raise OSError
 
@@ -209,8 +207,6 @@ def test_up_samples_the_chosen_gpus(
 
 
 class Post:
-    """A sender with the same outcome for every message."""
-
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.bodies: list[bytes] = []
@@ -222,7 +218,7 @@ class Post:
 
 
 def sampled(post: Post, monkeypatch: pytest.MonkeyPatch, capsys: Any, **about: Any) -> str:
-    """Sample until a message was offered, then stop; return the output."""
+    """Sample until one message was offered, then stop; return the output."""
     forwarder = Forwarder(post, **about)
 
     async def run() -> None:
@@ -284,7 +280,7 @@ def test_dropped_samples_are_counted(
         ([], "There is no GPU here. Tailspan checks again every minute."),
         ([ReaderState("nvml", up=True)], "GPUs: 0 by nvml."),
         (
-            [ReaderState("nvml", up=False, absence=Absence(Why.TIMEOUT))],
+            [ReaderState("nvml", up=False, absence=Absence(AbsenceReason.TIMEOUT))],
             "GPUs: none; nvml is down: timeout.",
         ),
     ],
@@ -294,7 +290,7 @@ def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) 
 
 
 @pytest.mark.parametrize(
-    ("away", "sent", "held_bytes", "then", "printed"),
+    ("is_rejecting", "sent", "queued_bytes", "then", "printed"),
     [
         (False, 5, 0, False, None),
         (False, 5, 900, False, None),
@@ -305,16 +301,15 @@ def test_the_state_is_one_sentence(states: Sequence[ReaderState], printed: str) 
     ],
 )
 def test_a_lost_collector_and_its_return_are_reported_once(
-    away: bool, sent: int, held_bytes: int, then: bool, printed: str | None
+    is_rejecting: bool, sent: int, queued_bytes: int, then: bool, printed: str | None
 ) -> None:
-    now, news = gpu_agent.taking(away, sent, held_bytes)
+    now, news = gpu_agent.acceptance_change(is_rejecting, sent, queued_bytes)
     assert now is then
     assert (news is None) == (printed is None)
     assert printed is None or printed in str(news)
 
 
 def test_samples_that_wait_at_the_end_are_dropped() -> None:
-    """The collector reads every byte and never responds."""
     results = {"sent": 2, "expired": 0, "full": 0, "refused": 0}
     printed = gpu_agent.summary(48, 6, results)
     assert printed == "48 GPU samples in 2 messages sent; dropped: 4 still waited."
@@ -343,7 +338,7 @@ def test_an_agent_sends_to_a_collector_and_ends_at_ctrl_c(
 
 
 def test_the_doctor_lists_what_a_gpu_does_not_report(install: Install) -> None:
-    """A value that a GPU does not report is not a failure."""
+    """A value that a GPU does not report is no failure."""
     install(Card(), Card("GPU-2", "NVIDIA L4", supports_gpm=False))
     whole, partly = gpu_checks.local()
     assert (whole.ok, whole.mend) == (True, None)
@@ -397,6 +392,6 @@ def test_the_doctor_asks_a_running_tailspan_for_its_readers(
 
 
 def test_an_empty_gpu_setup_has_no_readers() -> None:
-    """Tests and simulations have no GPU readers."""
+    """Tests and simulations read no GPUs."""
     assert not GpuSetup().any
     assert GpuSetup().configured == ConfiguredOwners()

@@ -11,13 +11,11 @@ from store.database import open_database
 from store.writer import Writer
 from telemetry.engines import EngineSample
 
-Keep = Callable[..., None]
+RetentionPeriods = Callable[..., None]
 
 
 @pytest.fixture
-def keep(url: str) -> Keep:
-    """Store a current sample of a server."""
-
+def keep(url: str) -> RetentionPeriods:
     def make(replica: str, in_flight: int | None, step_age_s: float | None) -> None:
         engine = open_database(url)
         now_ns = time.time_ns()
@@ -38,7 +36,7 @@ def keep(url: str) -> Keep:
     return make
 
 
-def test_a_hung_server_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
+def test_a_hung_server_is_a_failure_with_a_remedy(url: str, keep: RetentionPeriods) -> None:
     keep("vllm-0", 12, 95.0)
     keep("vllm-1", 3, 0.4)
     (found,) = hung_engines.steps(url)
@@ -50,7 +48,9 @@ def test_a_hung_server_is_a_failure_with_a_remedy(url: str, keep: Keep) -> None:
     assert "server's log" in found.mend
 
 
-def test_servers_that_step_are_fine_and_silence_is_another_finding(url: str, keep: Keep) -> None:
+def test_servers_that_step_are_fine_and_silence_is_another_finding(
+    url: str, keep: RetentionPeriods
+) -> None:
     keep("older", None, None)
     assert list(hung_engines.steps(url)) == []
     keep("idle", 0, None)
@@ -62,7 +62,9 @@ def test_an_unreadable_database_is_reported_only_by_its_check(tmp_path: Path) ->
     assert list(hung_engines.steps(f"sqlite:///{tmp_path}/none.db")) == []
 
 
-def test_the_status_of_objectives_names_a_server_that_hangs(url: str, keep: Keep) -> None:
+def test_the_status_of_objectives_names_a_server_that_hangs(
+    url: str, keep: RetentionPeriods
+) -> None:
     keep("vllm-0", 1, 95.0)
     result = CliRunner().invoke(tailspan, ["slo", "status", "--database", url])
     assert result.exit_code == 1

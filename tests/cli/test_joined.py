@@ -27,7 +27,7 @@ REST = {"basis": Basis.HTTP, "source": Source.INSTRUMENTATION}
 
 
 def pair(number: int, at_s: float = 0.0, **changes: Any) -> list[RequestTimeline]:
-    """A request of a user: the rows of both engines, with the same trace."""
+    """Return the rows of one request at both engines, with the same trace."""
     common = {
         "trace_id": f"{number + 1:032x}",
         "request_id": f"cmpl-{number}-0",
@@ -95,7 +95,7 @@ def test_stats_count_one_request_per_user(run: Run, put: Callable[..., None]) ->
     put(
         *(row for number in range(8) for row in pair(number, tenant=f"t{number % 2}")),
         *pair(8, tenant="t0", outcome=Outcome.ABORT),
-        pair(9, tenant="t1")[0],  # the decode row has not arrived
+        pair(9, tenant="t1")[0],  # the decode row is missing
     )
     first, second = objects(run("stats", "--joined", "--by", "tenant", "--format", "json"))
     assert [first["tenant"], second["tenant"]] == ["t0", "t1"]
@@ -123,7 +123,7 @@ def test_stats_count_one_request_per_user(run: Run, put: Callable[..., None]) ->
 def test_means_of_phases_sum_if_requests_have_different_phases(
     run: Run, put: Callable[..., None]
 ) -> None:
-    """A request that went to the decode engine only has no prefill engine and no transfer."""
+    """Request 1 only went to the decode engine, so it has no prefill engine and no transfer."""
     put(*pair(0), pair(1)[1])
     (found,) = objects(run("stats", "--joined", "--format", "json"))
     assert found["phases"]["prefill_queue_s"]["p50"] == pytest.approx(0.010)
@@ -160,7 +160,7 @@ def test_rates_of_a_truncated_window_are_unknown(url: str, put: Callable[..., No
     put(*(row for number in range(4) for row in pair(number)))
     engine = open_database(url)
     question = StatsQuestion(Window(START_S * 10**9, (START_S + 600) * 10**9))
-    found = answer_joined_stats(engine, question, most_rows=4)
+    found = answer_joined_stats(engine, question, max_rows=4)
     engine.dispose()
     assert found.truncated
     assert found.groups[0]["requests"] == 2
@@ -176,12 +176,13 @@ def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
     (found,) = objects(run("requests", "--joined", "--format", "json"))
     reported = [(hop["first_content_s"], hop["kv_load_s"]) for hop in found["hops"]]
     assert reported == [(None, None), (0.2, 0.004)]
-    # 165 ms after the first byte at the decode engine, which the user had after 155 ms
+    # the user gets the first byte of the decode engine after 155 ms; the content follows 165 ms
+    # later
     assert found["first_content_s"] == pytest.approx(0.320)
 
 
 def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
-    """An agent has several calls in one trace; a router's clock may be wrong."""
+    """One trace of an agent has several calls, and a router's clock may be wrong."""
     calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]
     span = ApplicationOperation(
         trace_id=calls[0].trace_id,
@@ -310,7 +311,7 @@ def test_without_a_connector_no_request_is_joined(run: Run, put: Callable[..., N
 
 
 def fleet(number: int, slow: bool) -> list[RequestTimeline]:
-    """A pair whose decode engine is slow to load the KV cache."""
+    """Return the rows of a request; with `slow`, loading the KV cache takes 2 s."""
     first, second = pair(number, at_s=0.5 * number - 310)
     waited_s = 2.0 if slow else 0.0
     none: dict[str, Any] = dict.fromkeys(("queue_seats_s", "queue_kv_s", "queue_budget_s"), 0.0)

@@ -11,11 +11,10 @@ from cli import main
 from cli.main import COMMANDS, tailspan
 
 SERVERS = ("up", "collect", "ui", "mcp")
-"""Commands that print log lines until Ctrl-C."""
+"""Commands that run and log until Ctrl-C."""
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Yield every command and subcommand, by its words."""
     context = click.Context(tailspan)
     for verb in COMMANDS:
         command = tailspan.get_command(context, verb)
@@ -41,7 +40,7 @@ def test_an_unknown_command_exits_2() -> None:
 
 
 def test_help_imports_no_command() -> None:
-    """The import of all commands takes a second."""
+    """Importing all commands takes a second."""
     code = (
         "import sys; from cli.main import tailspan;"
         " tailspan.main(['--help'], standalone_mode=False);"
@@ -90,7 +89,7 @@ def test_an_impossible_value_is_named(
 
 
 def test_ctrl_c_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C also works while a command is being imported."""
+    """Ctrl-C may also arrive while a command is imported."""
 
     def interrupted(_name: str) -> None:
         raise KeyboardInterrupt

@@ -23,8 +23,6 @@ ENVIRON = {"KEY": "R0UT1NG", "AUTH": "Bearer B3AR3R", "http_proxy": "", "no_prox
 
 @pytest.fixture
 def notify(tmp_path: Path) -> Callable[..., Result]:
-    """Run `tailspan notify` with all channels at one address."""
-
     def run(url: str, *words: str) -> Result:
         file = tmp_path / "notify.yaml"
         file.write_text(CONFIG.format(url=url))

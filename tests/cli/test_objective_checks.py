@@ -29,8 +29,6 @@ tailspan_clock_lead_seconds{source="r0"} -400
 
 @pytest.fixture
 def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
-    """Run the check, with or without a running Tailspan."""
-
     def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[Finding]:
         return list(objectives(url, paths, host, port))
 
@@ -41,8 +39,6 @@ def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
 def receive(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[..., None]:
-    """Store requests of the last minutes."""
-
     def store(number: int, streamed: bool | None) -> None:
         now_ns = time.time_ns()
         fill(
@@ -62,7 +58,7 @@ def receive(
 
 
 def test_native_spans_leave_the_default_objective_blind(look: Look, receive: Receive) -> None:
-    """Native spans do not contain whether a response was streamed."""
+    """Native spans do not report whether a response was streamed."""
     receive(200, None)
     (found,) = look()
     assert found.ok is False
@@ -85,8 +81,7 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 def test_requests_that_are_reported_late_are_a_failure_on_metrics(
     look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """The store counts a request at its end time, even if the report arrives late. So only
-    `/metrics` shows that reports are late."""
+    """The store counts a late request at its end time, so only `/metrics` shows the delay."""
     receive(200, True)
     (found,) = look(*exported(METRICS % late))
     assert found.ok is ok
@@ -98,7 +93,7 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
 def test_a_past_that_was_sent_once_is_no_failure(
     look: Look, receive: Receive, exported: Exported
 ) -> None:
-    """A simulation sends a past at its start, which stays in the totals."""
+    """A simulation sends past requests at its start, and the totals keep them."""
     receive(200, True)
     (found,) = look(*exported((METRICS % 41_000).replace("-400", "-2")))
     assert found.ok
@@ -108,7 +103,7 @@ def test_a_past_that_was_sent_once_is_no_failure(
 def test_groups_on_metrics_are_judged_together(
     look: Look, receive: Receive, exported: Exported, late: int, ok: bool
 ) -> None:
-    """The result does not depend on the order of the groups, or on which group is late."""
+    """The result does not depend on the groups' order, or on which group is late."""
     receive(200, True)
     groups = "".join(
         line.replace('slo="chat"', f'slo="chat",tenant="{tenant}"') % number

@@ -1,5 +1,3 @@
-"""`tailspan probe` as a user runs it."""
-
 import json
 import os
 import signal
@@ -129,7 +127,7 @@ def test_results_that_reach_no_collector_are_counted(model: str, tmp_path: Path)
 
 
 def test_ctrl_c_loses_no_result(model: str, tmp_path: Path) -> None:
-    """The current probe ends as `abort`, and its tokens stay reserved."""
+    """The current probe ends as `abort`, and its tokens stay reserved in the budget."""
     path = _plan(tmp_path, f"{model}/slow", more="budget: {tokens_per_day: 5000}\n")
     state = tmp_path / "spent"
     words = ["probe", str(path), "--format", "json", "--state", str(state)]
@@ -152,7 +150,7 @@ def test_ctrl_c_loses_no_result(model: str, tmp_path: Path) -> None:
 
 
 def test_the_prober_is_light(model: str, tmp_path: Path) -> None:
-    """The prober runs close to users, so it imports neither Streamlit nor a database driver."""
+    """The prober runs near users, so it needs neither Streamlit nor a database driver."""
     path = _plan(tmp_path, model)
     program = (
         "import sys\n"
@@ -170,13 +168,13 @@ def test_the_prober_is_light(model: str, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_does_not_read_delays_no_probe(model: str, tmp_path: Path) -> None:
-    """A full pipe would otherwise stop the schedule."""
+    """Writing to a full pipe must not block the schedule."""
     path = _plan(tmp_path, *[model] * 60)
     path.write_text(path.read_text().replace("every: 5s", "every: 1s"))
     with subprocess.Popen(
         [*_PROGRAM, "probe", str(path), "--format", "json"], stdout=subprocess.PIPE
     ) as process:
-        time.sleep(6)  # 60 results of 800 bytes per second fill the pipe of 64 KiB in two seconds
+        time.sleep(6)  # 60 results of 800 bytes per second fill a pipe of 64 KiB in two seconds
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=20)
     results = [json.loads(line) for line in output.splitlines()]
@@ -198,7 +196,7 @@ def test_a_closed_output_ends_the_prober(model: str, tmp_path: Path) -> None:
 def test_results_reach_the_store_and_metrics(
     model: str, tmp_path: Path, url: str, tailspan_of: Callable[..., list[str]]
 ) -> None:
-    """Results go from the prober over OTLP to the table of probes and to /metrics."""
+    """The prober sends results over OTLP to the table of probes and to /metrics."""
     ports = dict(each.split("=") for each in tailspan_of() if "=" in each)
     path = _plan(
         tmp_path,

@@ -1,5 +1,3 @@
-"""Objectives on probes in `tailspan slo` and on the SLOs page."""
-
 import json
 from pathlib import Path
 

@@ -17,7 +17,7 @@ from collector.normalise.spans import normalise_spans
 from exporters.prometheus import PrometheusExporter
 from probe.otlp_spans import message
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
@@ -63,7 +63,7 @@ def _rows(request_row: Row) -> list[RequestTimeline]:
 
 
 def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
-    """Return as many requests, but much slower, with the prober's tenant."""
+    """Return equally many requests of the prober's tenant, which are much slower."""
     return [
         replace(
             row,
@@ -81,7 +81,7 @@ def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
 
 @pytest.fixture
 def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
-    """Return two databases: the second also has the prober's requests and its probes."""
+    """Return two databases; only the second has the prober's requests and probes."""
     rows = _rows(request_row)
     start = EngineStart(
         replica="r0",
@@ -102,7 +102,7 @@ def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
         ]
         with Writer(engine) as writer:
             writer.submit([*rows, *extra], [], [start], probes=probes).result(10)
-        settle(engine, START_S + 3_600)
+        build_marked(engine, START_S + 3_600)
         engines.append(engine)
     yield engines[0], engines[1]
     for engine in engines:
@@ -192,9 +192,9 @@ def test_probes_are_shown_if_asked_for(two: tuple[Engine, Engine]) -> None:
 def test_network_time_is_that_of_the_very_request(
     by_id: bool, tmp_path: Path, request_row: Row
 ) -> None:
-    """The network time excludes connection setup and does not depend on the clocks.
+    """The network time excludes connection setup and does not depend on clocks.
 
-    The server's row is found by request id, or by trace id.
+    The server's row is found by request id or trace id.
     """
     engine = open_database(f"sqlite:///{tmp_path}/t.db")
     server = [
@@ -235,7 +235,7 @@ def test_network_time_is_that_of_the_very_request(
 
 
 def test_spans_of_the_prober_are_stored_as_probes() -> None:
-    """The collector reads the prober's spans, and rejects spans that the prober cannot send."""
+    """The collector rejects spans that the prober cannot send."""
     results = [
         EXAMPLE,
         replace(EXAMPLE, trace_id="2" * 32, outcome=ProbeOutcome.MISSED, **_nothing_measured()),

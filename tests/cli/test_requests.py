@@ -101,7 +101,6 @@ def test_json_has_every_field_of_a_request(run: Run, fill: Fill, request_row: Re
 
 
 def test_unknown_is_null(run: Run, fill: Fill, request_row: Requests) -> None:
-    """Each object has every key."""
     fill(request_row(1))
     (found,) = objects(run("requests", "--format", "json"))
     known = {"request_id", "trace_id", "span_id", "started_at", "outcome", "basis", "source"}
@@ -217,7 +216,6 @@ def test_wrong_usage_exits_2_with_the_value_and_the_allowed_ones(
 
 
 def test_a_missing_database_exits_2_and_is_not_created(run: Run, tmp_path: Path) -> None:
-    """A command that reads never creates a file."""
     result = run("requests")
     assert result.exit_code == 2
     assert "there is no database at" in result.stderr
@@ -244,7 +242,7 @@ def test_the_default_window_is_the_last_quarter_of_an_hour(
 
 
 def test_a_closed_output_pipe_is_not_an_error(url: str, fill: Fill, request_row: Requests) -> None:
-    """`tailspan requests --format json | head -1` is not a failure."""
+    """`head -1` closes the pipe in `tailspan requests --format json | head -1`."""
     fill(*(request_row(i % 500, span_id=f"{i:016x}") for i in range(5_000)))
     words = ["requests", "--from", "1763634000", "--format", "json", "--database", url]
     with subprocess.Popen(

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Change to a new working directory, and delete Tailspan's variables."""
+    """Change to a new working directory, and unset Tailspan's variables."""
     monkeypatch.chdir(tmp_path)
     for each in all_settings():
         monkeypatch.delenv(each.variable, raising=False)
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the options with which `tailspan up` would run."""
+    """Return the options that `tailspan up` would run with."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(up, "callback", lambda **values: given.update(values))
     return given
@@ -36,7 +36,6 @@ def run(*words: str) -> Result:
 
 
 def written(text: str, name: str = "tailspan.toml") -> Path:
-    """Write a settings file to the working directory."""
     file = Path(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -188,7 +187,6 @@ def test_tokens_in_the_environment_precede_the_settings_file(
 
 
 def test_settings_shows_values_and_sources_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The secrets are hidden both in text and in JSON."""
     written('database = "postgresql://u:s3cret@h/d"\nkeep-rows = "30d"\n')
     monkeypatch.setenv("TAILSPAN_HOST", "::1")
     monkeypatch.setenv("TAILSPAN_TOKENS", "s3cret-0123456789")

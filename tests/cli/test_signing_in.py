@@ -1,4 +1,4 @@
-"""`--sign-in` and `--base-path`: who may read the pages, and at which address."""
+"""`--sign-in` and `--base-path`: who may read the pages, and their address."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

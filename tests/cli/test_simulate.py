@@ -15,7 +15,7 @@ from simulator.sending import Sent
 
 @dataclass
 class Runs:
-    """Records the plans that would run."""
+    """Records the simulations' plans instead of running them."""
 
     plans: list[Plan] = field(default_factory=list)
 

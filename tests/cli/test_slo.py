@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from cli.checks import promtool
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, keep_evaluation
-from store.alerting.notifications import Notification, keep_notifications
+from store.alerting.incidents import IncidentRow, store_evaluation
+from store.alerting.notifications import Notification, store_notifications
 from store.database import open_database
 from telemetry.requests import RequestTimeline
 
@@ -106,9 +106,9 @@ def test_an_objective_without_possible_rules_is_a_finding(file: Path) -> None:
 
 @pytest.fixture
 def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
-    """Return a function that runs `slo status` after two hours.
+    """Return a function that runs `slo status` after two hours of requests.
 
-    In the first hour all requests are good; in the second, `bad` of ten are bad.
+    In the second hour, `bad` of ten requests are bad.
     """
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:
@@ -151,7 +151,7 @@ def test_a_burn_that_pages_is_a_finding(asked: Asked) -> None:
 def test_an_objective_that_counts_no_request_has_a_reason(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """vLLM's native spans do not contain whether a response was streamed."""
+    """vLLM's native spans do not report whether a response was streamed."""
     file.write_text(OBJECTIVE.replace("spec: {where: all}", "spec: {where: streamed == true}"))
     fill(*(request_row(10 * n, streamed=None) for n in range(200)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -164,7 +164,7 @@ def test_an_objective_that_counts_no_request_has_a_reason(
 def test_an_objective_with_groups_is_blind_as_a_whole(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """Each group alone has too few requests to count as blind."""
+    """Each group alone has too few requests to be reported as blind."""
     file.write_text(OBJECTIVE.replace("where: all", "where: all, by: [tenant]"))
     fill(*(request_row(10 * n, tenant=f"t{n % 40}", ttft_s=None) for n in range(120)))
     at = ["--at", str(START_S + 2_000), "--database", url]
@@ -207,12 +207,11 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
 def test_an_incident_after_the_instant_is_not_listed(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
-    """`--at` shows the state at that time."""
     fill(request_row())
     engine = open_database(url)
     ended = START_S + 90
     page = IncidentRow("chat", "page", START_S + 30, START_S, ended, ended, ended, "20", None)
-    keep_evaluation(engine, "chat", ended, [page])
+    store_evaluation(engine, "chat", ended, [page])
     engine.dispose()
     for at_s, listed in ((START_S + 29, None), (START_S + 60, "ongoing"), (ended, "ended")):
         shown = slo("status", str(file), "--at", str(at_s), "--database", url).stdout
@@ -224,13 +223,13 @@ def test_failed_notifications_are_shown(file: Path, url: str, fill: Fill, reques
     fill(request_row())
     engine = open_database(url)
     page = IncidentRow("chat", "page", START_S, START_S, START_S, None, START_S, "20", None)
-    keep_evaluation(engine, "chat", START_S, [page])
+    store_evaluation(engine, "chat", START_S, [page])
     row = Notification("chat", "page", START_S, "firing", "team", "{}", START_S)
     gone = replace(row, fired_unix_s=START_S - 9, channel="of-another-incident")
     delivered = replace(row, channel="sent", state="delivered", delivered_unix_s=START_S + 2)
     waiting = replace(row, channel="late", failures=3, next_unix_s=START_S + 9, problem="busy")
     dead = replace(row, state="dead", failures=1, problem="status 404: no_service")
-    keep_notifications(engine, [gone, delivered, waiting, dead])
+    store_notifications(engine, [gone, delivered, waiting, dead])
     engine.dispose()
     at = ["--at", str(START_S + 60), "--database", url]
     shown = slo("status", str(file), *at).stdout

@@ -67,7 +67,7 @@ def crash_loop(engine: Engine) -> None:
 
 
 def test_failed_starts_have_the_part_and_the_reason(run: Run, crash_loop: None) -> None:
-    """The table has no advice, because no start is complete."""
+    """No start is complete, so there is no advice."""
     shown = run("starts").output
     assert (
         "\na, engine 0, begun 2025-11-20 10:20:00: failed after 20 s, in the weights, 12" in shown

@@ -1,4 +1,4 @@
-"""Tests of `--state-url`: each command reads the state from the separate database."""
+"""With `--state-url`, each command reads the state from the separate database."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import tailspan
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -23,12 +23,11 @@ def run(*words: str, **variables: str) -> Result:
 
 @pytest.fixture
 def state_url(url: str, tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> str:
-    """Fill a database and its separate state database, and return the URL of the latter."""
     state_url = f"sqlite:///{tmp_path}/state.db"
     engine = open_database(url, state_url)
     with Writer(engine) as writer:
         writer.submit([request_row(1)], []).result(10)
-    keep_evaluation(engine, "chat", 190, [PAGE])
+    store_evaluation(engine, "chat", 190, [PAGE])
     engine.dispose()
     return state_url
 

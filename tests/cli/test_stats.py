@@ -8,7 +8,7 @@ from store.database import open_database
 from store.queries import Window, request_count
 from store.retention import delete_older
 from store.rollups import request_rollups
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.label_sets import LabelSets
 from store.rollups.names import OTHER
 from telemetry.requests import LATENCIES, STORED_LATENCIES, Basis, Outcome, RequestTimeline, Source
@@ -88,7 +88,7 @@ def test_rollups_agree_to_within_a_hundredth(
 ) -> None:
     fill(*many(request_row))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     words = ("stats", "--by", by, "--format", "json", "--precision")
     exact, sketched = objects(run(*words, "exact")), objects(run(*words, "sketch"))
@@ -195,7 +195,7 @@ def test_weaker_sources_are_marked(run: Any, fill: Any, request_row: Any) -> Non
 def test_the_first_content_has_percentiles_where_it_is_known(
     run: Run, fill: Fill, request_row: Requests
 ) -> None:
-    """A row without a first content, such as a tool call, does not count as fast."""
+    """A row without a first content, such as a tool call, is not counted as fast."""
     fill(*(request_row(i, first_content_s=float(i)) for i in range(1, 101)), request_row(101))
     (group,) = objects(run("stats", "--format", "json"))
     assert group["first_content_s"]["p50"] == 50.0
@@ -216,7 +216,7 @@ def test_incomplete_groups_are_marked(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A combination of labels that rollups do not store may belong to another group."""
+    """Rollups omit some combinations of labels, so their requests may be in another group."""
     rows = [(f"t{n % 4}", f"r{n % 3}") for n in range(24)]
     fill(
         *(
@@ -228,7 +228,7 @@ def test_incomplete_groups_are_marked(
     )
     monkeypatch.setattr(request_rollups, "LabelSets", lambda **about: LabelSets(**about, sets=6))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     words = ("stats", "--precision", "sketch", "--by")
     whole = objects(run(*words, "tenant", "--format", "json"))

@@ -130,7 +130,7 @@ def test_a_window_is_shown_with_its_length_and_zone() -> None:
 
 
 def test_an_action_moves_no_cursor() -> None:
-    """The text of an action contains the tenant's name."""
+    """The action's text contains a tenant's name with control characters."""
     lever = Lever(f"limit the rate of {HOSTILE} at the gateway")
     cause = Cause(id="tenant_flood", share=1.0, evidence=(), levers=[lever], where={})
     assert all(line.isprintable() for line in cause_lines(cause, "TTFT"))

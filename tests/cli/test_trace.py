@@ -13,7 +13,7 @@ from tests.cli.conftest import START_S
 
 @pytest.fixture
 def recorded(fill: Callable[..., None], request_row: Callable[..., Any]) -> None:
-    """Store four requests: two of acme, one of globex, and one that was rejected."""
+    """Store four requests: two of acme, one of globex, and a rejected one."""
     shapes: list[tuple[int, dict[str, Any]]] = [
         (0, {"tenant": "acme", "prompt_tokens": 700, "output_tokens": 5}),
         (1_500_000_000, {"tenant": "globex", "prompt_tokens": 100, "output_tokens": 8}),

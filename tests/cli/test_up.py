@@ -1,5 +1,3 @@
-"""`tailspan up` in a separate process."""
-
 import json
 import os
 import pty
@@ -46,7 +44,7 @@ def children_of(running: Program) -> list[int]:
 
 
 def parent_of(status: Path) -> int | None:
-    """Return the parent in /proc/PID/stat; None if that process has ended."""
+    """Return the parent's id from /proc/PID/stat; None if the process has ended."""
     try:
         state, parent = status.read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -55,7 +53,7 @@ def parent_of(status: Path) -> int | None:
 
 
 def gone(process: int) -> bool:
-    """Wait for a process to end, and return whether it did."""
+    """Wait for a process to end, and return whether it ended."""
     deadline = time.monotonic() + PATIENCE_S
     while parent_of(Path("/proc", str(process), "stat")) is not None:
         if time.monotonic() > deadline:
@@ -66,7 +64,6 @@ def gone(process: int) -> bool:
 
 @pytest.fixture
 def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
-    """Return a function that starts `tailspan up`."""
     with ExitStack() as running:
 
         def start(*words: str) -> Tailspan:
@@ -76,7 +73,6 @@ def up(tmp_path: Path, url: str) -> Iterator[Callable[..., Tailspan]]:
 
 
 def send(port: int, spans: list[ReadableSpan]) -> bool:
-    """Send spans over HTTP once, and return whether they were acknowledged."""
     exporter = OTLPSpanExporter(f"http://127.0.0.1:{port}/v1/traces", timeout=30)
     try:
         return exporter.export(spans) is SpanExportResult.SUCCESS
@@ -128,7 +124,7 @@ def test_acknowledged_rows_survive_every_kind_of_end(
     status: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("CRITICAL")  # the senders log that the collector is gone
+    caplog.set_level("CRITICAL")  # the senders log that they cannot reach the collector
     running = up("--no-explorer")
     port = running.port("http")
     acknowledged: set[str] = set()
@@ -202,7 +198,7 @@ def test_wrong_options_are_refused(words: list[str], wanted: list[str], url: str
 
 
 def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_path: Path) -> None:
-    """This happens with `tailspan up | head -1`."""
+    """`head -1` closes the output in `tailspan up | head -1`."""
     read, write = os.pipe()
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--no-explorer")
     with subprocess.Popen(command, cwd=tmp_path, stdout=write, stderr=write) as process:
@@ -252,7 +248,7 @@ def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
 @ON_LINUX
 def test_up_ends_with_its_terminal(url: str, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    # The first terminal that a session leader opens becomes the session's controlling terminal.
+    # The first terminal that the shell opens becomes the controlling terminal of its session.
     shell = f'exec "$@" <>{os.ttyname(theirs)} >&0 2>&1'
     command = tailspan_command("up", "--database", url, *FREE_PORTS, "--explorer-port=0")
     running = Program(tmp_path, "sh", "-c", shell, "sh", *command, start_new_session=True)

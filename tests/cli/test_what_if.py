@@ -94,7 +94,7 @@ def test_too_few_requests_are_a_reason_and_exit_status_1(ask: Callable[..., Resu
 def test_too_many_requests_are_refused_before_they_are_read(
     ask: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.recorded_traffic.MOST_REQUESTS", 100)
+    monkeypatch.setattr("analysis.recorded_traffic.MAX_REQUESTS", 100)
     result = ask("--prompt", "2x")
     assert result.exit_code == 1
     assert "allowed: at most 100. Choose a shorter range." in result.stdout
@@ -244,7 +244,7 @@ def test_a_prediction_that_a_deploy_can_confirm_is_kept(
 def test_the_json_api_keeps_no_prediction(
     ask: Callable[..., Result], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only reads."""
+    """The JSON API only reads."""
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     ends = [("from", str(START_S)), ("to", str(START_S + SECONDS))]
     found = answered("what-if", [("set", "max_num_seqs=64"), *ends])
@@ -258,7 +258,7 @@ def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
     def refuse(*_: object) -> None:
         raise StoreUnavailable("the database cannot be written: read-only")
 
-    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    monkeypatch.setattr("analysis.stored_predictions.store_prediction", refuse)
     found = ask("--set", "max_num_seqs=64")
     assert found.exit_code == 0
     assert "95 % interval" in found.stdout

@@ -25,8 +25,6 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class WallClock:
-    """A wall clock that a test sets."""
-
     def __init__(self, unix_ns: int) -> None:
         self.unix_ns = unix_ns
 
@@ -35,7 +33,7 @@ class WallClock:
 
 
 class Party(NamedTuple):
-    """The certificate, key and authority files of one side."""
+    """The certificate, key and authority files of a client or a server."""
 
     certificate: Path
     key: Path
@@ -73,7 +71,6 @@ def now_unix_ns() -> int:
 
 @pytest.fixture
 def resource() -> Resource:
-    """Return the resource attributes of one replica of a server."""
     return Resource(
         {
             names.SERVICE_NAME: "vllm",
@@ -86,7 +83,7 @@ def resource() -> Resource:
 
 @pytest.fixture
 def record() -> Callable[..., RequestRecord]:
-    """Return a function that makes a request record: 1.5 s from receipt to delivery."""
+    """Return a function that makes a request record of 1.5 s."""
 
     def make(**changes: Any) -> RequestRecord:
         given: dict[str, Any] = {
@@ -134,20 +131,16 @@ def record() -> Callable[..., RequestRecord]:
 
 @pytest.fixture
 def span(record: Callable[..., RequestRecord], resource: Resource) -> Callable[..., ReadableSpan]:
-    """Return a function that makes the span that the instrumentation sends for a request."""
     return lambda **changes: span_of(record(**changes), resource)
 
 
 @pytest.fixture
 def trace_message(span: Callable[..., ReadableSpan]) -> Callable[..., ExportTraceServiceRequest]:
-    """Return a function that makes a message with one span."""
     return lambda **changes: encode_spans([span(**changes)])
 
 
 @pytest.fixture
 def metrics(resource: Resource) -> Callable[..., MetricsData]:
-    """Return a function that makes one engine's export."""
-
     def make(**changes: Any) -> MetricsData:
         state = EngineState(
             engine=0,
@@ -182,14 +175,11 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
 def metrics_message(
     metrics: Callable[..., MetricsData],
 ) -> Callable[..., ExportMetricsServiceRequest]:
-    """Return a function that makes a message of such exports."""
     return lambda **changes: encode_metrics(metrics(**changes))
 
 
 @pytest.fixture
 def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest]:
-    """Return a function that makes the message of one engine's start."""
-
     def make(**changes: Any) -> ExportLogsServiceRequest:
         given: dict[str, Any] = {
             "engine": 0,

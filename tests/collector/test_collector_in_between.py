@@ -48,7 +48,7 @@ def _sample(path: Path) -> tuple[str, bytes]:
 def messages(
     trace_message: Callable[..., Any], events_message: Callable[..., Any]
 ) -> list[tuple[str, bytes]]:
-    """Return the path and the body of each message: the plugin's, and those of other senders."""
+    """Return the path and the body of messages of the plugin and of other senders."""
     return [
         ("/v1/traces", trace_message().SerializeToString()),
         ("/v1/logs", events_message().SerializeToString()),
@@ -73,7 +73,6 @@ def _post(port: int, messages: list[tuple[str, bytes]]) -> None:
 
 
 def _rows(sink: MemorySink) -> dict[str, list[Any]]:
-    """Return the rows of a sink, each kind in a fixed order."""
     return {kind: sorted(getattr(sink, kind), key=repr) for kind in ROWS}
 
 
@@ -119,7 +118,7 @@ def _wait(done: Callable[[], bool], why: Callable[[], object]) -> None:
 def test_no_row_is_lost_or_changed(
     between: tuple[int, MemorySink], messages: list[tuple[str, bytes]]
 ) -> None:
-    """Rows are the same whether a message arrives directly or through the other collector."""
+    """The rows equal those of messages that are sent to Tailspan directly."""
     direct = MemorySink()
     with running(Collector(direct, grpc_port=0, http_port=0)) as collector:
         _post(collector.http_port, messages)
@@ -137,7 +136,7 @@ def test_no_row_is_lost_or_changed(
 def test_rows_arrive_after_the_database_has_failed(
     between: tuple[int, MemorySink], messages: list[tuple[str, bytes]]
 ) -> None:
-    """Tailspan asks the other collector to retry, and it does."""
+    """Tailspan asks rotel to retry, and rotel sends the message again."""
     port, sink = between
     sink.failure = OSError("the disk is full")
     _post(port, messages[:1])

@@ -1,4 +1,4 @@
-"""The gateways' configurations have documented keys and match the collector's ports and limits."""
+"""The gateways' configurations have documented keys, and Tailspan's ports and limits."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "collector"
 ONE, SEVERAL = "otel-collector.yaml", "otel-gateway-by-replica.yaml"
 
 KNOWN: dict[str, set[str]] = {
-    # extension/healthcheckextension, extension/bearertokenauthextension and
+    # Source: extension/healthcheckextension, extension/bearertokenauthextension and
     # extension/storage/filestorage of opentelemetry-collector-contrib
     "extensions/health_check": {"endpoint", "path", "response_body", "tls"},
     "extensions/bearertokenauth": {"filename", "header", "scheme", "token", "tokens"},
@@ -26,8 +26,8 @@ KNOWN: dict[str, set[str]] = {
         *("on_start", "on_rebound", "directory", "max_transaction_size", "cleanup_on_start"),
         *("rebound_needed_threshold_mib", "rebound_trigger_threshold_mib", "check_interval"),
     },
-    # receiver/otlpreceiver with config/configgrpc and confighttp, processor/memorylimiterprocessor
-    # and exporter/exporterhelper of opentelemetry-collector
+    # Source: receiver/otlpreceiver with config/configgrpc and confighttp,
+    # processor/memorylimiterprocessor and exporter/exporterhelper of opentelemetry-collector
     "receivers/otlp": {"protocols"},
     "receivers/otlp/protocols": {"grpc", "http"},
     "receivers/otlp/protocols/grpc": {"endpoint", "max_recv_msg_size_mib", "auth", "tls"},
@@ -64,7 +64,7 @@ BALANCED: dict[str, set[str]] = {
         for each in ("retry_on_failure", "sending_queue", "sending_queue/batch")
     },
 }
-"""The documented keys of each component, from its README and schema; only keys that matter here."""
+"""The keys of each component that matter here, from its README and schema."""
 
 
 @pytest.fixture(scope="module", params=[ONE, SEVERAL])
@@ -73,7 +73,7 @@ def given(request: pytest.FixtureRequest) -> Any:
 
 
 def _folded(known: dict[str, set[str]], path: str, value: Any) -> dict[str, set[str]]:
-    """Return the keys at each path of `known`, without the components' own names."""
+    """Return the keys at each path of `known`, without the names of components."""
     found = {path: set(value)} if path in known else {}
     for key, inside in value.items():
         if isinstance(inside, dict):
@@ -82,7 +82,7 @@ def _folded(known: dict[str, set[str]], path: str, value: Any) -> dict[str, set[
 
 
 def test_each_key_is_one_that_its_component_documents(given: Any) -> None:
-    """The gateway does not start with an unknown key."""
+    """An unknown key would stop the gateway at its start."""
     known = KNOWN
     if "load_balancing" in given["exporters"]:
         known = {path: keys for path, keys in KNOWN.items() if "exporters/otlp" not in path}
@@ -131,7 +131,7 @@ def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
 
 
 def test_the_gateway_retries_for_ever_and_drops_no_data(given: Any) -> None:
-    """The queue is on disk, and a full queue blocks senders."""
+    """The queue is on disk. When the queue is full, senders wait."""
     (exporter,) = given["exporters"].values()
     assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
     assert exporter["sending_queue"]["block_on_overflow"]
@@ -142,5 +142,5 @@ def test_all_telemetry_of_a_replica_goes_to_one_collector() -> None:
     exporter = yaml.safe_load((FOLDER / SEVERAL).read_text())["exporters"]["load_balancing"]
     assert exporter["routing_key"] == "attributes"
     assert exporter["routing_attributes"] == [SERVICE_INSTANCE_ID]
-    # A queue of one backend would wait for that backend, although another one could take the data.
+    # A queue for one backend would keep data for it, although another backend is available.
     assert "sending_queue" not in exporter["protocol"]["otlp"]

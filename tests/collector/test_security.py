@@ -100,7 +100,7 @@ def test_without_a_valid_token_no_message_is_accepted(
 def test_each_token_is_accepted_by_both_transports(
     now_unix_ns: int, trace_message: Message, token: str
 ) -> None:
-    """While a token is replaced, the old and the new token are valid."""
+    """While a token is being replaced, the old and the new token are valid."""
     body = trace_message().SerializeToString()
     with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
         assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
@@ -159,7 +159,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_health_needs_no_token() -> None:
-    """An orchestrator that checks health has no token."""
+    """An orchestrator checks health without a token."""
 
     async def ok(request: object) -> PlainTextResponse:
         return PlainTextResponse("ok")
@@ -194,7 +194,6 @@ def test_health_needs_no_token() -> None:
 
 
 def _exporters(collector: Collector) -> list[Any]:
-    """Return OpenTelemetry's exporters, configured by its environment variables."""
     return [
         GrpcSpanExporter(endpoint=f"https://127.0.0.1:{collector.grpc_port}", timeout=1),
         HttpSpanExporter(endpoint=f"https://127.0.0.1:{collector.http_port}/v1/traces", timeout=1),
@@ -203,8 +202,6 @@ def _exporters(collector: Collector) -> list[Any]:
 
 @pytest.fixture
 def exported(span: Callable[..., ReadableSpan]) -> Callable[[Collector], list[bool]]:
-    """Send a span with both exporters, and return which of them succeed."""
-
     def export(collector: Collector) -> list[bool]:
         results = []
         for exporter in _exporters(collector):

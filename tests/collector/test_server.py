@@ -1,4 +1,4 @@
-"""The collector with real clients over both protocols, and with their errors."""
+"""The collector with real clients over both protocols, and with failing ones."""
 
 import asyncio
 import gzip
@@ -59,7 +59,7 @@ Stub: Any = TraceServiceStub  # the constructor has no type annotations
 
 
 class _Listener:
-    """A listener that records its calls, and fails on demand."""
+    """A listener that records its calls, and can fail."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -91,8 +91,6 @@ def listener() -> _Listener:
 
 @pytest.fixture
 def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
-    """Return a function that makes a collector on free ports."""
-
     def make(sink: MemorySink, *listeners: _Listener, **options: Any) -> Collector:
         plain: dict[str, Any] = {
             "grpc_port": 0,
@@ -106,7 +104,6 @@ def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
 
 @pytest.fixture
 def collector(sink: MemorySink, listener: _Listener, collector_of: Make) -> Iterator[Collector]:
-    """Run a collector with a small limit."""
     limits = Limits(max_body_bytes=MAX_BODY_BYTES)
     with running(collector_of(sink, listener, limits=limits, gpu_listeners=[listener])) as made:
         yield made
@@ -135,7 +132,6 @@ def _count(collector: Collector, *key: str) -> int:
 
 @pytest.fixture
 def call(collector: Collector) -> Iterator[Callable[..., ExportTraceServiceResponse]]:
-    """Export over gRPC with the generated stub."""
     with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         yield lambda message, **options: Stub(channel).Export(message, timeout=30, **options)
 
@@ -247,7 +243,7 @@ def test_a_sender_that_hangs_up_does_not_undo_the_commit(
         assert sink.submitted.acquire(timeout=30)
         pending.cancel()
         sink.release()
-    # The collector stops only after current exports have ended.
+    # The collector's stop waits for exports that have begun.
     assert len(listener.requests) == len(sink.requests) == 1
 
 
@@ -271,7 +267,7 @@ def test_rows_that_are_not_stored_are_a_failure_that_can_be_retried_or_not(
     rpc: grpc.StatusCode,
     reason: str,
 ) -> None:
-    """Without RetryInfo, RESOURCE_EXHAUSTED means that the client must not retry."""
+    """Without RetryInfo, RESOURCE_EXHAUSTED forbids the client to retry."""
     setattr(sink, fails, error)
     retried = status == 503
     body = trace_message().SerializeToString()
@@ -340,17 +336,17 @@ def test_old_rows_are_a_partial_success_and_fast_clocks_are_corrected(
         (source,) = made.clocks.report()
         assert source.name == "replica-1"
     assert all(row.received_unix_ns <= now_unix_ns for row in sink.requests)
-    # The row that was not ahead is stored as it was sent.
+    # The row that was not ahead is stored unchanged.
     assert sorted(row.clock_ahead_s or 0 for row in sink.requests) == [0, 3701.5]
 
 
 def test_skipped_spans_are_no_complaint(
     collector: Collector, sink: MemorySink, call: Call, trace_message: Message
 ) -> None:
-    """The server's other spans are acknowledged, but not stored."""
+    """Other spans of the server are acknowledged, and not stored."""
     message = trace_message()
     message.resource_spans[0].scope_spans[0].scope.name = "another"
-    # Without it, the span is not a router's span of a model call.
+    # With its attributes, the span would be a router's span of a model call.
     del message.resource_spans[0].scope_spans[0].spans[0].attributes[:]
     assert not call(message).HasField("partial_success")
     assert not sink.submitted.acquire(blocking=False)
@@ -406,7 +402,7 @@ def test_a_bad_body_is_refused_and_the_next_one_served(
 def test_a_truncated_message_is_malformed_wherever_it_is_cut(
     collector: Collector, trace_message: Message
 ) -> None:
-    """If the message is cut between two fields, the rest is a smaller valid message."""
+    """A cut between two fields leaves a smaller valid message."""
     body = trace_message().SerializeToString()
     statuses = {_post(collector, body[:at], PROTOBUF)[0].status for at in range(1, len(body), 97)}
     assert statuses <= {200, 400}
@@ -526,7 +522,6 @@ JSON = {"Content-Type": "application/json"}
 
 
 def _span_json(trace_id: str) -> dict[str, Any]:
-    """Return a hand-written OTLP/JSON span of one request."""
     return {
         "traceId": trace_id,
         "spanId": "00f067aa0ba902b7",
@@ -604,7 +599,7 @@ def test_a_refusing_store_is_not_ready_until_it_accepts_rows(
 def test_a_store_that_failed_is_given_another_try_in_time(
     now_unix_ns: int, trace_message: Message
 ) -> None:
-    """A collector that is not ready receives no messages, so no message would end the failure."""
+    """A collector that is not ready receives no messages, so only time can end the failure."""
     sink, now = MemorySink(), [0.0]
     intake = Intake(
         sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), lambda: now[0]

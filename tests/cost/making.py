@@ -1,5 +1,3 @@
-"""Accounts for tests: engines as (replica, samples), requests as cells."""
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -11,15 +9,15 @@ from cost.charges import weighed_tokens
 from cost.prices import DevicePrice, Origin, PriceList
 from cost.replica_hours import replica_hours
 from cost.request_costs import RequestCosts, costs_of
-from telemetry.accounts import (
+from telemetry.billing_data import (
     AMOUNTS,
     COEFFICIENTS,
     WORK,
-    Accounts,
+    BillingData,
     Cells,
-    Count,
-    EngineStretches,
-    GpuStretches,
+    CounterKey,
+    EngineCounterSpans,
+    GpuEnergySpans,
 )
 from telemetry.starts import EngineStart
 
@@ -27,7 +25,7 @@ NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
 PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
-"""Prices with an H100 at a thousandth of a dollar per second."""
+"""Prices with an H100 at $0.001 per second."""
 
 
 def engine_stretches(
@@ -35,11 +33,11 @@ def engine_stretches(
     started_s: float = -1e6,
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> EngineStretches:
-    """Return samples by (replica, engine), each (Unix seconds, total busy seconds)."""
+) -> EngineCounterSpans:
+    """Return the stretches of samples, which are (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
-        counts.append(Count(replica, engine, 1, int(started_s * NS)))
+        counts.append(CounterKey(replica, engine, 1, int(started_s * NS)))
         minutes: dict[int, list[tuple[float, float | None]]] = {}
         for at, busy in pairs:
             minutes.setdefault(int(at // 60), []).append((at, busy))
@@ -49,7 +47,7 @@ def engine_stretches(
             first.append(np.nan if several[0][1] is None else several[0][1])
             last.append(np.nan if several[-1][1] is None else several[-1][1])
     empty = np.full(len(rows), np.nan)
-    return EngineStretches(
+    return EngineCounterSpans(
         counts=counts,
         regions=[None] * len(counts),
         which=np.array(which, np.int64),
@@ -70,13 +68,12 @@ def engine_stretches(
     )
 
 
-def no_gpus() -> GpuStretches:
+def no_gpus() -> GpuEnergySpans:
     none = np.zeros(0, np.int64)
-    return GpuStretches([], [], none, none, none, none, np.zeros(0), np.zeros(0))
+    return GpuEnergySpans([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
 def cells(*rows: Mapping[str, Any]) -> Cells:
-    """Return cells with labels, an hour, a number of requests and amounts."""
     labels = [tuple(row.get(name) for name in BY) for row in rows]
     return Cells(
         by=BY,
@@ -93,7 +90,7 @@ def cells(*rows: Mapping[str, Any]) -> Cells:
 
 
 def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
-    """Return the cost of cells (see `cells`) at one price per billed second."""
+    """Return the cost of `cells` at one price per billed second."""
     made = cells(*rows)
     hours = replica_hours(made)
     pricing = {key: RequestPricing(None, usd_per_s, None) for key in hours.keys}
@@ -101,7 +98,6 @@ def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
 
 
 def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
-    """Return an engine's start, by default on one H100."""
     plain: dict[str, Any] = {"device": DEVICE, "gpus": 1, "process": 1, "at_unix_ns": -NS}
     return EngineStart(
         replica=replica, engine=engine, config="c", arguments="{}", **{**plain, **about}
@@ -109,14 +105,14 @@ def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
 
 
 def accounts(
-    engines: EngineStretches,
+    engines: EngineCounterSpans,
     charged: Cells,
     starts: Sequence[EngineStart],
     from_s: float = 0,
     to_s: float = 3_600,
-    gpus: GpuStretches | None = None,
-) -> Accounts:
-    return Accounts(
+    gpus: GpuEnergySpans | None = None,
+) -> BillingData:
+    return BillingData(
         from_unix_ns=round(from_s * NS),
         to_unix_ns=round(to_s * NS),
         engines=engines,
@@ -127,12 +123,12 @@ def accounts(
 
 
 def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tuple[float, float]]:
-    """Return samples, one per second, of an engine that is busy this share of the time."""
+    """Return samples, one per second, of an engine that is busy for this share of the time."""
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
 FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6)
-"""The coefficients γ, α, κ, β, δ of an engine."""
+"""The step model's coefficients γ, α, κ, β and δ of an engine."""
 
 
 def steady(
@@ -140,10 +136,8 @@ def steady(
     from_s: int,
     to_s: int,
     rps: Callable[[int], tuple[float, float, float]] = lambda hour: (2.0, 800.0, 200.0),
-) -> Accounts:
-    """Return the accounts of engines, each of which runs from one second to another.
-
-    Engine data is per minute, and requests are per hour.
+) -> BillingData:
+    """Return the accounts of engines with data per minute, and of requests with data per hour.
 
     Args:
         engines: (start, end) in seconds, by replica.
@@ -153,7 +147,7 @@ def steady(
     totals: dict[str, list[tuple[float, float]]] = {name: [] for name in WORK}
     rows = []
     for replica, (up_s, down_s) in engines.items():
-        counts.append(Count(replica, 0, 1, -(10**15)))
+        counts.append(CounterKey(replica, 0, 1, -(10**15)))
         total = dict.fromkeys(WORK, 0.0)
         for hour in range(up_s // 3_600 * 3_600, down_s, 3_600):
             rate, went_in, came_out = rps(hour)
@@ -194,7 +188,7 @@ def steady(
                      "prompt_tokens": number * went_in, "output_tokens": number * came_out}
                 )  # fmt: skip
     number = len(which)
-    stretches = EngineStretches(
+    stretches = EngineCounterSpans(
         counts=counts,
         regions=[None] * len(counts),
         which=np.array(which, np.int64),

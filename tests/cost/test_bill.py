@@ -38,7 +38,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The sum is equal by replica, by hour and in total, to 1e-9; price × time is the bill."""
+    """The parts sum to price × time, by replica, by hour and in total, to 1e-9."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -65,7 +65,7 @@ def test_the_parts_sum_to_the_bill_for_any_data(
 
 
 def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
-    """One engine is busy and the other one idle. The idle seconds are named, not lost."""
+    """One engine is busy and the other is idle. The bill names the idle seconds."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.9), ("r", 1): busy(0, 1_000, 0.0)}),
         cells({"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 850, "wasted_s": 50}),
@@ -82,7 +82,7 @@ def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """In 1,000 s, an engine is busy for 600 s: 500 s for requests, 40 s repeated, 60 s other."""
+    """The engine is busy for 600 of 1,000 s: 500 s for requests, 40 s repeated, 60 s other."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -129,7 +129,7 @@ def test_hours_sum_to_the_whole() -> None:
 
 
 def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
-    """The machine may have been returned."""
+    """During the gap, the machine may have been returned."""
     points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
     found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None
@@ -138,7 +138,7 @@ def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
 
 
 def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
-    """A cached token weighs an eighth of a computed one, and an output token 1.75."""
+    """A cached token counts as 1/8 of a computed token, and an output token as 1.75."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.4)}),
         cells(
@@ -159,7 +159,7 @@ def test_without_a_ledger_busy_time_is_split_by_weighted_tokens() -> None:
 
 
 def test_without_busy_time_the_whole_time_is_billed_to_requests() -> None:
-    """The idle time is unknown, not zero."""
+    """The idle time is unknown, and not zero."""
     points = [(at, None) for at in range(0, 1_001, 5)]
     made = accounts(
         engine_stretches({("r", 0): points}),
@@ -195,7 +195,7 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P is 3 s of prefill, and δ·N is 1 s of decodes, so three quarters are input."""
+    """α·P gives 3 s of prefill and δ·N gives 1 s of decodes, so three quarters are input."""
     counts = {
         "steps_total": [0.0, 0.0, 0.0],
         "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],

@@ -11,10 +11,11 @@ TARGET = 0.99
 def counted(
     stretches: int, capacity_rps: float, load: tuple[float, float], unsteady: float, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Return good and all requests in stretches of random load, as shares of the capacity.
+    """Return the numbers of good and of all requests, in stretches of random load.
 
-    At the capacity, 1 % of the requests are bad, and e⁸ times more for each whole capacity above
-    it. Arrivals are Poisson, with a gamma-distributed bad ratio.
+    The load is a share of the capacity. At the capacity, 1 % of the requests are bad; at twice the
+    capacity, e⁸ times as many. Arrivals are Poisson. With `unsteady`, the bad ratio varies with a
+    gamma distribution.
     """
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*load, stretches)
@@ -26,7 +27,7 @@ def counted(
 
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
-    """Return the highest rate of a stretch that met the objective: a maximum over noise."""
+    """Return the highest rate among the stretches that met the objective."""
     kept = (every >= MIN_REQUESTS) & (good >= TARGET * every)
     return float(every[kept].max()) / LENGTH_S
 
@@ -37,10 +38,10 @@ def best_stretch(good: IntArray, every: IntArray) -> float:
 def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
     capacity_rps: float, unsteady: float, load: tuple[float, float]
 ) -> None:
-    """For a day to a month of stretches, the rate is at most 8 % too high in each of 20 months.
+    """In each of 20 runs over a day or a month, the rate is at most 8 % too high.
 
-    On average it is at most 2 % too high, and not much too low. The highest single rate grows with
-    the number of stretches.
+    On average, it is at most 2 % too high and 15 % too low. The highest rate of a single stretch
+    grows with the number of stretches.
     """
     for stretches in (288, 8_640):
         found, best = [], []
@@ -66,7 +67,7 @@ def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None
 
 
 def test_the_rate_must_meet_all_objectives() -> None:
-    """The second objective is missed above half of the first one's capacity."""
+    """The second objective is missed above half of the first objective's capacity."""
     good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
     strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
@@ -94,7 +95,6 @@ def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None
 
 
 def test_the_same_counts_give_the_same_rate() -> None:
-    """A fixed seed selects the halves."""
     good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
     judged = [ObjectiveCounts(TARGET, good, every)]
     assert sustainable_rate(judged, LENGTH_S) == sustainable_rate(judged, LENGTH_S)

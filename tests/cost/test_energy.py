@@ -7,19 +7,22 @@ from cost.bill import bill
 from cost.energy import _sums, energy, energy_by_group, total_energy
 from cost.pricefile import parse_prices
 from cost.uptime import uptime_of
-from telemetry.accounts import Accounts, GpuStretches
+from telemetry.billing_data import BillingData, GpuEnergySpans
 from tests.cost.making import NS, accounts, cells, engine_stretches, start
 from tests.cost.making import PRICES as PRICED
 
 PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}", "mine")
 
 
-def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
-    """Return a GPU with these counters at whole minutes, sampled at each minute and 1 s earlier."""
+def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
+    """Return a GPU with these counters at whole minutes.
+
+    Each minute has a sample at its start and one a second before its end.
+    """
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
     per_s = np.diff(joules) / 60
-    return GpuStretches(
+    return GpuEnergySpans(
         gpus=[(replica, "0")],
         models=[None],
         which=np.zeros(at.size, np.int64),
@@ -31,8 +34,8 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuStretches:
     )
 
 
-def fleet(shares: list[float], watts: list[float]) -> Accounts:
-    """Return how busy the engine was in each minute, and the energy of its GPU."""
+def fleet(shares: list[float], watts: list[float]) -> BillingData:
+    """Return an engine with these busy shares by minute, and the energy of its GPU."""
     points, busy_s = [], 0.0
     for minute, share in enumerate(shares):
         points += [(minute * 60 + at, busy_s + at * share) for at in range(60)]
@@ -49,7 +52,7 @@ def fleet(shares: list[float], watts: list[float]) -> Accounts:
 
 
 def test_idle_energy_is_the_energy_without_work() -> None:
-    """The GPU draws 100 W without work and 300 W more with work, in minutes of different load."""
+    """A GPU draws 100 W without work and 300 W more with work; the load differs by minute."""
     shares = [0.1 * n for n in range(10)] * 2
     made = fleet(shares, [100 + 300 * share for share in shares])
     found = energy(made, PRICES, uptime_of(made.engines, made.from_unix_ns, made.to_unix_ns))["r"]
@@ -68,7 +71,7 @@ def test_with_equal_minutes_energy_is_divided_by_time() -> None:
 
 
 def test_a_counter_reset_loses_only_one_interval() -> None:
-    """The driver was loaded again; neither the decrease nor the jump is energy."""
+    """After the driver was loaded again, neither the decrease nor the jump is energy."""
     made = fleet([0.5] * 4, [200.0] * 4)
     gpus = made.gpus
     fallen = gpus.first_j.copy()
@@ -82,7 +85,7 @@ def test_a_counter_reset_loses_only_one_interval() -> None:
 
 
 def test_less_than_a_minute_is_unknown() -> None:
-    """The sensor takes too few samples."""
+    """In less than a minute, the sensor takes too few samples."""
     made = fleet([0.5], [200.0])
     assert energy(made, PRICES, uptime_of(made.engines, 0, 60 * NS)) == {}
     assert total_energy([]) is None
@@ -119,7 +122,7 @@ def test_busy_energy_is_split_by_cost_with_an_unbilled_rest() -> None:
 
 @pytest.mark.parametrize("days", [0, 400])
 def test_sums_by_pair_of_number_and_minute(days: int) -> None:
-    """With few values in a long time, no array over the whole time is made."""
+    """The memory depends on the number of values, and not on the length of time."""
     of = np.array([1, 0, 1, 1, 0])
     at = 60 * np.array([5, 7, 5, 6, 7 + days * 1_440])
     number, when, (summed,) = _sums(of, at, (np.array([1.0, 2.0, 3.0, 4.0, 5.0]),))

@@ -20,7 +20,7 @@ PRICING: dict[Key, RequestPricing] = {
     ("ledger", 3_600): RequestPricing(None, 0.25, None),
     ("tokens", 0): RequestPricing(None, 0.5, 1e-3),
 }
-"""Prices by replica and hour. The replica "tokens" has none in the second hour."""
+"""Prices by replica and hour. "tokens" has no price in the second hour."""
 WEIGHTS: dict[Key, Weights] = {("ledger", 0): FITTED, ("ledger", 3_600): FITTED}
 
 names = st.sampled_from([None, "a", "b"])
@@ -55,7 +55,6 @@ def costs(several: list[dict[str, Any]]) -> RequestCosts:
 def test_groups_are_the_sums_of_their_requests(
     several: list[dict[str, Any]], labels: list[str]
 ) -> None:
-    """The same sums, one row at a time."""
     expected: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     split: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for row in several:

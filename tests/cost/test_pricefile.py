@@ -46,7 +46,7 @@ def test_devices_are_known_by_the_names_that_drivers_give_them(device: str, name
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA L40", None])
 def test_a_device_that_is_not_listed_has_no_price(device: str | None) -> None:
-    """A CPU, a slice of a GPU and a similar model have no price, instead of the nearest price."""
+    """A CPU, a slice of a GPU and a similar model have no price."""
     assert load_prices().rate(device=device) is None
 
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_managed_default_is_known_to_genai_prices() -> None:
-    """If this fails after an upgrade, use genai-prices' new name of the model in prices.yaml."""
+    """If this test fails after an upgrade, change prices.yaml to genai-prices' new model name."""
     for each in parse_prices(DEFAULTS.read_text(), "prices.yaml").managed:
         found = calc_price(
             Usage(input_tokens=1_000, output_tokens=100), each.model, provider_id=each.provider

@@ -22,7 +22,7 @@ def _priced(pricing: Pricing, *requests: RequestTimeline) -> list[RequestTimelin
 
 
 def test_a_request_costs_its_seconds_at_its_engines_price(request_row: Requests) -> None:
-    """5 s of two GPUs at $3.60 per hour each cost one cent, without the wasted time."""
+    """5 s of two GPUs at $3.60 per hour each cost one cent; wasted time is not included."""
     pricing = Pricing(PRICES)
     pricing.update([start("r", gpus=2)])
     request = request_row(replica="r", engine=0, billed_s=5.0, wasted_s=1.0)
@@ -65,7 +65,7 @@ def test_gpu_samples_replace_a_missing_device_in_the_start(request_row: Requests
 
 
 def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Requests) -> None:
-    """The estimate is 0.2 s = α·100 computed + δ·10 output tokens."""
+    """The estimate of 0.2 s is α·100 computed tokens + δ·10 output tokens."""
     pricing = Pricing(PRICES)
     sample = EngineSample(
         replica="r",
@@ -91,7 +91,7 @@ def test_a_lost_account_is_replaced_by_the_step_models_estimate(request_row: Req
 def test_invented_sender_names_do_not_fill_the_memory(
     request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cost.pricing.MOST_ENGINES", 50)
+    monkeypatch.setattr("cost.pricing.MAX_ENGINES", 50)
     pricing = Pricing(PriceList())
     pricing.update(start(f"r{n}") for n in range(55))
     _priced(pricing, *(request_row(n, replica=f"q{n}") for n in range(55)))

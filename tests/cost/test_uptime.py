@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from cost.bill import bill
 from cost.uptime import uptime_of
-from telemetry.accounts import COEFFICIENTS, WORK, Count, EngineStretches
+from telemetry.billing_data import COEFFICIENTS, WORK, CounterKey, EngineCounterSpans
 from tests.cost.making import NS, PRICES, accounts, busy, cells, engine_stretches, start, steady
 
 HOUR_S = 3_600
 
 
-def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> EngineStretches:
-    """Return the samples of each process, (Unix seconds, total busy seconds), as one stretch."""
+def stretches(*senders: tuple[CounterKey, list[tuple[float, float | None]]]) -> EngineCounterSpans:
+    """Return one stretch for each process, from (Unix seconds, total busy seconds)."""
     which = [place for place, (_, points) in enumerate(senders) for _ in points]
     at = np.array([round(at * NS) for _, points in senders for at, _ in points], np.int64)
     busy_s = np.array([np.nan if b is None else b for _, points in senders for _, b in points])
     nothing = np.full(at.size, np.nan)
     totals = {name: busy_s if name == "busy_s_total" else nothing for name in WORK}
-    return EngineStretches(
+    return EngineCounterSpans(
         counts=[count for count, _ in senders],
         regions=[None] * len(senders),
         which=np.array(which, np.int64),
@@ -34,15 +34,15 @@ def stretches(*senders: tuple[Count, list[tuple[float, float | None]]]) -> Engin
 
 
 def server(process: int, from_s: int, to_s: int, share: float | None, replica: str = "r"):  # type: ignore[no-untyped-def]  # as `stretches` takes it
-    """Return a server that started at `from_s` and is busy this share of the time."""
+    """Return a server that starts at `from_s` and is busy for this share of the time."""
     points = [(float(at), None if share is None else (at - from_s) * share)
             for at in range(from_s, to_s + 1)]  # fmt: skip
-    return Count(replica, 0, process, from_s * NS), points
+    return CounterKey(replica, 0, process, from_s * NS), points
 
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> None:
-    """Each server is busy for 80 % of its time; process ids may be equal, as in containers."""
+    """Each server is busy for 80 % of its time. In containers, process ids may be equal."""
     made = accounts(
         stretches(server(1, 0, 1_000, 0.8), server(process, 200, 1_000, 0.8)),
         cells({"replica": "r", "billed_s": 1_800 * 0.8}),
@@ -58,7 +58,7 @@ def test_two_servers_with_one_name_are_each_billed_their_time(process: int) -> N
 
 
 def test_api_servers_of_one_engine_add_no_time() -> None:
-    """One of the API servers sends the engine's totals, and the others send none."""
+    """Only one of the API servers sends the engine's totals."""
     points = uptime_of(stretches(server(1, 0, 600, 0.5), server(2, 0, 600, None)), 0, HOUR_S * NS)
     (hour,) = points.hours.values()
     assert hour.wall_s == pytest.approx(600)
@@ -76,11 +76,11 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """The nine seconds before the end of a step of ten seconds were busy."""
+    """A step of ten seconds ends at 30 s. Of its busy time, 5 s are after the window's start."""
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
-    engines = stretches((Count("r", 0, 1, 0), points))
+    engines = stretches((CounterKey("r", 0, 1, 0), points))
     found = uptime_of(engines, 25 * NS, 60 * NS)
     (hour,) = found.hours.values()
     assert hour.wall_s == pytest.approx(35)
@@ -91,11 +91,11 @@ def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
 
 
 def test_busy_time_that_fits_nowhere_is_reported_and_not_billed() -> None:
-    """The totals of two senders with one start alternate between 1,000 s and 0 s."""
+    """Two senders with the same start send totals of 1,000 s and 0 s in turn."""
     points: list[tuple[float, float | None]] = [
         (float(at), at * 0.5 + (1_000.0 if at % 2 else 0.0)) for at in range(301)
     ]
-    made = accounts(stretches((Count("r", 0, 1, 0), points)), cells(), [start("r")])
+    made = accounts(stretches((CounterKey("r", 0, 1, 0), points)), cells(), [start("r")])
     found = bill(made, PRICES)
     assert found.total is not None
     assert found.total.idle_usd is not None
@@ -121,14 +121,14 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """This holds for any processes and step lengths, to 1e-9."""
+    """The sums hold to 1e-9, for any processes and step lengths."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
         for step_s, busy_s in samples:
             at_s, total = at_s + step_s, total + busy_s
             rows.append((at_s, total))
-        points.append((Count("r", 0, process, began_s * NS), rows))
+        points.append((CounterKey("r", 0, process, began_s * NS), rows))
     made = accounts(
         stretches(*points),  # type: ignore[arg-type]
         cells({"replica": "r", "billed_s": 100.0, "wasted_s": 1.0}),
@@ -163,7 +163,7 @@ def test_loading_a_model_is_billed_and_named() -> None:
 
 
 def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() -> None:
-    """The engine has no sample yet."""
+    """An engine that is loading has no sample yet."""
     made = accounts(stretches(), cells(), [start("r", at_unix_ns=4_000 * NS, loading_s=1_000.0)])
     total = bill(made, PRICES).total
     assert total is not None
@@ -207,11 +207,11 @@ def test_engines_that_are_up_together_are_added() -> None:
 
 
 def test_many_restarts_of_a_sender_take_linear_time() -> None:
-    """4,000 processes have 8,000 starts at once."""
+    """4,000 process ids have 8,000 starts."""
     number = 8_000
-    points: list[tuple[Count, list[tuple[float, float | None]]]] = [
+    points: list[tuple[CounterKey, list[tuple[float, float | None]]]] = [
         (
-            Count("r", 0, place // 2, place),
+            CounterKey("r", 0, place // 2, place),
             [(float(place % 3_000), 0.0), (place % 3_000 + 9.0, 1.0)],
         )
         for place in range(number)
@@ -225,8 +225,8 @@ def test_many_restarts_of_a_sender_take_linear_time() -> None:
 
 
 def test_first_samples_without_a_total_lose_no_busy_time() -> None:
-    """A server may send a sample before its engine reports."""
-    count = Count("r", 0, 1, 0)
+    """A server may send a sample before its engine has reported."""
+    count = CounterKey("r", 0, 1, 0)
     points = [(0.004, None), (2.05, 0.05), (8.1, 6.1)]
     found = uptime_of(stretches((count, points)), 0, HOUR_S * NS)
     ((_, hour),) = found.hours.items()

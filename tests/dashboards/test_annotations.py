@@ -9,7 +9,7 @@ import yaml
 
 from dashboards.annotations import annotations
 from dashboards.boards import BOARDS
-from dashboards.building import build
+from dashboards.grafana_json import build
 from dashboards.panels import Board
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
@@ -19,7 +19,7 @@ Ask = Callable[[str, Mapping[str, str], Found], None]
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    """Evaluate a query on series with a value each minute, and expect series at some times."""
+    """Return a function that checks at which minutes a query on these series has a value."""
 
     def run(expr: str, series: Mapping[str, str], expected: Found) -> None:
         if shutil.which("promtool") is None:
@@ -75,7 +75,7 @@ def test_a_new_replica_is_marked_and_the_start_of_tailspan_is_not(ask: Ask) -> N
 
 
 def test_a_new_version_is_marked_and_the_start_of_its_label_is_not(ask: Ask) -> None:
-    """An older Tailspan exports no version."""
+    """Series of an older Tailspan have no version."""
     series = {
         _info("r0", "a", ""): "1x10 stale",
         _info("r0", "a"): "_x11 1x19 stale",

@@ -5,8 +5,8 @@ import pytest
 
 from alerts import vocabulary
 from dashboards.boards import BOARDS
-from dashboards.building import build, text
 from dashboards.cost import BOARD
+from dashboards.grafana_json import build, text
 from dashboards.panels import Board, Kind, Unit
 from dashboards.variables import VARIABLES
 from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
@@ -31,7 +31,7 @@ each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.ui
 
 @each_board
 def test_the_committed_dashboards_equal_the_generated_ones(board: Board) -> None:
-    """If this test fails, run make generate."""
+    """If this test fails, run `make generate`."""
     assert (GENERATED / f"{board.uid}.json").read_text() == text(board), "run make generate"
 
 
@@ -58,7 +58,7 @@ def test_every_panel_explains_itself(board: Board) -> None:
 
 @each_board
 def test_panel_titles_are_unique(board: Board) -> None:
-    """Links and docs identify panels by title."""
+    """Links and docs name panels by title."""
     titles = [panel.title for panel in board.panels]
     assert len(titles) == len(set(titles))
 
@@ -108,7 +108,7 @@ def test_grafana_gets_each_panel_of_the_board(board: Board) -> None:
 
 
 def test_a_native_histogram_is_drawn_as_it_comes() -> None:
-    """Grafana builds a heatmap from series by `le`; native histograms are already cells."""
+    """Grafana makes heatmap cells from series by `le`. Native histograms already have cells."""
     formats = {}
     for board in BOARDS:
         built = {each["title"]: each for each in build(board)["panels"]}
@@ -130,7 +130,6 @@ def test_dashboards_link_to_each_other() -> None:
 
 
 def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
-    """The unbilled part may be negative."""
     [panel] = [each for each in BOARD.panels if "by part" in each.title]
     assert panel.signed
     figures = {
@@ -141,7 +140,7 @@ def test_the_parts_of_the_bill_sum_to_it_even_if_one_is_negative() -> None:
     }
 
     def worth(expression: str) -> float:
-        """Evaluate arithmetic on sums of rates, with these values of the series."""
+        """Return the value of an arithmetic expression on sums of rates."""
         terms = re.sub(r"sum \(rate\((\w+){[^}]*}\[[^]]*\]\)\)", r" \1 ", expression)
         return float(eval(terms, {"__builtins__": {}}, figures))
 

@@ -1,6 +1,6 @@
-"""Tests of `dashboards push` with a fake of the HTTP API that Grafana 11 documents.
+"""`dashboards push` with a fake of Grafana 11's documented HTTP API.
 
-No Grafana was available. A real Grafana may refuse requests that the fake accepts.
+A real Grafana may refuse requests that the fake accepts.
 """
 
 import json
@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from dashboards.boards import BOARDS
 from dashboards.pushing import FOLDER_UID, SOURCE_UID
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 
 TOKEN = "glsa_a-token"
 Answer = tuple[int, Any]
@@ -23,7 +23,7 @@ Answer = tuple[int, Any]
 
 @dataclass
 class Grafana:
-    """A fake Grafana that stores dashboards, records requests and fails on demand."""
+    """A fake Grafana that stores dashboards, records requests, and can fail."""
 
     port: int = 0
     prefix: str = ""
@@ -32,7 +32,7 @@ class Grafana:
     boards: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     failures: dict[str, Answer] = field(default_factory=dict)
-    """The failures, by method and path."""
+    """Failures by method and path."""
 
     @property
     def url(self) -> str:
@@ -40,7 +40,6 @@ class Grafana:
 
     @property
     def written(self) -> list[str]:
-        """Return the requests that change data."""
         return [each for each in self.asked if not each.startswith("GET")]
 
     def answer(self, method: str, path: str, token: str, body: Any) -> Answer:
@@ -104,7 +103,7 @@ def grafana() -> Iterator[Grafana]:
         kind = "text/html" if page else "application/json"
         return Reply(status, text.encode(), {"Content-Type": kind})
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         here.port = server.port
         yield here
 
@@ -175,7 +174,7 @@ def test_without_prometheus_data_sources_are_not_changed(grafana: Grafana) -> No
 
 
 def test_a_grafana_may_live_under_a_path(grafana: Grafana) -> None:
-    """For example behind a proxy."""
+    """A proxy may serve Grafana under a path."""
     grafana.prefix = "/grafana"
     assert push(grafana).exit_code == 0
     grafana.prefix = "/grafana/"
@@ -215,7 +214,7 @@ def test_each_refusal_has_a_reason_and_a_remedy(
 
 
 def test_a_change_between_looking_and_writing_is_not_lost(grafana: Grafana) -> None:
-    """Grafana compares versions, because the push does not set `overwrite`."""
+    """Without `overwrite`, Grafana compares the versions."""
     push(grafana)
     seen = json.loads(json.dumps(grafana.boards["tailspan-fleet"]))
     seen["dashboard"]["title"] = "Mine"

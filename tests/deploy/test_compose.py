@@ -15,7 +15,7 @@ each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def _users(service: dict[str, Any]) -> str:
-    """Return the user of a service, from the Compose file or its stage in the Dockerfile."""
+    """Return a service's user, from the Compose file or from its stage in the Dockerfile."""
     if "user" in service:
         return str(service["user"])
     stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
@@ -73,7 +73,7 @@ def test_no_file_has_a_password() -> None:
 
 
 def test_grafana_and_prometheus_have_the_same_interval() -> None:
-    """Grafana derives `$__rate_interval` from the interval."""
+    """Grafana computes `$__rate_interval` from its configured scrape interval."""
     prometheus = yaml.safe_load((ROOT / "deploy" / "prometheus.yaml").read_text())
     sources = yaml.safe_load((ROOT / "deploy" / "grafana" / "datasources.yaml").read_text())
     datasource = {each["uid"]: each for each in sources["datasources"]}["tailspan-prometheus"]
@@ -81,7 +81,7 @@ def test_grafana_and_prometheus_have_the_same_interval() -> None:
 
 
 def test_clickhouse_has_the_tested_version_and_creates_its_user() -> None:
-    """The tests run the same version of the engine in their own process (chdb)."""
+    """The tests run the same version of ClickHouse in their own process (chdb)."""
     pins = dict(
         line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines()[1:]
     )
@@ -138,7 +138,7 @@ def test_prometheus_and_alertmanager_take_their_configuration(tmp_path: Path) ->
 
 
 def test_the_image_contains_exactly_the_parts() -> None:
-    """The wheel's sources are copied into the image and sent to the builder."""
+    """The builder needs the wheel's sources, and the image contains them."""
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -60,7 +60,7 @@ def test_the_extra_all_includes_every_extra_of_users() -> None:
 
 
 def test_the_lock_has_only_names_versions_and_hashes() -> None:
-    """The lock file has all packages of the image in the tested versions, and no address."""
+    """The lock file has each package of the image in the tested version, and no address."""
     locked: dict[str, Version] = {}
     for line in LOCK.read_text().replace("\\\n", " ").splitlines():
         if line.startswith("#"):
@@ -83,7 +83,7 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the `bin` folder of an environment with only the two wheels and their requirements."""
+    """Return the `bin` folder of an environment with the two wheels and their requirements."""
     folder = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheels = folder / "wheels"
@@ -97,7 +97,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process' environment variables without the source folder."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 

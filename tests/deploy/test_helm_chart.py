@@ -1,7 +1,7 @@
-"""Helm's own code lints and renders the chart; the manifests match Kubernetes' schemas.
+"""Helm's own code lints and renders the chart, and manifests match Kubernetes' schemas.
 
-No package contains the schemas of the Prometheus operator, so the test checks its two resources for
-the fields that the operator's reference requires.
+No package has the schemas of the Prometheus operator. So the test checks that its two resources
+have the fields that the operator's reference requires.
 """
 
 import base64
@@ -44,7 +44,7 @@ BY_THE_CHART = {
     *("base-path", "database", "state-url", "token-file", "tls-cert", "tls-key", "insecure-bind"),
 }
 UNSUPPORTED = {"tls-client-ca"}
-"""With mutual TLS, the kubelet's probes have no certificate."""
+"""With mutual TLS, the kubelet's probes would need a certificate."""
 
 needs_helm = pytest.mark.skipif(
     importlib.util.find_spec("helm_python") is None,
@@ -126,7 +126,7 @@ def test_manifests_match_kubernetes_schemas(case: str, version: str, render: Any
 @needs_helm
 @each_case
 def test_every_pod_meets_the_restricted_standard(case: str, render: Any) -> None:
-    """As Kubernetes' Pod Security Standards define it."""
+    """The standard is Kubernetes' "restricted" Pod Security Standard."""
     for pod in _pods(render(CASES[case])):
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -160,7 +160,7 @@ def test_services_ports_and_volumes_fit_the_pods(case: str, render: Any) -> None
 @needs_helm
 @each_case
 def test_tailspan_accepts_the_configuration(case: str, render: Any, tmp_path: Path) -> None:
-    """The settings, the sign-in and the channels are read by the code that reads them in a pod."""
+    """The code that runs in a pod reads the settings, the sign-in and the channels."""
     texts = _configuration(render(CASES[case]))
     for name, text in texts.items():
         (tmp_path / name).write_text(text.replace("/etc/tailspan-secrets", str(tmp_path)))
@@ -203,7 +203,7 @@ def test_several_collectors_share_postgresql_and_have_one_explorer(render: Any) 
         urls = {each["name"]: each.get("valueFrom") for each in container["env"]}
         secret = {"name": "tailspan-database", "key": "url"}
         assert urls["TAILSPAN_DATABASE_URL"] == {"secretKeyRef": secret}
-    # Access control is complete, so no port is open without it.
+    # Access control is complete, so no port is open without credentials.
     assert "insecure-bind = false" in _configuration(manifests)["tailspan.toml"]
 
 
@@ -288,13 +288,14 @@ def test_only_listed_service_accounts_may_read_pods_and_events(render: Any) -> N
 
 @needs_helm
 def test_every_dashboard_is_delivered(render: Any) -> None:
-    """Together they fit into a ConfigMap, and the release into its Secret of 1 MiB."""
+    """All dashboards fit into one ConfigMap, and the release fits into its Secret of 1 MiB."""
     manifests = render(CASES["team"])
     boards = _of_kind(manifests, "ConfigMap", "tailspan-dashboards")["data"]
     assert set(boards) == {f"{board.uid}.json" for board in BOARDS}
     assert all(json.loads(text)["uid"] for text in boards.values())
     assert sum(map(len, boards.values())) < 900_000
-    # Helm's Secret holds the chart's files in base64 and the manifests, compressed, in base64.
+    # Helm's Secret has the chart's files in base64 and the manifests. It is compressed and again
+    # encoded in base64.
     files = [path.read_bytes() for path in CHART.glob("**/*") if path.is_file()]
     for link in ("dashboards", "rules"):
         files += [path.read_bytes() for path in (CHART / link).iterdir()]
@@ -369,7 +370,6 @@ def test_the_schema_names_a_malformed_value(values: str, key: str, tmp_path: Pat
 
 
 def _keys(values: Any, schema: Any, path: str = "") -> list[str]:
-    """Return the keys that only the values or only the schema has."""
     if "properties" not in schema or path == "settings":
         return []
     known = set(schema["properties"]) - {"global"}

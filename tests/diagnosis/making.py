@@ -1,4 +1,4 @@
-"""Functions that make requests, samples and questions for the tests, and read results."""
+"""Requests, samples and questions for the tests, and readers of the results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ EVERY_S = 5
 
 @cache
 def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Requests:
-    """Return two ordinary time ranges: lognormal lengths, and noise in every part."""
+    """Return requests of two ordinary time ranges, with lognormal lengths and noise."""
     draw = np.random.default_rng(seed)
     received = np.sort(draw.uniform(0.0, seconds, number))
     prompt = np.clip(draw.lognormal(6.5, 0.8, number), 10, 20_000).round()
@@ -84,13 +84,12 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
 
 
 def labels(values: list[str]) -> Labels:
-    """Return a column of names."""
     names = sorted(set(values))
     return Labels(np.array([names.index(each) for each in values], dtype=np.int32), tuple(names))
 
 
 def summed(requests: Requests) -> Requests:
-    """Compute the phases and latencies from the parts."""
+    """Return the requests with phases and latencies that sum their parts."""
     columns = dict(requests.numbers)
     for phase in ("queue", "prefill", "decode"):
         parts = [name for name in columns if name.startswith(f"{phase}_") and name != f"{phase}_s"]
@@ -111,7 +110,7 @@ def summed(requests: Requests) -> Requests:
 
 
 def later(requests: Requests, **changed: Any) -> Requests:
-    """Change columns of the window's requests, by a function of the old values or to values."""
+    """Change columns of the window's requests: to a value, or by a function of the old values."""
     now = requests.received_unix_ns >= WINDOW.from_unix_ns
     columns = dict(requests.numbers)
     for name, change in changed.items():
@@ -123,7 +122,7 @@ def later(requests: Requests, **changed: Any) -> Requests:
 def working(
     requests: Requests, prompts: float = 1.0, outputs: float = 1.0, hits: float = 1.0
 ) -> Requests:
-    """Scale the prompts, outputs and cached tokens in the window, and the own work with them."""
+    """Multiply the tokens of the window's requests, and the own work with them."""
     numbers = requests.numbers
     prompt = np.round(numbers["prompt_tokens"] * prompts)
     cached = np.floor(numbers["cached_tokens"] * hits)
@@ -145,7 +144,7 @@ def working(
 
 
 def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
-    """Set the share of every prompt that is found in the cache, before and now."""
+    """Set the share of every prompt that the cache contains, in both ranges."""
     prompt = requests.numbers["prompt_tokens"]
     cached = np.floor(prompt * ratio)
     own_s = 0.005 + ALPHA_S * (prompt - cached)
@@ -154,7 +153,7 @@ def well_cached(requests: Requests, ratio: float = 0.8) -> Requests:
 
 
 def busier(requests: Requests, times: int, **who: str) -> Requests:
-    """Add copies of the window's requests at other times; labels select the requests."""
+    """Add copies of the window's requests with these labels, at other times."""
     again = requests.received_unix_ns >= WINDOW.from_unix_ns
     for name, value in who.items():
         again &= requests.label(name).is_value(value)
@@ -168,20 +167,19 @@ def busier(requests: Requests, times: int, **who: str) -> Requests:
 
 
 def labelled(requests: Requests, name: str, before: str, now: str) -> Requests:
-    """Set a label of all requests in the window, and of all in the baseline."""
+    """Set a label of all requests, to one value in the window and another in the baseline."""
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
     names = labels(np.where(late, now, before).tolist())
     return replace(requests, labels={**requests.labels, name: names})
 
 
 def at_replica(requests: Requests, *replicas: str) -> BoolArray:
-    """Return which requests these replicas served, shape (n,)."""
     replica = requests.label("replica")
     return np.isin(np.array(replica.values)[replica.codes], replicas)
 
 
 def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
-    """Lengthen the own work at these replicas in the window."""
+    """Return requests with more own work at these replicas in the window."""
     requests = quiet()
     factor = np.where(at_replica(requests, *replicas), times, 1.0)
     return later(
@@ -190,7 +188,7 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """Return requests that need an adapter: one of 3 before the window, one of `kinds` in it.
+    """Return requests for LoRA adapters: 3 adapters in the baseline, `kinds` in the window.
 
     `longer` multiplies the output tokens in the window.
     """
@@ -235,7 +233,7 @@ def sampled_each_second(now: Mapping[str, Mapping[str, Any]], usual: Mapping[str
 def started(
     at_s: float = 0.0, config: str = "c0", replica: str = "r0", **arguments: Argument
 ) -> EngineStart:
-    """Return an engine start with these arguments; `__` replaces the dot in their names."""
+    """Return an engine start with these arguments; `__` stands for the dot in a name."""
     return EngineStart(
         replica=replica,
         engine=0,
@@ -247,7 +245,7 @@ def started(
 
 
 def fleet(now: Mapping[str, Any], usual: Mapping[str, Any], **arguments: Argument) -> Servers:
-    """Return both replicas with these samples, in the window and before, and these arguments."""
+    """Return both replicas with `now` in the window, `usual` before, and these arguments."""
     starts = [started(0.0, "c0", each, **arguments) for each in REPLICAS] if arguments else []
     return servers_of(sampled_each_second(dict.fromkeys(REPLICAS, now), usual), None, starts)
 
@@ -260,13 +258,12 @@ def asked(
     where: Mapping[str, str | None] | None = None,
     thresholds: Sequence[Threshold] = (),
 ) -> Explanation:
-    """Explain the window, or part of it, against the baseline."""
     question = Question(metric, window, BASELINE, where or {})
     return explain(requests, servers or Servers(), question, thresholds)
 
 
 def first_cause(answer: Explanation, cause_id: str, above: float = 0.0) -> Cause:
-    """Return the first cause, and check its id and that its share is higher than this."""
+    """Return the first cause; check its id and its share."""
     first = answer.causes[0]
     assert first.id == cause_id
     assert first.share > above
@@ -274,16 +271,14 @@ def first_cause(answer: Explanation, cause_id: str, above: float = 0.0) -> Cause
 
 
 def shares(answer: Explanation) -> dict[str, float]:
-    """Return the share of each named cause, largest first."""
     return {cause.id: cause.share for cause in answer.causes}
 
 
 def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
-    """Return the values before and now of the only evidence that begins with this text."""
+    """Return the values before and now of the evidence whose text begins like this."""
     (found,) = [each for each in cause.evidence if each.what.startswith(beginning)]
     return found.baseline, found.now
 
 
 def flags(cause: Cause) -> dict[str | None, str]:
-    """Return the flags of a cause's levers, with their actions."""
     return {lever.flag: lever.action for lever in cause.levers}

@@ -1,4 +1,4 @@
-"""Causes at one engine of a data-parallel replica, whose other engine is not slow."""
+"""One slow engine of a data-parallel replica, whose other engine is not slow."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import BoolArray, Requests
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
-from diagnosis.latency.tail import stretch
+from diagnosis.latency.tail import sort_latencies
 from diagnosis.question import Metric, Question
 from tests.diagnosis.making import (
     BASELINE,
@@ -35,7 +35,7 @@ AT_ENGINE_1 = {"replica": "r0", "engine": "1"}
 
 
 def on_engines(requests: Requests) -> Requests:
-    """Turn the replica r1 into engine 1 of r0, and r0 into engine 0."""
+    """Turn replicas r0 and r1 into engines 0 and 1 of replica r0."""
     engine = np.where(at_replica(requests, "r1"), 1.0, 0.0)
     return replace(
         requests,
@@ -45,7 +45,7 @@ def on_engines(requests: Requests) -> Requests:
 
 
 def engines(now: dict[str, Any], usual: dict[str, Any]) -> Servers:
-    """Return samples of two engines of r0: in the window, engine 1 has the values of `now`."""
+    """Return samples of two engines of r0; in the window, engine 1 has the values of `now`."""
     table = sampled_each_second({"r1": now}, usual)
     number = pa.array([int(name == "r1") for name in table["replica"].to_pylist()])
     replica = pa.array(["r0"] * table.num_rows)
@@ -85,7 +85,7 @@ def test_an_engine_that_gets_more_than_its_share_is_out_of_balance() -> None:
 
 
 def test_the_engine_that_stalled_is_named() -> None:
-    """Its samples are not diluted by those of the other engine."""
+    """Samples of the other engine are not mixed in."""
     meets = np.random.default_rng(6).random(6_000) < 0.1
     requests = on_engines(quiet())
     stalled = later(requests, decode_stall_s=np.where(meets & at_engine_1(requests), 10.0, 0.0))
@@ -95,8 +95,8 @@ def test_the_engine_that_stalled_is_named() -> None:
     first = first_cause(asked(stalled, Metric.TPOT, servers), "engine_stall", 0.8)
     assert first.where == AT_ENGINE_1
     assert evidence(first, "longest step") == (0.1, 10.0)
-    # Every twentieth sample contains a pause of 2.5 s. With the samples of the other engine, it
-    # would be every fortieth.
+    # Every twentieth sample of the engine has a pause of 2.5 s. Of both engines' samples, it would
+    # be every fortieth.
     assert evidence(first, "stall time")[1] == pytest.approx(0.025, abs=0.005)
 
 
@@ -109,7 +109,7 @@ def test_a_full_cache_of_one_engine_is_named() -> None:
 
 
 def test_a_slow_machine_under_one_engine_is_named() -> None:
-    """The other engine of the same replica keeps its speed."""
+    """The other engine of the replica keeps its speed."""
     requests = on_engines(quiet())
     times = np.where(at_engine_1(requests), 1.6, 1.0)
     slow = later(
@@ -135,7 +135,7 @@ def test_both_engines_slow_is_a_cause_of_the_replica() -> None:
 
 
 def test_a_hung_engine_is_named_while_another_works() -> None:
-    """Requests to the engine that takes steps are not counted as unfinished."""
+    """Requests to the working engine do not count as unfinished."""
     requests = on_engines(quiet())
     there = requests.received_unix_ns >= 1500 * S
     hung = there & at_engine_1(requests)
@@ -154,7 +154,7 @@ def test_a_hung_engine_is_named_while_another_works() -> None:
 
 
 def test_a_replica_without_engine_numbers_is_one_server() -> None:
-    """Native spans have no engine, but `/metrics` of the same server have several."""
+    """Native spans have no engine number, although the server's `/metrics` has several engines."""
     unnumbered = quiet()
     servers = engines({"waiting": 30}, {"waiting": 0})
     alone = replace(unnumbered, labels={**unnumbered.labels, "replica": labels(["r0"] * 6_000)})
@@ -164,7 +164,7 @@ def test_a_replica_without_engine_numbers_is_one_server() -> None:
 
 
 def test_replicas_with_one_engine_each_keep_their_name() -> None:
-    """With external load balancing, each engine is a replica, and the numbers differ."""
+    """With external load balancing, each engine is a replica with its own engine number."""
     requests = quiet()
     number = np.where(at_replica(requests, "r1"), 1.0, 0.0)
     external = replace(requests, numbers={**requests.numbers, "engine": number})
@@ -188,7 +188,7 @@ def test_a_request_without_an_engine_has_no_server_of_a_divided_replica() -> Non
 
 
 def test_engines_and_api_servers_of_one_host_are_no_foreign_processes() -> None:
-    """Each of two API servers reports both engines; all four processes belong to the replica."""
+    """Two API servers report both engines; all four processes belong to the replica."""
     rows = []
     for at in range(0, 1800, 5):
         for process in (7, 8):
@@ -212,7 +212,7 @@ def test_engines_and_api_servers_of_one_host_are_no_foreign_processes() -> None:
         requests.within(span.from_unix_ns, span.to_unix_ns) for span in (BASELINE, WINDOW)
     )
     tails = [
-        stretch(each.number("e2e_s"), each.received_unix_ns, span.from_unix_ns, 900.0)
+        sort_latencies(each.number("e2e_s"), each.received_unix_ns, span.from_unix_ns, 900.0)
         for each, span in ((now, WINDOW), (before, BASELINE))
     ]
     case = case_of(question, servers, now, before, (tails[0], tails[1]), 0.05, fit_own_work(before))
@@ -221,7 +221,6 @@ def test_engines_and_api_servers_of_one_host_are_no_foreign_processes() -> None:
 
 
 def test_the_order_of_causes_is_the_same_for_engines_and_replicas() -> None:
-    """An engine of a replica is explained like a replica."""
     requests = quiet()
     late = later(requests, queue_kv_s=np.where(at_replica(requests, "r1"), 2.0, 0.0))
     as_replicas = asked(late)

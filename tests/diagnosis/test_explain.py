@@ -52,7 +52,7 @@ def test_the_parts_growth_sums_to_the_gap(seed: int, metric: Metric) -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 1e3])
 def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
-    """Shares have no unit: a fleet that is a thousand times slower has the same causes."""
+    """A fleet that is a thousand times slower has the same causes and shares."""
     requests = later(quiet(), queue_kv_s=lambda s: s + 0.4, frontend_s=lambda s: s + 0.2)
     scaled = summed(
         replace(
@@ -63,7 +63,7 @@ def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
             },
         )
     )
-    # `summed` adds an unscaled millisecond of delivery to TTFT, but not to the queue.
+    # `summed` adds an unscaled millisecond of delivery to TTFT, so the queue is compared.
     plain, large = asked(requests, Metric.QUEUE), asked(scaled, Metric.QUEUE)
     assert large.excess_s == pytest.approx((plain.excess_s or 0) * factor)
     assert [cause.id for cause in plain.causes] == [cause.id for cause in large.causes]
@@ -84,7 +84,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
             numbers={
                 **requests.numbers,
                 "queue_kv_s": np.where(slow, 1.0, 0.0),
-                # Lengths are compared like labels.
+                # Lengths are compared like labels, so all are made equal.
                 "prompt_tokens": np.full(len(requests), 100.0),
                 "output_tokens": np.full(len(requests), 10.0),
             },
@@ -123,7 +123,6 @@ def test_the_affected_kind_is_named_with_its_risk() -> None:
 def test_a_part_that_grows_alone_indicates_the_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
-    """If nothing else changed, the part of the latency indicates the cause."""
     answer = asked(later(quiet(), **changed), metric)
     assert answer.verdict is Verdict.INCIDENT
     assert answer.causes[0].id == cause
@@ -204,7 +203,7 @@ def test_a_growth_without_evidence_stays_unexplained() -> None:
 
 
 def test_a_queue_is_not_attributed_to_a_cause_that_did_not_grow() -> None:
-    """Traffic, prompts and machine are unchanged, so a wait for batch slots has no cause."""
+    """Traffic, prompts and machine are unchanged, so the wait for batch slots has no cause."""
     answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
     assert answer.verdict is Verdict.INCIDENT
     assert not answer.causes
@@ -257,7 +256,7 @@ def test_a_growth_that_began_before_the_window_has_no_onset() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_holes_in_the_columns_are_survived(seed: int) -> None:
-    """Rows from different sources lack different columns."""
+    """Rows of different sources have different columns."""
     draw = np.random.default_rng(seed)
     requests = later(quiet(2_500, seed), queue_seats_s=0.5)
     holed = {
@@ -299,7 +298,7 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """More requests for one of two models, on its own servers, are a higher load and not a skew."""
+    """If one of two models with its own servers gets more requests, the load is not skewed."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())
@@ -315,7 +314,7 @@ def test_traffic_of_other_models_is_no_evidence() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), metric=st.sampled_from(list(Metric)))
 def test_shares_are_between_0_and_1_and_sum_to_at_most_1(seed: int, metric: Metric) -> None:
-    """This holds even if the part of one request shrank while the mean of all grew."""
+    """A part may shrink for one request while its mean over all requests grows."""
     draw = np.random.default_rng(seed)
 
     def changed(old: FloatArray) -> FloatArray:

@@ -42,7 +42,7 @@ def test_two_machines_are_slow_for_two_reasons() -> None:
 
 
 def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
-    """Both machines are slow, but one has no cause, so its growth stays unexplained."""
+    """Both machines are slow. One has no cause, so its growth stays unexplained."""
     gpus = sampled_each_second(
         {"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0}
     )
@@ -52,7 +52,7 @@ def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
 
 
 def through_the_front_end(prompts: float, pace: float) -> Requests:
-    """Return a front end with this time per token, and in the window a queue before it."""
+    """Return requests with this front-end time per token, and with a queue before the front end."""
     requests = quiet()
     a_token_s = 2e-6 * requests.numbers["prompt_tokens"]
     waiting_s = np.random.default_rng(3).exponential(0.5, len(requests))
@@ -93,8 +93,10 @@ def test_longer_answers_share_the_wait_for_an_adapter() -> None:
 
 
 def test_a_restart_is_not_blamed_for_lost_blocks() -> None:
-    """Fewer requests run than before, but they wait for blocks. So the KV cache has too few blocks,
-    and the requests are not a backlog of the restart."""
+    """Fewer requests run than before, but they wait for blocks.
+
+    So the cache has too few blocks, and the queue is not the restart's backlog.
+    """
     servers = replace(fleet({"running": 20}, {"running": 40}), starts=[started(960.0)])
     waited = later(quiet(), queue_kv_s=0.6, queue_seats_s=0.2)
     found = shares(asked(waited, servers=servers))
@@ -112,14 +114,14 @@ def test_a_restart_and_a_higher_load_share_the_backlog() -> None:
 
 
 def test_a_baseline_that_begins_late_does_not_mean_less_traffic() -> None:
-    """The first two thirds of the baseline have no data, and the request rate is unchanged."""
+    """The first two thirds of the baseline have no data, but the request rate is unchanged."""
     waited = later(quiet(), queue_seats_s=0.6)
     late_requests = waited.rows(waited.received_unix_ns >= BASELINE.to_unix_ns * 2 // 3)
     assert "load_exceeds_capacity" not in shares(asked(late_requests))
 
 
 def with_added(requests: Requests, tenant: str, **lengths: float) -> Requests:
-    """The tenant sends twice as many requests in the window, and the additional ones are long."""
+    """Return requests; in the window, one tenant adds as many long requests as it sent before."""
     before = len(requests)
     more = busier(requests, 2, tenant=tenant)
     window = more.received_unix_ns >= WINDOW.from_unix_ns

@@ -1,7 +1,4 @@
-"""Tests of the examples in docs/api.md and docs/gates.md.
-
-The examples run on a simulated fleet with and without an incident.
-"""
+"""The examples in docs/api.md and docs/gates.md work on a simulated fleet."""
 
 import json
 import os
@@ -43,7 +40,7 @@ class Fleets(NamedTuple):
 
 @pytest.fixture(scope="module")
 def fleets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleets]:
-    """Return a fleet that one tenant floods, and the same fleet without the flood."""
+    """Return a fleet that one tenant floods, and the same fleet without a flood."""
     with ExitStack() as running:
 
         def start(name: str, flooded: bool) -> tuple[ServedApi, int]:
@@ -140,7 +137,7 @@ def _manifest(kind: str) -> dict[str, Any]:
 def _argo_result(
     metric: dict[str, Any], api: ServedApi, replica: str = REPLICA, stable: str = ""
 ) -> object:
-    """Send the request of the provider `web`, and return the value at the JSON path."""
+    """Send the request of Argo's `web` provider, and return the value at the JSON path."""
     web = metric["provider"]["web"]
     assert web["headers"] == [{"key": "Authorization", "value": "Bearer {{args.token}}"}]
     url = web["url"].replace("{{args.replica}}", replica).replace(SERVER, api.address)
@@ -152,7 +149,7 @@ def _argo_result(
 
 
 def _condition(text: str, result: object) -> bool:
-    """Evaluate a condition from the page: a comparison of `result` with a literal."""
+    """Evaluate a condition from the page: `result` compared with a literal."""
     if among := re.fullmatch(r'result in (\["\w+"(?:, "\w+")*\])', text):
         return result in json.loads(among[1])
     compared = re.fullmatch(r'result (<=|>|==) ("\w+"|[0-9.]+)', text)
@@ -199,7 +196,7 @@ def test_flagger_stops_the_slow_version_and_passes_the_healthy_one(
         assert here != command
         done = _run(["bash", "-c", here], tmp_path, TOKEN="x")
         assert (done.returncode == 0) is passes, done.stderr
-        # The gate fails for a replica without requests, and also if Tailspan cannot be reached.
+        # The gate also fails for a replica without requests, and if Tailspan cannot be reached.
         away = here.replace(api.address, UNREACHABLE)
         for each in (command, away):
             assert _run(["bash", "-c", each], tmp_path, TOKEN="x").returncode != 0

@@ -1,5 +1,3 @@
-"""The table of names in docs/caches.md is that of the code."""
-
 from pathlib import Path
 
 from telemetry.cache_aliases import CACHES, STATUSES

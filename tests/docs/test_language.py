@@ -21,7 +21,7 @@ FOLDERS: Final = sorted(
     {each.parent.name for name in ("*.py", "pyproject.toml") for each in ROOT.glob(f"*/{name}")}
     - {"tests"}
 )
-"""The folders that contain the product's code. They all follow the rule."""
+"""The folders with the product's code."""
 
 VERBS: Final = (
     *("tell", "tells", "told", "telling"),
@@ -41,9 +41,9 @@ _WORDS: Final = re.compile(rf"\b({'|'.join((*VERBS, *LITERARY))})\b", re.IGNOREC
 
 
 def found(source: str) -> Iterator[str]:
-    """Yield the listed words in a module's docstrings, comments and strings, with line numbers."""
+    """Yield the listed words in docstrings, comments and strings, with line numbers."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        # Since Python 3.12, an f-string has its own token types.
+        # Since Python 3.12, f-strings have token types of their own.
         if (
             token.type in (tokenize.COMMENT, tokenize.STRING)
             or "FSTRING" in tokenize.tok_name[token.type]
@@ -54,10 +54,7 @@ def found(source: str) -> Iterator[str]:
 
 
 def names(source: str) -> Iterator[str]:
-    """Yield the module's own names that contain a listed word, with line numbers.
-
-    A module's own names are those of variables, attributes, parameters, functions and classes.
-    """
+    """Yield the names with a listed word that the module binds, with line numbers."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case (
@@ -72,7 +69,7 @@ def names(source: str) -> Iterator[str]:
 
 
 def listed(folder: str) -> list[str]:
-    """Return the listed words in the texts and names of a folder, with files and line numbers."""
+    """Return the listed words in a folder's texts and names, with files and line numbers."""
     sources = {file: file.read_text("utf-8") for file in sorted((ROOT / folder).rglob("*.py"))}
     return [
         f"{file.relative_to(ROOT)}:{word}"
@@ -89,18 +86,17 @@ def test_no_folder_contains_a_listed_word(folder: str) -> None:
 
 
 def test_every_folder_of_the_product_is_checked() -> None:
-    """The instrumentation has its own pyproject.toml and no module at the top."""
+    """The instrumentation has its own pyproject.toml and no module in its top folder."""
     assert {"ui", "cli", "server", "instrumentation", "docs"} <= set(FOLDERS)
 
 
 def test_words_are_found_in_every_kind_of_text() -> None:
-    """Words are found in docstrings, comments, messages and f-strings, but not in names."""
     source = '"""Tells."""\n# nobody\ntold = f"{1} heard" + "said"\n'
     assert [each.split(": ")[1] for each in found(source)] == ["Tells", "nobody", "heard", "said"]
 
 
 def test_names_are_found_in_every_kind_of_binding() -> None:
-    """Names are found wherever the module binds them, but not where it uses those of others."""
+    """Names of other modules are not reported."""
     source = (
         "def says(told, *, heard=file.tell()):\n    self._said = KNOWS = known = 1\n"
         "class Told: ...\n[saying for saying in said]\nasync def tell_all(): ...\n"

@@ -1,4 +1,4 @@
-"""Tests of the documentation: links, commands, variables."""
+"""The documentation's links, commands and variables."""
 
 import re
 import shlex
@@ -27,11 +27,11 @@ PRODUCT = (
     "instrumentation/tailspan_vllm",
 )
 INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_SIMULATED_PAST", "TAILSPAN_START"}
-"""Variables that Tailspan sets for its own child processes."""
+"""Variables that Tailspan only sets for its child processes."""
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Every link and anchor has a target, and every page is in the table of contents."""
+    """Every link and anchor has a target, and the table of contents has every page."""
     sphinx = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", "-c", "docs"]
     done = subprocess.run(
         [*sphinx, "-b", "html", "-d", tmp_path / "trees", ".", tmp_path / "site"],
@@ -53,7 +53,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), list(_commands()))
 def test_every_command_line_is_valid(page: str, line: str) -> None:
-    """The command and its options exist, and options have values where needed."""
+    """The command and its options exist, and options have their values."""
     words = shlex.split(line.replace("…", ""), comments=True)
     command: click.Command = tailspan
     context = click.Context(command)
@@ -66,13 +66,13 @@ def test_every_command_line_is_valid(page: str, line: str) -> None:
 
 
 def test_every_command_is_shown() -> None:
-    """The page shows each command with an example of its output."""
+    """The page has an example of each command."""
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert [verb for verb in COMMANDS if f"$ tailspan {verb}" not in page] == []
 
 
 def test_every_variable_is_explained() -> None:
-    """The table contains every variable that the code reads."""
+    """The table has every variable that the code reads."""
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     explained = set(VARIABLE.findall(page))
     in_code: set[str] = set()

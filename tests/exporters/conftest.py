@@ -12,8 +12,6 @@ NOW_UNIX_NS = 1_790_000_000 * 10**9
 
 
 class Clock:
-    """A clock that the tests set."""
-
     def __init__(self) -> None:
         self.unix_ns = NOW_UNIX_NS
 
@@ -36,7 +34,6 @@ def exporter(clock: Any) -> PrometheusExporter:
 
 @pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
-    """Return a function that makes finished requests with different ids."""
     ids = count(1)
 
     def make(**changes: Any) -> RequestTimeline:
@@ -71,8 +68,6 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 @pytest.fixture
 def sample_row(clock: Clock) -> Callable[..., EngineSample]:
-    """Return a function that makes engine samples at the clock's time."""
-
     def make(**changes: Any) -> EngineSample:
         given: dict[str, Any] = {
             "replica": "r1",

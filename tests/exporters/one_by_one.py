@@ -1,5 +1,3 @@
-"""Counts latencies one at a time, as a reference for the vectorised code."""
-
 from bisect import bisect_left
 
 from exporters.format.histogram_cells import Cells

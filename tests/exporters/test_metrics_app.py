@@ -44,7 +44,7 @@ def readiness() -> dict[str, bool]:
 
 @pytest.fixture
 def failing() -> tuple[list[str], list[str]]:
-    """Return the names of the failing parts: the vital parts, and the others."""
+    """Return the names of failing parts: those that readiness needs, and the others."""
     return [], []
 
 
@@ -90,7 +90,7 @@ def test_metrics_are_sent_as_protobuf_on_request(get: Get) -> None:
     families = {family.name: family for family in read(body)}
     text = get("/metrics")[2].decode()
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    # The size and duration of a scrape are reported in the next scrape.
+    # The next scrape reports the size and the duration of a scrape.
     assert named - set(families) <= {series.SCRAPE_SECONDS.name, series.SCRAPE_BYTES.name}
     assert set(families) <= named
     [metric] = families["tailspan_ttft_seconds"].metric
@@ -131,7 +131,7 @@ def test_promtool_accepts_the_metrics_response(get: Get) -> None:
 
 
 def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
-    """The service is unready only if telemetry is lost without the part."""
+    """The service is only unready if telemetry is lost without the part."""
     vital, degraded = failing
     degraded.append("evaluator (KeyError)")
     assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")
@@ -160,7 +160,7 @@ def test_concurrent_scrapes_share_one_that_began_after_their_requests() -> None:
         first = asyncio.create_task(scrapes.read(Format.PLAIN, False))
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         others = [asyncio.create_task(scrapes.read(Format.PLAIN, False)) for _ in range(99)]
-        others[0].cancel()  # a client that disconnects does not affect the others
+        others[0].cancel()  # the end of one client's connection does not affect the other clients
         slow.go.release()
         await asyncio.to_thread(slow.began.acquire, timeout=20)
         slow.go.release()

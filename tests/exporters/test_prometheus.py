@@ -77,7 +77,7 @@ def test_a_repeated_batch_is_not_counted_twice(
 def test_a_request_that_is_stored_a_minute_after_its_end_is_late(
     exporter: PrometheusExporter, request_row: Row, clock: Any
 ) -> None:
-    """The rows of `request_row` end 1.5 s after the clock's start."""
+    """Requests of `request_row` end 1.5 s after the clock's start."""
     clock.advance(61)
     exporter.on_stored([request_row()], [])
     assert _value(exporter, "tailspan_late_requests_total") == 0
@@ -257,7 +257,7 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
 def test_a_request_of_two_sources_counts_once(
     exporter: PrometheusExporter, request_row: Row, first: Source
 ) -> None:
-    """Two spans from one source with one request id are two choices, so they count as two."""
+    """One source sends two spans with one request id: two choices, which count as two."""
     both = (Source.INSTRUMENTATION, Source.NATIVE)
     for number, source in enumerate(both if first is both[0] else reversed(both)):
         for choice in range(2):

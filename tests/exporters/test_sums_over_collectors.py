@@ -1,4 +1,4 @@
-"""Three collectors, each with the requests of some replicas, scraped by a real Prometheus."""
+"""Prometheus scrapes three collectors, each with the requests of some replicas."""
 
 import json
 import shutil
@@ -24,10 +24,10 @@ from exporters.prometheus import PrometheusExporter
 from exporters.totals.label_limits import LIMIT, Labels
 from rig.ports import free_port
 from rig.program import Program
-from rig.watching import wait_for
+from rig.prometheus_stack import wait_for
 from store.database import open_database
 from store.rollups import names as names_module
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.label_storage import exported_tenants
 from store.rollups.names import EXPORTED_TENANTS
 from store.writer import Writer
@@ -44,12 +44,11 @@ TENANTS, REPLICAS, REQUESTS = 40, 12, 1_200
 
 
 def collector_of(replica: str) -> int:
-    """Return the collector of a replica, as a gateway that routes by `service.instance.id`."""
     return zlib.crc32(replica.encode()) % COLLECTORS
 
 
 def requests(row: Row, first: int = 0) -> list[RequestTimeline]:
-    """Return requests of every tenant at every replica. Low tenants send more."""
+    """Return requests of every tenant at every replica. A low tenant number sends more."""
     return [
         row(
             trace_id=f"{first + n:032x}",
@@ -63,7 +62,6 @@ def requests(row: Row, first: int = 0) -> list[RequestTimeline]:
 
 @contextmanager
 def served(exporter: PrometheusExporter) -> Iterator[int]:
-    """Serve `/metrics` on a port of the loopback."""
     exposition = Exposition([exporter])
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,7 +89,7 @@ def served(exporter: PrometheusExporter) -> Iterator[int]:
 
 @contextmanager
 def prometheus(folder: Path, ports: list[int]) -> Iterator[Callable[[str], dict[str, float]]]:
-    """Start a Prometheus, and yield a function that evaluates a query by its only label."""
+    """Start a Prometheus, and yield a function that returns a query's values by its only label."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("there is no prometheus: apt-get install prometheus")
@@ -153,7 +151,7 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
     store = open_database(f"sqlite:///{tmp_path}/shared.db")
     with Writer(store) as writer:
         writer.submit(requests(request_row), []).result(30)
-    settle(store, clock.unix_ns // 10**9 + 7_200)
+    build_marked(store, clock.unix_ns // 10**9 + 7_200)
     shared = exported_tenants(store)
     store.dispose()
     assert len(shared) == NAMED
@@ -169,7 +167,7 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
             assert mine
             exporter.on_stored(mine, [])
 
-    # Without shared names, each collector names the first tenants that it receives.
+    # Without shared names, each collector gives places to the first tenants it receives.
     before = requests(request_row, 10_000)
     send(before)
     with ExitStack() as running:

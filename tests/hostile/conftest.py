@@ -1,5 +1,3 @@
-"""Servers on loopback with small limits, and raw clients."""
-
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -30,7 +28,7 @@ Collect = Callable[..., Collector]
 
 @pytest.fixture(autouse=True)
 def logs_of_its_own() -> None:
-    """Forget the messages that other tests have logged."""
+    """Forget which messages other tests have logged."""
     log_rate_limit._LIMIT._seen.clear()
 
 
@@ -61,7 +59,6 @@ def wait_for(loop: asyncio.AbstractEventLoop, step: Coroutine[Any, Any, _T]) -> 
 
 @pytest.fixture
 def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
-    """Return a function that makes running servers of one application."""
     hosts: list[AsgiHost] = []
 
     def make(app: ASGIApp, limits: ConnectionLimits, tls: Tls | None = None) -> AsgiHost:
@@ -77,7 +74,6 @@ def serve(loop: asyncio.AbstractEventLoop) -> Iterator[Serve]:
 
 @pytest.fixture
 def collect() -> Iterator[Collect]:
-    """Return a function that makes running collectors."""
     with ExitStack() as stack:
 
         def make(
@@ -98,12 +94,11 @@ def collect() -> Iterator[Collect]:
 
 
 def collecting(folder: Path, url: str, *words: str) -> Tailspan:
-    """Run a real `tailspan collect`, for tests that attack or kill it."""
+    """Return a real `tailspan collect`, which tests attack or kill."""
     return Tailspan(folder, "collect", "--database", url, "--gpus=off", *words)
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Read until the other side closes the connection; a reset counts as a close."""
     found = b""
     while True:
         try:
@@ -126,7 +121,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
-    """Return the header lines of a protobuf POST; without a length, the body is chunked."""
+    """Return the header lines of a protobuf POST; the body is chunked without a length."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = (
         f"POST {path} HTTP/1.1",

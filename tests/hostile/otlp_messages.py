@@ -1,5 +1,3 @@
-"""OTLP messages as the instrumentation sends them, with times that a test sets."""
-
 import itertools
 import urllib.request
 from collections.abc import Sequence
@@ -35,7 +33,6 @@ def resource(replica: str, process: int = 7) -> Resource:
 
 
 def record(ended_unix_ns: int, ttft_s: float = 0.2, **changes: Any) -> RequestRecord:
-    """Return a request of 4 s that ended at this time."""
     given: dict[str, Any] = {
         "received": 100.0,
         "arrived": 100.0,
@@ -100,7 +97,6 @@ def start(
 
 
 def post(collector: Collector, path: str, body: bytes) -> bytes:
-    """Send a message to a collector's HTTP port and return the response."""
     asked = urllib.request.Request(
         f"http://127.0.0.1:{collector.http_port}{path}",
         body,

@@ -1,4 +1,4 @@
-"""Attacks on the JSON API: each gets a clear error, and /metrics continues to respond."""
+"""Attacks on the JSON API get a clear error, and /metrics continues to respond."""
 
 import asyncio
 import socket
@@ -21,7 +21,6 @@ from tests.served_api import ServedApi, served
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
-    """Serve the API of an empty database, with a short time limit."""
     url = f"sqlite:///{tmp_path_factory.mktemp('api')}/tailspan.db"
     open_database(url).dispose()
     with served(url, ApiLimits(seconds=60)) as running:
@@ -92,7 +91,7 @@ def test_a_query_string_of_a_megabyte_is_refused_before_it_is_read(
 ) -> None:
     connection = connect(_port(api))
     answer = b""
-    with suppress(ConnectionError):  # the server may close before the request is complete
+    with suppress(ConnectionError):  # the server may close before the whole request is sent
         connection.sendall(b"GET /api/v1/stats?where=" + b"x" * 2**20 + b" HTTP/1.1\r\n\r\n")
         answer = read_all(connection)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
@@ -124,7 +123,7 @@ def test_other_methods_are_refused(api: ServedApi, method: str) -> None:
     ],
 )
 def test_other_paths_are_not_found(api: ServedApi, path: str, connect: Connect) -> None:
-    """The path is sent unchanged; a client would normalise it."""
+    """A raw connection sends the path unchanged; an HTTP client would normalise it."""
     head = f"GET /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
     answer = read_all(connect(_port(api), head.encode()))
     assert answer.startswith(b"HTTP/1.1 404 "), answer
@@ -133,7 +132,7 @@ def test_other_paths_are_not_found(api: ServedApi, path: str, connect: Connect) 
 
 
 def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> None:
-    """The questions use all connections that one address may have, and /metrics still responds."""
+    """The questions use all connections that one address may have."""
 
     async def ask() -> tuple[Counter[int], list[float]]:
         limits = httpx.Limits(max_connections=12)
@@ -170,7 +169,7 @@ def test_a_hundred_questions_at_once_are_answered_or_refused(api: ServedApi) -> 
 
 
 def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
-    """The server closes connections above the limit per address, and does not queue them.
+    """Connections above the limit per address are closed at once, and do not wait.
 
     Other addresses are not affected.
     """
@@ -194,7 +193,7 @@ def test_a_hundred_connections_do_not_block_a_scrape(api: ServedApi) -> None:
 
 
 def test_slow_clients_do_not_delay_others(api: ServedApi, connect: Connect) -> None:
-    for _ in range(8):  # these connections never complete their request
+    for _ in range(8):  # these requests are never complete
         connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     began = time.monotonic()
     assert api.get("stats").status_code == 200
@@ -203,7 +202,7 @@ def test_slow_clients_do_not_delay_others(api: ServedApi, connect: Connect) -> N
 
 
 def test_a_disconnect_ends_the_clients_question(api: ServedApi, connect: Connect) -> None:
-    """The API stops the question's process at once, even if the question would take long."""
+    """The API stops the process of the question at once."""
     limits = api.pool.limits
     for _ in range(limits.questions + limits.waiting):
         asked = connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -217,7 +216,7 @@ def test_a_disconnect_ends_the_clients_question(api: ServedApi, connect: Connect
 
 
 def test_a_question_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """In this test, the import of the commands already takes longer than the limit."""
+    """Importing the commands already takes longer than this limit."""
     url = f"sqlite:///{tmp_path}/tailspan.db"
     open_database(url).dispose()
     with served(url, ApiLimits(seconds=0.05)) as api:

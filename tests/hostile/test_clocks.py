@@ -12,7 +12,7 @@ from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
 from collector.server import Collector
 from collector.testing import running
-from server.retaining import Keep, begin, retain
+from server.retention_task import RetentionPeriods, begin, retain
 from store.alerting.incidents import evaluated_until, read_incidents
 from store.database import open_database
 from store.queries import Window, request_count, request_table
@@ -26,9 +26,9 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""How long a burn is observed, in seconds; it pages after four minutes."""
+"""How long a burn is observed, in seconds; the burn pages after four minutes."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
-"""The seconds in which the clock is wrong; the burn pages during this time."""
+"""The seconds with a wrong clock; the burn pages during this time."""
 
 
 class World:
@@ -59,7 +59,6 @@ class World:
         (self.objective,) = (each for each in load([OBJECTIVES]).objectives if each.name == "chat")
         self.evaluator = Evaluator(self.engine, [self.objective], keep_s=7 * DAY_S)
         self.page_s: int | None = None
-        """The time of the first page."""
         begin(self.engine, self.clock)
 
     def system_ns(self) -> int:
@@ -76,7 +75,7 @@ class World:
                     if incident.severity == "page" and self.page_s is None:
                         self.page_s = self.at_s
                 if self.at_s % MINUTE_S == 0:
-                    assert asyncio.run(retain(self.engine, Keep(), self.clock)) == 0
+                    assert asyncio.run(retain(self.engine, RetentionPeriods(), self.clock)) == 0
 
     @contextmanager
     def _collector(self, writer: Writer) -> Iterator[Collector]:
@@ -87,7 +86,7 @@ class World:
             yield collector
 
     def check(self) -> None:
-        """Check that no row is lost or moved, and that the counts equal those of the rows."""
+        """Check that no row is lost or moved, and that stored counts equal those of the rows."""
         ever = Window(0, 2**63 - 1)
         assert request_count(self.engine, ever) == self.rows
         received = request_table(self.engine, ever)["received_unix_ns"].to_pylist()
@@ -109,7 +108,7 @@ class World:
 
 @pytest.fixture
 def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline]:
-    """Return an hour of good requests, and some requests that are nearly a week old."""
+    """Return an hour of good requests, and some that are nearly a week old."""
     instants = [*range(-3600, 0, 5), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
     return [
         request_row(

@@ -23,7 +23,6 @@ LARGE = 32 * 2**20
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the body and send a short response, or a long one under /large."""
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
     body = bytes(LARGE) if scope["path"] == "/large" else b"fine"
@@ -38,7 +37,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def send_until_closed(connection: socket.socket) -> bytes:
-    """Send one byte at a time until the other side closes, and return what the other side sent."""
+    """Send single bytes until the other side closes, and return the bytes received."""
     connection.settimeout(0.05)
     received = b""
     for _ in range(400):
@@ -97,7 +96,7 @@ def test_a_response_that_is_not_read_times_out(serve: Serve, connect: Connect, m
 
 
 def test_a_body_in_tiny_chunks_times_out(serve: Serve, connect: Connect) -> None:
-    """Each chunk takes 20 µs of the event loop, independent of its size."""
+    """Each chunk takes 20 µs of the event loop, whatever its size."""
     connection = connect(serve(app, ConnectionLimits()).port, post(None))
     try:
         connection.sendall(b"1\r\na\r\n" * 3000 + b"0\r\n\r\n")
@@ -123,7 +122,7 @@ def test_at_the_limit_the_longest_idle_connection_gives_way(serve: Serve, connec
     innocent = [connect(host.port, GET) for _ in range(3)]
     for connection in innocent:
         assert read_head(connection).startswith(b"HTTP/1.1 200")
-    # One connection of the sender with the most connections is closed.
+    # The sender with the most connections loses one.
     assert read_all(hostile[4]) == b""
     hostile[5].sendall(GET)
     assert read_head(hostile[5]).startswith(b"HTTP/1.1 200")

@@ -16,13 +16,11 @@ from websockets.sync.client import ClientConnection, connect
 from analysis.sign_in_file import load_sign_in
 from rig.ports import free_port
 from tests.ui import conftest as explorers
-from ui.frame.pages import FIRST, PAGES
 from ui.serving.routes import MOST_MESSAGE_BYTES, MOST_OPEN_OF_ONE
 
-explorer = explorers.explorer
 database = explorers.database
+explorer = explorers.explorer
 fleet = explorers.fleet
-incident = explorers.incident
 
 WATCH = """
 import json, os, sys
@@ -38,26 +36,45 @@ sys.addaudithook(watch)
 """
 
 
-@pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Record connections of child processes, and return the addresses that are not loopback."""
-    (tmp_path / "watch").mkdir()
-    (tmp_path / "watch" / "sitecustomize.py").write_text(WATCH)
-    noted = tmp_path / "watch" / "calls"
+OPTIONS = ({"host": "0.0.0.0"}, {"base_path": "ops/tail"})
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def watched(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Callable[[], set[str]]]]:
+    """Start an explorer, and yield its address and the hosts it called that are not loopback."""
+    folder = tmp_path_factory.mktemp("watch")
+    (folder / "sitecustomize.py").write_text(WATCH)
+    noted = folder / "calls"
     noted.write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "watch"))
-    monkeypatch.setenv("WATCH_FILE", str(noted))
 
     def called() -> set[str]:
         calls = [json.loads(line) for line in noted.read_text().splitlines()]
         return {to for _, to in calls if to not in ("127.0.0.1", "localhost", "::1", "None")}
 
-    return called
+    url = f"sqlite:///{folder / 'empty.db'}"
+    explorers.fill(url, [], [])
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(folder))
+        environment.setenv("WATCH_FILE", str(noted))
+        names = ["ops.example.org"]
+        with explorers.running_explorer(folder, url, allowed_hosts=names, **request.param) as there:
+            yield there, called
+
+
+@pytest.fixture(scope="module")
+def address(watched: tuple[str, Callable[[], set[str]]]) -> str:
+    return watched[0]
 
 
 def stream(address: str, **options: Any) -> ClientConnection:
     url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
     return connect(url, subprotocols=["streamlit"], open_timeout=30, max_size=None, **options)  # type: ignore[list-item]
+
+
+ONE = pytest.mark.parametrize("watched", OPTIONS[:1], indirect=True)
+"""For a test whose answer does not depend on the explorer's options."""
 
 
 def refused(address: str, **options: Any) -> int:
@@ -66,14 +83,11 @@ def refused(address: str, **options: Any) -> int:
     return error.value.response.status_code
 
 
-@pytest.mark.parametrize("base_path", ["", "ops/tail"])
 def test_a_page_with_dns_rebinding_reads_no_data(
-    explorer: Callable[..., str],
-    database: Callable[..., str],
-    outside: Callable[[], set[str]],
-    base_path: str,
+    watched: tuple[str, Callable[[], set[str]]],
 ) -> None:
-    address = explorer(database(), base_path=base_path, allowed_hosts=["ops.example.org"])
+    """The explorer itself calls no host; `streamlit run` asks one for the machine's address."""
+    address, outside = watched
     host = urlsplit(address).netloc
     evil = {"Host": "evil.example:8501"}
     for path in ("/", "/_stcore/host-config", "/static/x.js", "/media/a.csv"):
@@ -87,26 +101,17 @@ def test_a_page_with_dns_rebinding_reads_no_data(
     assert refused(f"http://evil.example:8501{parts.path}", sock=there) == 403
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
-    # `connect` sends its own Host. If a proxy changes Host, the name is in Origin.
+    # `connect` sends its own Host. Behind a proxy that changes Host, Origin has the name.
     own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
     for from_page in own:
         with stream(address, origin=from_page) as page:
             assert page.subprotocol == "streamlit"
     assert httpx.get(f"{address}/", headers={"Host": "ops.example.org"}).status_code == 200
-    assert outside() == set()
-
-
-def test_the_explorer_calls_no_host_at_its_start(
-    explorer: Callable[..., str], database: Callable[..., str], outside: Callable[[], set[str]]
-) -> None:
-    """`streamlit run` asks a server on the internet for the machine's address."""
-    address = explorer(database(), host="0.0.0.0")
-    assert refused(address, origin="http://evil.example") == 403
     assert outside() <= {"0.0.0.0"}
 
 
-def test_uploads_are_refused(explorer: Callable[..., str], database: Callable[..., str]) -> None:
-    address = explorer(database())
+@ONE
+def test_uploads_are_refused(address: str) -> None:
     files = {"file": ("a.bin", b"x" * 1_000_000)}
     with stream(address) as page, httpx.Client() as client:
         page.send(rerun())
@@ -120,32 +125,32 @@ def test_uploads_are_refused(explorer: Callable[..., str], database: Callable[..
     assert answers == {404}
 
 
-def test_the_pages_of_one_address_are_limited(
-    explorer: Callable[..., str], database: Callable[..., str]
-) -> None:
-    address = explorer(database())
+@ONE
+def test_the_pages_of_one_address_are_limited(address: str) -> None:
     with ExitStack() as pages:
-        first, *_ = [pages.enter_context(stream(address)) for _ in range(MOST_OPEN_OF_ONE)]
+        # Pages of earlier tests may still be open.
+        first, *_ = [pages.enter_context(_soon(address)) for _ in range(MOST_OPEN_OF_ONE)]
         assert refused(address) == 403
         assert httpx.get(f"{address}/").status_code == 200
         first.close()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                pages.enter_context(stream(address))
-                break
-            except InvalidStatus:
-                time.sleep(0.05)
-        else:
-            pytest.fail("a page that was closed made no room")
+        pages.enter_context(_soon(address))
 
 
-def test_bad_messages_end_one_page(
-    explorer: Callable[..., str], database: Callable[..., str]
-) -> None:
-    address = explorer(database())
+def _soon(address: str) -> ClientConnection:
+    """Return a page when there is room for it."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            return stream(address)
+        except InvalidStatus:
+            time.sleep(0.05)
+    pytest.fail("a page that was closed made no room")
+
+
+@ONE
+def test_bad_messages_end_one_page(address: str) -> None:
     with stream(address) as other:
-        for message in (b"x" * (MOST_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):
+        for message in (b"x" * (MAX_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):
             with stream(address) as page:
                 page.send(message)
                 with pytest.raises(ConnectionClosed):
@@ -229,49 +234,3 @@ def test_without_a_sign_in_there_is_health_and_the_way_in(
 def _fields(page: str) -> dict[str, str]:
     _, _, rest = page.partition("name='provider' value='")
     return {"provider": rest.partition("'")[0]}
-
-
-MARKUP = (
-    "![x](http://evil.example/a.png) [a](http://evil.example/b) http://evil.example/c"
-    ' <a href="http://evil.example/d">x</a><img src="http://evil.example/e.png">'
-    " $\\LaTeX$ :smile: :red[x] `x` **x**"
-)
-
-
-@pytest.mark.real
-@pytest.mark.timeout(300)
-def test_a_tenants_markup_is_text_and_no_page_calls_another_host(
-    explorer: Callable[..., str], database: Callable[..., str], incident: Any, tab: Any
-) -> None:
-    """A request to another host would reveal the reader and the page."""
-    start_s = int(time.time()) - 1_800
-    names = ("tenant", "route", "model", "replica", "region", "lora", "request_id")
-    rows = incident(start_s * 10**9, number=60, **dict.fromkeys(names, MARKUP))
-    address = explorer(database(rows))
-    page = tab(viewport={"width": 1280, "height": 900})
-    asked: set[str] = set()
-    page.on("request", lambda request: asked.add(request.url))
-    page.on("websocket", lambda websocket: asked.add(websocket.url))
-    row = rows[-1]
-    for each in PAGES:
-        query = f"from={start_s + 600}&to={start_s + 1_200}&per=tenant"
-        query += "" if each.key == FIRST else f"&page={each.key}"
-        if each.key == "request":
-            query += f"&request={row.trace_id}/{row.span_id}"
-        page.goto(f"{address}/?{query}")
-        page.locator(".headline").first.wait_for()
-        page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-        for closed in page.locator("details summary").all():
-            closed.click()
-        assert page.locator("[data-testid=stException]").count() == 0, each.key
-        found = page.evaluate(
-            """() => [...document.querySelectorAll('*')].flatMap(
-                node => ['href', 'src', 'xlink:href', 'srcset', 'style'].map(
-                    name => node.getAttribute(name))
-            ).filter(value => value && value.includes('evil'))"""
-        )
-        assert found == [], each.key
-        assert page.locator(".katex, .stMarkdownColoredText").count() == 0, each.key
-    hosts = {urlsplit(url).hostname for url in asked if not url.startswith(("data:", "blob:"))}
-    assert hosts == {"127.0.0.1"}
-    assert any(url.startswith("ws:") for url in asked)

@@ -40,7 +40,7 @@ def _status(hosts: AllowedHosts, path: str = "/metrics", **headers: str) -> int:
 )
 @pytest.mark.parametrize("hosts", [LOOPBACK, OPEN, PROTECTED, NAMED])
 def test_ip_literals_and_localhost_are_always_allowed(hosts: AllowedHosts, host: str) -> None:
-    """Prometheus scrapes the IP addresses of pods, and DNS rebinding needs a name."""
+    """Prometheus scrapes pods by IP address. DNS rebinding needs a name, not an address."""
     assert hosts.allow(host)
 
 
@@ -57,13 +57,13 @@ def test_a_public_name_is_refused(hosts: AllowedHosts, host: str) -> None:
     "host", ["tailspan:4317", "tailspan.ns.svc", "tailspan.ns.svc.cluster.local:9464", "box.local"]
 )
 def test_names_that_public_dns_cannot_resolve_are_allowed_off_loopback(host: str) -> None:
-    """Services in Kubernetes and Compose also work with --insecure-bind."""
+    """Names of services in Kubernetes and Compose also work with --insecure-bind."""
     assert OPEN.allow(host)
     assert not LOOPBACK.allow(host)
 
 
 def test_with_tokens_and_tls_every_host_name_is_allowed() -> None:
-    """A rebound page has no token, and the certificate does not contain the page's name."""
+    """A rebound page has no token, and its name is not in the certificate."""
     assert PROTECTED.allow("tailspan.example.org")
     assert not PROTECTED.allow("not a host")
 

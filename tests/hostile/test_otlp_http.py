@@ -42,7 +42,7 @@ def _send(
 
 
 def _unknown(size: int) -> bytes:
-    """Return a message with one unknown OTLP field and nothing to store."""
+    """Return a message with one unknown OTLP field, and nothing to store."""
     head = bytes([15 << 3 | 2, (size - 4) & 127 | 128, (size - 4) >> 7 & 127 | 128, size - 4 >> 14])
     return head + bytes(size - 4)
 
@@ -143,7 +143,7 @@ def test_decompressed_bytes_use_memory(collect: Collect, trace_message: Callable
 
 
 class _Gate(LocalReader):
-    """A reader that waits for the test, and records the senders of its messages."""
+    """A reader that waits for a test, and records its messages' senders."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()
@@ -170,7 +170,7 @@ def test_a_message_waits_for_one_of_each_other_sender() -> None:
             for number, name in enumerate((b"b", b"c"))
         ]
         for _ in range(10):
-            await asyncio.sleep(0)  # wait until all messages are queued
+            await asyncio.sleep(0)  # until all messages are queued
         gate.go.set()
         await asyncio.gather(*sent)
         await taking.stop(1)

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 from rig.ports import free_port
 from simulator import live
 from simulator.sending import Sent
@@ -20,8 +20,6 @@ from telemetry.starts import EngineStart
 
 
 class SlowSink(MemorySink):
-    """A sink that takes 0.2 s per batch."""
-
     def submit(
         self,
         requests: Sequence[Any],
@@ -60,7 +58,7 @@ def _simulate(endpoint: str, *words: str) -> Result:
 
 
 class Clock:
-    """A wall clock, one minute slow, that only waiting advances, so the tests take no time."""
+    """A wall clock that is one minute slow, and that only `wait` advances."""
 
     def __init__(self) -> None:
         self.now_ns = time.time_ns() - 60 * 10**9
@@ -74,7 +72,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a stop no time, and an unresponsive collector 1 s."""
+    """Give a stop no time, and a collector that does not respond 1 s."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
     quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)
@@ -104,7 +102,7 @@ def test_a_simulation_without_a_collector_gives_up() -> None:
 
 def test_a_collector_that_dies_during_a_run_gives_exit_status_2() -> None:
     statuses = iter([200, 200])
-    with answering(lambda _: Reply(next(statuses, 503))) as server:
+    with running_http_server(lambda _: Reply(next(statuses, 503))) as server:
         result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
     assert result.exit_code == 2
     assert "not delivered: " in result.stderr.splitlines()[-1]
@@ -130,7 +128,7 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
         stop.wait(30)
 
     messages: list[str] = []
-    with answering(never) as server:
+    with running_http_server(never) as server:
         plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
         ended: list[Sent] = []
         thread = threading.Thread(
@@ -147,9 +145,12 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
 
 
 def test_a_redirect_is_neither_followed_nor_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK's exporter counts a redirect as a success."""
+    """OpenTelemetry's exporter counts a redirect as a success."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=s3cret")
-    with answering() as other, answering(partial(_redirect, other.url)) as server:
+    with (
+        running_http_server() as other,
+        running_http_server(partial(_redirect, other.url)) as server,
+    ):
         result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
     assert result.exit_code == 2
     assert not other.received
@@ -217,7 +218,10 @@ def test_an_error_about_an_address_shows_no_password(words: list[str], url: str)
 
 
 def test_a_redirect_by_grafana_does_not_get_the_token() -> None:
-    with answering() as other, answering(partial(_redirect, other.url)) as server:
+    with (
+        running_http_server() as other,
+        running_http_server(partial(_redirect, other.url)) as server,
+    ):
         result = CliRunner().invoke(
             tailspan,
             ["dashboards", "push", "--url", server.url],

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collector.scrape.fetch import MOST_BYTES
-from rig.answering import Manner, raw_server
+from collector.scrape.fetch import MAX_BYTES
+from rig.http_servers import ConnectionHandler, raw_server
 from rig.program import PATIENCE_S
-from server import probes
+from server import http_check
 from tests.hostile.conftest import collecting
 
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
@@ -18,11 +18,11 @@ RUNNING = b"vllm:num_requests_running 3\n"
 INFINITE = b"process_start_time_seconds +Inf\n"
 
 
-def responding(body: bytes, head: bytes = OK) -> Manner:
-    def manner(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
+def responding(body: bytes, head: bytes = OK) -> ConnectionHandler:
+    def handler(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
-    return manner
+    return handler
 
 
 def endless(connection: socket.socket, _request: bytes, ending: threading.Event) -> None:
@@ -37,11 +37,11 @@ def silent(_connection: socket.socket, _request: bytes, ending: threading.Event)
 
 def too_large(connection: socket.socket, _request: bytes, _ending: threading.Event) -> None:
     connection.sendall(OK + b"\r\n")
-    for _ in range(MOST_BYTES // 2**16 + 2):
+    for _ in range(MAX_BYTES // 2**16 + 2):
         connection.sendall(b"#" * 2**16)
 
 
-MANNERS: dict[str, tuple[Manner, str | None]] = {
+MANNERS: dict[str, tuple[ConnectionHandler, str | None]] = {
     "infinite": (responding(INFINITE + RUNNING), None),
     "impossible": (
         responding(
@@ -65,13 +65,13 @@ MANNERS: dict[str, tuple[Manner, str | None]] = {
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Manner], str]]:
+def serve() -> Iterator[Callable[[ConnectionHandler], str]]:
     with raw_server() as begin:
-        yield lambda manner: f"{begin(manner)}/metrics"
+        yield lambda handler: f"{begin(handler)}/metrics"
 
 
 def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
-    body = probes.get(f"{metrics}/metrics", 20.0).body
+    body = http_check.get(f"{metrics}/metrics", 20.0).body
     return {
         (sample.labels["target"], sample.labels.get("reason", "")): sample.value
         for family in text_string_to_metric_families(body)
@@ -81,9 +81,9 @@ def samples_of(metrics: str, name: str) -> dict[tuple[str, str], float]:
 
 
 def test_a_bad_target_does_not_affect_the_others(
-    tmp_path: Path, serve: Callable[[Manner], str]
+    tmp_path: Path, serve: Callable[[ConnectionHandler], str]
 ) -> None:
-    urls = {name: serve(manner) for name, (manner, _) in MANNERS.items()}
+    urls = {name: serve(handler) for name, (handler, _) in MANNERS.items()}
     words = [word for url in urls.values() for word in ("--scrape", url)]
     url = f"sqlite:///{tmp_path}/t.db"
     with collecting(tmp_path, url, *words, "--scrape-every", "1s") as running:
@@ -105,8 +105,7 @@ def test_a_bad_target_does_not_affect_the_others(
                 running.printed,
             )
             time.sleep(0.2)
-        # Targets with impossible values are still scraped, so the time of the last success
-        # advances.
+        # Targets with impossible values are still scraped, so their last success is recent.
         name = "tailspan_scrape_last_success_timestamp_seconds"
         before = samples_of(metrics, name)
         while samples_of(metrics, name)[urls["infinite"], ""] <= before[urls["infinite"], ""]:
@@ -116,5 +115,5 @@ def test_a_bad_target_does_not_affect_the_others(
             reason == "failed"
             for _, reason in samples_of(metrics, "tailspan_scrape_failures_total")
         )
-        assert probes.get(f"{metrics}/readyz").body == "ready\n"
+        assert http_check.get(f"{metrics}/readyz").body == "ready\n"
         assert "Traceback" not in running.printed

@@ -33,7 +33,7 @@ from exporters.prometheus import PrometheusExporter
 from exporters.self_metrics.clocks import ClockMetrics
 from exporters.totals.label_limits import COMBINED_LIMIT, LIMIT
 from exporters.totals.latest_starts import LatestStarts
-from exporters.totals.rooflines import MOST_ENGINES, RooflineMetrics
+from exporters.totals.rooflines import MAX_ENGINES, RooflineMetrics
 from store.database import open_database
 from store.queries import Window, request_table, sample_table
 from store.replicas.engine_starts import UNSEEN_NS, delete_starts, in_force
@@ -51,9 +51,9 @@ NUMBERS: Final = (float("nan"), float("inf"), float("-inf"), -1.0, -1e308, 1e308
 
 
 AT_ONCE = 5_000
-"""Starts per message: each has three of the 16,384 parts (collector/normalise/otlp_envelope.py)."""
+"""Starts per message; each has three of the 16,384 parts that otlp_envelope.py allows."""
 FEW_AT_ONCE = 300
-"""Samples per message; each sample has one part per number."""
+"""Samples per message; each number of a sample is one part."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Tailspan:
     scraped: TestClient
 
     def series(self, name: str) -> dict[tuple[str, ...], float]:
-        """Return the values of a scraped metric, by the values of its labels."""
+        """Return a scraped metric's values, by the values of its labels."""
         text = self.scraped.get("/metrics").text
         lines = [line for line in text.splitlines() if line.startswith(name)]
         families = text_string_to_metric_families("\n".join([*lines, ""]))
@@ -139,7 +139,7 @@ def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
     assert [each.replica for each in in_force(tailspan.engine, replicas={"real"})] == ["real"]
     tailspan.series("tailspan_engine_info")
     assert {replica for replica, _ in tailspan.starts.of({"real"})} == {"real"}
-    # After an hour, engines without samples are removed.
+    # Engines without samples for an hour are removed.
     delete_starts(tailspan.engine, 7 * DAY_NS, 400 * DAY_NS, NOW_NS)
     assert [each.replica for each in in_force(tailspan.engine)] == ["real"]
 
@@ -259,7 +259,7 @@ def test_invented_names_are_limited_and_counted(tailspan: Tailspan) -> None:
     last_sample = tailspan.series("tailspan_engine_last_sample_timestamp_seconds")
     assert len(last_sample) <= COMBINED_LIMIT
     assert any("real" in labels for labels in last_sample)
-    assert len(tailspan.rooflines._engines) <= MOST_ENGINES
+    assert len(tailspan.rooflines._engines) <= MAX_ENGINES
     held = tailspan.series("tailspan_exporter_label_values")
     assert held["replica",] <= COMBINED_LIMIT
     assert held["model",] <= LIMIT
@@ -299,7 +299,7 @@ def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """If the collector accepted a TTFT of one day, every quantile of TTFT could include it."""
+    """If accepted, a TTFT of a day could be reported as any quantile of TTFT."""
     malformed = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

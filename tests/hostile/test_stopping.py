@@ -25,7 +25,7 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """A reader that blocks until it is closed, like a process that is killed."""
+    """A reader that blocks until it is closed, like a killed process."""
 
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()

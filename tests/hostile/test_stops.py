@@ -19,8 +19,8 @@ from alerts.evaluation.counting import EVALUATION_S, count_requests
 from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import counted as counted_of
 from alerts.openslo.reader import OBJECTIVES, load
-from server import probes
-from store.alerting.slo_counts import NUMBERS, counted, read_counts
+from server import http_check
+from store.alerting.slo_counts import NUMBERS, read_counted_range, read_counts
 from store.database import open_database
 from store.requests.in_flight import oldest_seen_unix_ns
 from store.schema import REQUESTS
@@ -28,7 +28,7 @@ from tests.hostile.conftest import collecting
 
 S = 10**9
 SPANS = 20
-"""The number of spans per message."""
+"""Spans per message."""
 
 Spans = Callable[[float], ReadableSpan]
 RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
@@ -58,7 +58,7 @@ def span_at() -> Spans:
 
 
 def hung(chance: random.Random) -> list[tuple[str, bytes]]:
-    """Return some messages about a request of 40 s, with their paths: two reports and the row."""
+    """Return messages with their paths about a request of 40 s: two reports and the row."""
     now, ago_s = time.monotonic(), chance.choice([0.0, 700.0])
     record = RequestRecord(
         received=now - 40,
@@ -104,7 +104,9 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
                     ago_s = [seeded.choice([0.0, 1.0, 700.0, 3_600.0]) for _ in range(SPANS)]
                     body = encode_spans([span_at(each) for each in ago_s]).SerializeToString()
                     for path, each in (("/v1/traces", body), *hung(seeded)):
-                        kept = probes.post(endpoint + path, each, "application/x-protobuf", 10.0).ok
+                        kept = http_check.post(
+                            endpoint + path, each, "application/x-protobuf", 10.0
+                        ).ok
                         taken.append(SPANS * (kept and each is body))
 
             senders = [
@@ -125,7 +127,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
             stored = connection.scalar(select(func.count()).select_from(REQUESTS)) or 0
         assert stored >= acknowledged > 0
         assert oldest_seen_unix_ns(engine) is not None
-        # At a restart, `tailspan up` does the same; each instant is evaluated once.
+        # `tailspan up` does the same at a restart. Each instant is evaluated once.
         now_s = int(time.time()) + 2 * EVALUATION_S
         objectives = load([OBJECTIVES]).objectives
         Evaluator(engine, objectives).evaluate(now_s)
@@ -135,10 +137,10 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
 
 
 def compare(engine: Engine, first_s: int, now_s: int) -> None:
-    """Compare the stored counts of each objective with the rows."""
+    """Check that each objective's stored counts equal those of the rows."""
     definitions = counted_of(tuple(load([OBJECTIVES]).objectives))
     for goodput in definitions.values():
-        kept = counted(engine, goodput.digest)
+        kept = read_counted_range(engine, goodput.digest)
         assert kept is not None
         assert kept.until_unix_s > now_s - 600 - 2 * EVALUATION_S
         rows = count_requests(engine, goodput, first_s, kept.until_unix_s, EVALUATION_S)

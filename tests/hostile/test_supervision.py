@@ -8,14 +8,14 @@ from signal import SIGKILL
 from prometheus_client.parser import text_string_to_metric_families
 
 from rig.program import PATIENCE_S, Tailspan
-from server import probes
+from server import http_check
 from tests.hostile.conftest import collecting
 
 PROTOBUF = "application/x-protobuf"
 
 
 def failures(metrics: str, task: str) -> float:
-    body = probes.get(f"{metrics}/metrics", 20.0).body
+    body = http_check.get(f"{metrics}/metrics", 20.0).body
     return next(
         sample.value
         for family in text_string_to_metric_families(body)
@@ -33,7 +33,6 @@ def until(holds: Callable[[], bool], running: Tailspan) -> None:
 
 
 def children_of(parent: int, word: bytes) -> list[int]:
-    """Return the child processes whose command line contains a word."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -50,37 +49,37 @@ def test_every_part_is_listed_and_failing_parts_are_named(tmp_path: Path) -> Non
     file = tmp_path / "t.db"
     with collecting(tmp_path, f"sqlite:///{file}") as running:
         metrics = running.address("metrics")
-        body = probes.get(f"{metrics}/metrics", 20.0).body
+        body = http_check.get(f"{metrics}/metrics", 20.0).body
         for part in ("evaluator", "retention", "store writer", "enrichment", "message reader"):
             assert f'tailspan_task_up{{task="{part}"}} 1\n' in body
-        assert probes.get(f"{metrics}/readyz").body == "ready\n"
+        assert http_check.get(f"{metrics}/readyz").body == "ready\n"
         with sqlite3.connect(file) as other:
             other.execute("ALTER TABLE slo_marks RENAME TO gone")
         other.close()
-        until(lambda: "evaluator (" in probes.get(f"{metrics}/readyz").body, running)
-        answer = probes.get(f"{metrics}/readyz")
+        until(lambda: "evaluator (" in http_check.get(f"{metrics}/readyz").body, running)
+        answer = http_check.get(f"{metrics}/readyz")
         assert (answer.status, answer.body) == (
             200,
             "ready; degraded: evaluator (StoreUnavailable)\n",
         )
         assert failures(metrics, "evaluator") >= 1
-        assert probes.post(running.address("http") + "/v1/traces", b"", PROTOBUF, 20.0).ok
+        assert http_check.post(running.address("http") + "/v1/traces", b"", PROTOBUF, 20.0).ok
         with sqlite3.connect(file) as other:
             other.execute("ALTER TABLE gone RENAME TO slo_marks")
         other.close()
-        until(lambda: probes.get(f"{metrics}/readyz").body == "ready\n", running)
+        until(lambda: http_check.get(f"{metrics}/readyz").body == "ready\n", running)
 
 
 def test_repeated_kills_of_the_span_reader_lose_nothing(tmp_path: Path) -> None:
     with collecting(tmp_path, f"sqlite:///{tmp_path}/t.db") as running:
         where = running.address("http") + "/v1/traces"
         for _ in range(3):
-            assert probes.post(where, b"", PROTOBUF, 20.0).ok
+            assert http_check.post(where, b"", PROTOBUF, 20.0).ok
             (reader,) = children_of(running.process.pid, b"collector.otlp.message_reader")
             os.kill(reader, SIGKILL)
-        assert probes.post(where, b"", PROTOBUF, 20.0).ok
+        assert http_check.post(where, b"", PROTOBUF, 20.0).ok
         assert failures(running.address("metrics"), "message reader") == 3
-        assert probes.get(running.address("metrics") + "/readyz").body == "ready\n"
-        # A malformed message is not a failure of the reader.
-        assert probes.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
+        assert http_check.get(running.address("metrics") + "/readyz").body == "ready\n"
+        # A malformed message is no failure of the reader.
+        assert http_check.post(where, b"\xff" * 9, PROTOBUF, 20.0).status == 400
         assert failures(running.address("metrics"), "message reader") == 3

@@ -91,7 +91,6 @@ def request(request_id: str = "r", tokens: int = 8) -> Any:
 
 
 def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
-    """Return the plan of one step."""
     old = [name for name in counts if name not in new]
     return SimpleNamespace(
         num_scheduled_tokens=counts,
@@ -104,8 +103,6 @@ def output(counts: dict[str, int], new: tuple[str, ...] = ()) -> Any:
 
 
 class Waiting(list[Any]):
-    """The scheduler's waiting queue."""
-
     def peek_request(self) -> Any:
         return self[0]
 
@@ -235,7 +232,7 @@ def functions_of(owner: Any) -> Iterator[tuple[Any, str]]:
 
 
 def raising(called: list[str], name: str) -> Callable[..., Any]:
-    """Return a function that counts its calls and raises an exception."""
+    """Return a function that adds `name` to `called` and raises an exception."""
 
     def boom(*_: Any, **__: Any) -> Any:
         called.append(name)

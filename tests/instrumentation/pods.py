@@ -25,8 +25,8 @@ def pod_of(moved: Mapping[int, int] = _AS_IT_WAS, restarts: int = 0) -> dict[str
     """Return a pod.
 
     Args:
-        moved: seconds by which some instants are later, by number.
-        restarts: how often the container was restarted, the last time 10 s before the process.
+        moved: delay of some instants, in seconds, by the number of the instant.
+        restarts: number of the container's restarts; the last one was 10 s before the process.
     """
     container = {
         "name": "vllm",
@@ -75,7 +75,7 @@ def pod_of(moved: Mapping[int, int] = _AS_IT_WAS, restarts: int = 0) -> dict[str
 
 
 def events_of(moved: Mapping[int, int] = _AS_IT_WAS) -> dict[str, Any]:
-    """Return the list of the pod's events. See `pod_of`."""
+    """Return the pod's events; `moved` as in `pod_of`."""
 
     def event(reason: str, place: str, seconds: int, instant: int) -> dict[str, Any]:
         at = _at(seconds, instant, moved)

@@ -87,16 +87,16 @@ def test_every_replaced_method_is_a_wrapper_of_the_guard(module: str) -> None:
         *before, last = function.body
         assert isinstance(last, ast.Return), function.name
         made = ast.unparse(last.value or last)
-        watching = "watched = self._hooks.noting_errors(original, "
+        watching = "watched = self._hooks.wrap_errors(original, "
         if any(ast.unparse(each).startswith(watching) for each in before):
-            made = made.replace("around(watched", "around(original")
-        assert made.startswith(("hooks.around(original", "self._hooks.around(original")), made
+            made = made.replace("wrap(watched", "wrap(original")
+        assert made.startswith(("hooks.wrap(original", "self._hooks.wrap(original")), made
     assigned = [
         ast.unparse(node.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("FastAPI.")
     ]
-    assert all(value.startswith("guard.Hooks(") and ".changing(" in value for value in assigned)
+    assert all(value.startswith("guard.Hooks(") and ".wrap_result(" in value for value in assigned)
     assert bool(assigned) == (module == "plugin.py")
 
 
@@ -106,8 +106,8 @@ def test_the_http_layer_contains_only_the_application_and_guarded_steps() -> Non
         lines = [each for each in inside[name].body if not is_docstring(each)]
         assert "\n".join(map(ast.unparse, lines)) == body.strip()
     for name in ("_end", "_give_up", "note"):
-        assert [ast.unparse(each)[:15] for each in inside[name].decorator_list] == [
-            "guard.harmless("
+        assert [ast.unparse(each)[:23] for each in inside[name].decorator_list] == [
+            "guard.catch_exceptions("
         ]
     for name in ("_begin", "_enabled_capture"):
         (attempt,) = (each for each in inside[name].body if not is_docstring(each))
@@ -136,7 +136,9 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
     for method in (*methods, install):
         decorators = [ast.unparse(each) for each in method.decorator_list]
         empty = len(method.body) == 1 and ast.get_docstring(method) is not None
-        assert empty or any(each.startswith("guard.harmless(") for each in decorators), method.name
+        assert empty or any(each.startswith("guard.catch_exceptions(") for each in decorators), (
+            method.name
+        )
 
 
 def test_the_original_is_called_once_with_exactly_what_was_given() -> None:
@@ -146,7 +148,7 @@ def test_the_original_is_called_once_with_exactly_what_was_given() -> None:
         seen.append((args, kwargs))
         return seen
 
-    wrapped = Hooks("test").around(original, "h", before=lambda *_: 7, after=lambda *_: None)
+    wrapped = Hooks("test").wrap(original, "h", before=lambda *_: 7, after=lambda *_: None)
     first, second = object(), object()
     assert wrapped(first, key=second) is seen
     (((given,), named),) = seen
@@ -165,10 +167,10 @@ def test_failing_hooks_are_switched_off(where: str, caplog: pytest.LogCaptureFix
     hook = f"test.{where}"
     hooks = Hooks("test", switched_off=lambda: ran.append("off"))
     if where == "change":
-        fails = hooks.changing(lambda: 3, hook, failing)
+        fails = hooks.wrap_result(lambda: 3, hook, failing)
     else:
-        fails = hooks.around(lambda: 3, hook, **{where: failing})
-    works = hooks.around(lambda: 4, "works", before=lambda *_: ran.append("working"))
+        fails = hooks.wrap(lambda: 3, hook, **{where: failing})
+    works = hooks.wrap(lambda: 4, "works", before=lambda *_: ran.append("working"))
     caplog.set_level("WARNING", "vllm.tailspan")
     for _ in range(guard.LIMIT - 1):
         assert (fails(), works()) == (3, 4)  # each hook has its own count
@@ -192,7 +194,7 @@ def test_occasional_failures_disable_no_hook() -> None:
             raise ZeroDivisionError
 
     hooks = Hooks("test")
-    wrapped = hooks.around(lambda: 3, "now_and_then", before=odd)
+    wrapped = hooks.wrap(lambda: 3, "now_and_then", before=odd)
     for _ in range(10 * guard.LIMIT):
         wrapped()
     assert not hooks.off
@@ -203,7 +205,7 @@ def test_a_log_that_raises_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError
 
     hooks = Hooks("test", switched_off=failing)
-    wrapped = hooks.around(lambda: 3, "log_raises", before=failing, failed=failing)
+    wrapped = hooks.wrap(lambda: 3, "log_raises", before=failing, failed=failing)
     for name in ("exception", "warning"):
         monkeypatch.setattr(guard.logger, name, failing)
     for _ in range(2 * guard.LIMIT):
@@ -237,10 +239,10 @@ def test_an_exception_of_vllm_is_noted_and_reaches_its_caller() -> None:
 
     def note(error: BaseException, args: Any, kwargs: Any) -> None:
         seen.append((type(error), args, kwargs))
-        raise ZeroDivisionError  # the plugin's own failure does not replace it
+        raise ZeroDivisionError  # must not replace the original exception
 
-    wrapped = Hooks("test").noting_errors(fail, "noting", note)
+    wrapped = Hooks("test").wrap_errors(fail, "noting", note)
     with pytest.raises(KeyboardInterrupt):
         wrapped(number=3)
     assert seen == [(KeyboardInterrupt, (), {"number": 3})]
-    assert Hooks("test").noting_errors(abs, "noting", note)(-3) == 3
+    assert Hooks("test").wrap_errors(abs, "noting", note)(-3) == 3

@@ -244,7 +244,6 @@ def test_a_hostile_traceparent_makes_a_root(header: bytes) -> None:
 
 
 def test_an_unauthenticated_client_has_no_tenant() -> None:
-    """Any client may send any tenant's name. Such requests have a small quota."""
     capture = _Recording()
     tenant = [(b"x-tenant-id", b"acme")]
     asyncio.run(_call(capture, "/v1/messages", tenant))

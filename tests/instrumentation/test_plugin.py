@@ -57,10 +57,9 @@ class Vllm:
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> Vllm:
-    """Return a vLLM in a process without the plugin."""
     monkeypatch.setattr(plugin, "_installed", False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    # After this, monkeypatch removes the variables in any case.
+    # monkeypatch removes these variables after the test, even if the plugin changes them.
     for variable in (TOKEN_VARIABLE, START_VARIABLE):
         monkeypatch.setenv(variable, "t")
         monkeypatch.delenv(variable)

@@ -2,7 +2,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from tailspan_vllm import names
 
 RENAMED = {names.CACHE_WRITE_INPUT_TOKENS: "gen_ai.usage.cache_creation.input_tokens"}
-"""Names that the conventions renamed after the last release of the package, with the old name."""
+"""Names that the conventions renamed after the package's last release, with their old names."""
 
 
 def test_every_name_that_begins_with_gen_ai_is_in_the_conventions() -> None:

@@ -62,7 +62,7 @@ def state_of(engine: int = 0) -> Any:
 
 
 def test_a_vllm_that_asks_for_more_methods_starts_all_the_same(module: Any) -> None:
-    """Without the method, the server could not start."""
+    """Without the method, vLLM could not create the logger and would not start."""
     logger = module.TailspanStatLogger(CONFIG, 3, something="new")
     logger.record(*a_step(), None, engine_idx=3, more=1)
     logger.record(iteration_stats=None, scheduler_stats=None)

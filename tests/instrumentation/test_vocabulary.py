@@ -77,7 +77,6 @@ FULL = RequestRecord(
     running_at_arrival=0,
     kv_usage_at_arrival=0.0,
 )
-"""A record with all fields."""
 
 
 TABLES = (

@@ -24,13 +24,11 @@ def unpriced(endpoint: Endpoint, tokens: Tokens) -> float | None:
 
 @dataclass
 class Script:
-    """The responses of a server, and the requests that it received."""
-
     parts: Sequence[Part] = ()
     status: str = "200 OK"
     headers: str = ""
     end: str = "whole"
-    """`whole`, `cut` (the body has no end), `reset` (RST), `silent` (no end, connection open)."""
+    """How the response ends: `whole`, `cut` (incomplete body), `reset` (RST) or `silent` (open)."""
     asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

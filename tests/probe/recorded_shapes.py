@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 
 class Part(NamedTuple):
-    """Bytes of a stream, sent after a pause."""
-
     data: bytes
     after_s: float = 0.0
 
@@ -154,7 +152,6 @@ GEMINI = (
 
 
 def aws_message(headers: dict[str, str], payload: dict[str, Any]) -> bytes:
-    """Return one message of AWS's event stream."""
     body = json.dumps(payload).encode()
     head = b"".join(
         pack("!B", len(name)) + name.encode() + b"\x07" + pack("!H", len(value)) + value.encode()

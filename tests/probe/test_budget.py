@@ -1,4 +1,4 @@
-"""Tests that neither parallel probes, a restart nor a fast clock can exceed the budget."""
+"""Tests that parallel probes, a restart or a fast clock cannot exceed the budget."""
 
 from dataclasses import replace
 from datetime import date
@@ -44,7 +44,6 @@ def test_dollars_are_limited_too(tmp_path: Path, endpoint: Endpoint) -> None:
 def test_the_budget_survives_a_restart_and_a_killed_probe(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:
-    """The reservation of a probe without an end stays spent."""
     limits = Limits(tokens_per_day=200)
     with _budget(tmp_path / "spent", limits) as budget:
         budget.reserve(endpoint, 100)
@@ -91,7 +90,7 @@ def test_a_reservation_of_the_previous_day_is_not_returned(
 def test_no_order_of_probes_exceeds_the_budget(
     probes: list[tuple[int, bool, int, int]],
 ) -> None:
-    """Usage is at most the reservation: the bytes of the request and max_tokens."""
+    """A probe uses at most its reservation: the bytes of the request and max_tokens."""
     endpoint = Endpoint(
         name="a", kind="openai-chat", url="http://h", model="m", max_tokens=16, prompt_tokens=1
     )

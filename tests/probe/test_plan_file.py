@@ -1,11 +1,11 @@
-"""Each invalid file has an error with the key, the value and the allowed values."""
+"""Tests that the error about an invalid file has the key, the value and the allowed values."""
 
 from pathlib import Path
 
 import pytest
 
 from probe.errors import PlanError
-from probe.plan_file import MOST_FILE_BYTES, read_plan
+from probe.plan_file import MAX_FILE_BYTES, read_plan
 
 GOOD = """\
 region: eu-west
@@ -124,12 +124,12 @@ def test_a_key_over_http_can_be_allowed(plan: Path) -> None:
 
 
 def test_hostile_files_are_refused_quickly(plan: Path) -> None:
-    """An alias could make a small file huge, and nesting could exhaust the stack."""
+    """A YAML alias could make a small file huge, and nesting could exhaust the stack."""
     bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
     for written, error in (
         (bomb, "the alias *a is not allowed"),
         ("[" * 5_000, "nested too deeply"),
-        ("x" * (MOST_FILE_BYTES + 1), "more than 262,144 bytes"),
+        ("x" * (MAX_FILE_BYTES + 1), "more than 262,144 bytes"),
         ("- 1", "the file: [1]; allowed: a mapping of keys to values"),
         ("", "the file: None; allowed: a mapping"),
         ("!!python/object/apply:os.system [ls]", "not valid YAML"),

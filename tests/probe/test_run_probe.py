@@ -1,4 +1,4 @@
-"""A probe of each protocol against servers that follow the protocols' documentation."""
+"""Tests of each protocol's probe, against servers that follow the protocols' documentation."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ def test_an_error_in_the_stream_is_a_failure(kind: str, probe_of: ProbeOf) -> No
 @pytest.mark.parametrize("end", ["whole", "cut", "reset"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_stream_is_a_failure(kind: str, end: str, probe_of: ProbeOf) -> None:
-    """This also holds if the HTTP body ends normally, as it may behind a proxy."""
+    """Behind a proxy, a truncated stream may have an HTTP body that ends normally."""
     result, _ = probe_of(Script(STREAMS[kind][:2], end=end), kind=kind)
     assert (result.outcome, result.error_type) == (ProbeOutcome.ERROR, "truncated")
 
@@ -140,7 +140,7 @@ METRICS = {"queue_time_ms": 1.25, "time_to_first_token_ms": 10, "generation_time
 def test_the_times_that_vllm_reports_are_those_of_its_server(
     kind: str, metrics: object, seconds: tuple[float | None, ...], probe_of: ProbeOf
 ) -> None:
-    """`--enable-per-request-metrics` adds them to the last event, beside the usage."""
+    """`--enable-per-request-metrics` adds the times to the last event, beside the usage."""
     usage = {"prompt_tokens": 30, "completion_tokens": 9}
     last = Part(sse({"id": "x", "choices": [], "usage": usage, "metrics": metrics}))
     result, _ = probe_of(Script([*STREAMS[kind][:-1], last, Part(sse("[DONE]"))]), kind=kind)
@@ -172,7 +172,6 @@ def test_a_stream_of_reasoning_only_is_an_answer(field: str, probe_of: ProbeOf) 
 
 
 def test_a_server_that_ignores_max_tokens_is_stopped(probe_of: ProbeOf) -> None:
-    """Otherwise the server could spend the budget."""
     parts = [Part(chat_chunk({"content": "x"}))] * 50
     result, _ = probe_of(Script(parts, end="silent"), max_tokens=3)
     assert (result.error_type, result.chunks) == ("max_tokens", 4)
@@ -225,7 +224,6 @@ def test_each_protocol_sends_the_key_in_its_header(
 
 
 def test_bedrock_is_signed_by_botocore(probe_of: ProbeOf) -> None:
-    """The secret itself is not sent."""
     _, script = probe_of(Script(STREAMS["bedrock"]), kind="bedrock")
     signed = script.asked[0][1]["authorization"]
     assert signed.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")

@@ -1,4 +1,4 @@
-"""Every scheduled time has exactly one result."""
+"""Tests that every scheduled time has exactly one result."""
 
 import asyncio
 import time
@@ -38,7 +38,6 @@ def _run(
 def test_a_slow_endpoint_is_probed_as_often_as_a_fast_one(
     prober: Prober, endpoint: Endpoint
 ) -> None:
-    """Each scheduled time has a result, even if the endpoint never responds."""
     results = _run(prober, (endpoint,), Script(CHAT[:2], end="silent"), 5.5 * EVERY_S)
     at = [each.at_unix_ns for each in results]
     gaps = [(b - a) / 1e9 for a, b in pairwise(at)]
@@ -56,7 +55,7 @@ def test_a_repeated_prompt_follows_its_first_probe(prober: Prober, endpoint: End
 
 
 def test_a_prompt_without_a_response_is_not_repeated(prober: Prober, endpoint: Endpoint) -> None:
-    """Without a response, the prompt cannot be in a cache."""
+    """A prompt that got no response cannot be in a cache."""
     script = Script(status="500 Oops")
     results = _run(prober, (endpoint,), script, 2.5 * EVERY_S)
     assert [each.twin for each in results] == [False] * 3

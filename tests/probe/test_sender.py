@@ -1,5 +1,3 @@
-"""Results reach the collector or are counted as lost."""
-
 import asyncio
 from collections.abc import Callable
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probe.errors import ProbeFailure
-from probe.server_sent_events import MOST_EVENT_BYTES, ServerSentEvents
+from probe.server_sent_events import MAX_EVENT_BYTES, ServerSentEvents
 
 STREAM = (
     b': comment\n\nevent: a\ndata: {"x": 1}\n\ndata: one\r\ndata: two\r\n\r\n'
@@ -31,7 +31,7 @@ def test_an_endless_event_is_refused(data: bytes) -> None:
     decoder = ServerSentEvents()
 
     def feed() -> None:
-        for _ in range(2 * MOST_EVENT_BYTES // len(data)):
+        for _ in range(2 * MAX_EVENT_BYTES // len(data)):
             decoder.feed(data)
 
     with pytest.raises(ProbeFailure, match="an event has more than"):

@@ -1,4 +1,4 @@
-"""Real vLLM servers on the CPU, and Tailspan, each in a separate process."""
+"""Fixtures: real vLLM servers on the CPU, and Tailspan, each in a separate process."""
 
 import itertools
 import json
@@ -37,14 +37,14 @@ TARGETS = "targets.json"
 """The file of scrape targets in Tailspan's folder; empty unless a test writes it."""
 
 SHARED = ("crowded", "vllm")
-"""The servers that several files use, in the order in which their tests run."""
+"""Fixtures of servers that several test files share, in the order in which their tests run."""
 
 
 class Watching(Tailspan):
     """A running `tailspan up`, and the commands that read its database."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run another command in the same folder, and so on the same database."""
+        """Run another command in the same folder, which contains the database."""
         return subprocess.run(
             tailspan_command(*arguments),
             cwd=self.folder,
@@ -65,7 +65,7 @@ class Watching(Tailspan):
     def wait_for_rows(self, wanted: set[str], patience_s: float = 20, source: str = "%") -> None:
         """Wait until these traces are stored, or until a timeout.
 
-        A command per attempt would use more of the machine than the tested server.
+        A query needs less CPU than a command per attempt.
         """
         statement = "SELECT trace_id FROM requests WHERE source LIKE ?"
         deadline = time.monotonic() + patience_s
@@ -97,8 +97,6 @@ class Watching(Tailspan):
 
 
 class Vllm(Program):
-    """A running vLLM that sends to Tailspan."""
-
     def __init__(
         self,
         folder: Path,
@@ -149,7 +147,7 @@ StartVllm = Callable[..., Vllm]
 
 
 def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
-    """Check that the parts of each phase sum to it; with `whole`, every phase needs parts."""
+    """Check that each phase's parts sum to the phase. With `whole`, every phase must have parts."""
     for phase, names in (
         ("queue", QUEUE_PARTS),
         ("prefill", PREFILL_PARTS),
@@ -160,6 +158,12 @@ def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
             assert None not in parts
             assert sum(parts) == pytest.approx(row[f"{phase}_s"], abs=1e-6)
             assert min(parts) >= 0
+
+
+def share_of_queue(rows: dict[str, Row], part: str) -> float:
+    """Return this cause's share of all queue time."""
+    waited_s = sum(row["queue_s"] for row in rows.values())
+    return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
 
 def write_plugin(folder: Path, name: str, code: str, entry: str) -> None:
@@ -188,7 +192,8 @@ def get(url: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put these tests before all others, because they take longest.
 
-    The tests of a shared server run in a row, and those that end it run last. Mark them `alone`.
+    The tests of a shared server run one after another and are marked `alone`. Tests that end the
+    server run last.
     """
     here = Path(__file__).parent
     mine = [item for item in items if here in item.path.parents]
@@ -290,7 +295,7 @@ def promtool() -> str:
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
-    """Return a function that starts collectors on the same ports each time, for this database."""
+    """Return a function that prepares collectors for a database, always on the same ports."""
     with ExitStack() as running:
 
         def make(database_url: str) -> Start:
@@ -304,7 +309,7 @@ def starting(tmp_path: Path) -> Iterator[Callable[[str], Start]]:
 
 @pytest.fixture
 def message() -> Callable[[], ExportTraceServiceRequest]:
-    """Return messages about requests that just ended, as the instrumentation sends them."""
+    """Return a function that makes messages about requests that just ended."""
     resource = Resource({"service.name": "vllm", "service.instance.id": "a"})
     numbers = itertools.count()
 

@@ -1,4 +1,4 @@
-"""The first content and the tokens of each kind, of a vLLM that separates reasoning."""
+"""Tests of the first content and of each kind's tokens, on a vLLM that separates reasoning."""
 
 import http.client
 import json
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rig import install, thinking
+from rig import install, reasoning_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
-ENDS_SOON = {"logit_bias": {str(thinking.END_ID): 4}, "seed": 1, "ignore_eos": True}
-"""Every token of the random model ends the reasoning with a probability of about a tenth."""
+ENDS_SOON = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1, "ignore_eos": True}
+"""Each token of the random model ends the reasoning with a probability of about 0.1."""
 
 FUNCTION = {
     "name": "look_up",
@@ -35,8 +35,8 @@ KINDS = ("reasoning_tokens", "tool_call_tokens", "content_tokens")
 def reasoning(
     start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    folder = tmp_path_factory.mktemp("thinking") / "tokenizer"
-    command = [str(install.PYTHON), str(thinking.__file__), str(folder)]
+    folder = tmp_path_factory.mktemp("reasoning_model") / "tokenizer"
+    command = [str(install.PYTHON), str(reasoning_model.__file__), str(folder)]
     subprocess.run(command, check=True)
     return start_module_vllm(
         *("--tokenizer", str(folder), "--reasoning-parser", "deepseek_r1"),
@@ -123,7 +123,8 @@ def test_the_other_routes_separate_kinds_too(reasoning: Any, tailspan: Any) -> N
     streamed_row, whole, thought = (rows[name] for name in names)
     assert (streamed_row["first_content_s"] is not None) == (b"output_text.delta" in lines)
     assert sum(streamed_row[kind] for kind in KINDS) == streamed_row["output_tokens"]
-    # The template opens the reasoning, so vLLM reports 0 reasoning tokens. They are unknown.
+    # The chat template opens the reasoning, so vLLM reports 0 reasoning tokens: the number is
+    # unknown.
     assert whole["reasoning_tokens"] is None
     assert sum(thought[kind] for kind in KINDS) == thought["output_tokens"]
     assert thought["reasoning_tokens"] > 0

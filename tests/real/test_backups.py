@@ -1,8 +1,8 @@
-"""Backups under load are restored to a new place: docs/operating.md, "Back up and restore".
+"""Tests that backups under load can be restored (docs/operating.md, "Back up and restore").
 
-A simulated fleet with prices has sent five minutes of the past, and senders send requests all the
-time. Each request that was acknowledged before the backup must be in the restored database, and
-rollups and bills must be those of the source.
+A simulated fleet with prices has sent five minutes of past traffic, and clients send requests all
+the time. The restored database must contain each request that was acknowledged before the backup,
+and must have the source's rollups and bills.
 """
 
 import json
@@ -27,8 +27,8 @@ from rig.program import Program, Tailspan, tailspan_command
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
+from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
-from store.rollups.building import settle
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
 from tests.real.conftest import SPANS_A_MESSAGE, Start
@@ -42,16 +42,13 @@ Make = Callable[[], ExportTraceServiceRequest]
 
 @dataclass
 class Source:
-    """A database under load."""
-
     url: str
     senders: Senders
     from_s: int
     until_s: int
-    """The fleet's past is in [from_s, until_s). Nothing changes it any more."""
+    """The fleet's past is in [from_s, until_s), and no longer changes."""
 
     def until_more_is_acknowledged(self) -> None:
-        """Wait for 20 more messages."""
         wanted = len(self.senders.acknowledged) + 20 * SPANS_A_MESSAGE
         deadline = time.monotonic() + MINUTE_S
         while len(self.senders.acknowledged) < wanted:
@@ -61,15 +58,13 @@ class Source:
 
 @dataclass
 class Expected:
-    """What a restored database must contain of the source's past."""
-
     rollups: dict[str, Any]
     bill: list[Any]
 
 
 @contextmanager
 def under_load(url: str, folder: Path, start: Start, message: Make) -> Iterator[Source]:
-    """Start a collector with a simulated past, and send requests until the end of the block."""
+    """Start a collector with a simulated past, and send requests until the `with` block ends."""
     collector = start()
     until_s = int(time.time()) // MINUTE_S * MINUTE_S
     endpoint = f"http://127.0.0.1:{collector.port('http')}"
@@ -86,7 +81,6 @@ def under_load(url: str, folder: Path, start: Start, message: Make) -> Iterator[
 
 
 def traces(url: str) -> set[str]:
-    """Return the stored trace ids."""
     engine = open_database(url, create=False)
     with engine.connect() as connection:
         found = set(connection.scalars(select(REQUESTS.c.trace_id)))
@@ -95,9 +89,8 @@ def traces(url: str) -> set[str]:
 
 
 def rolled_up(url: str, source: Source) -> dict[str, Any]:
-    """Return the rollups of the source's past."""
     engine = open_database(url, create=False)
-    settle(engine, int(time.time()) + 7_200)
+    build_marked(engine, int(time.time()) + 7_200)
     found = rollups(engine, Window(source.from_s * 10**9, source.until_s * 10**9))
     assert found is not None
     assert found.plan.requests == []
@@ -108,7 +101,6 @@ def rolled_up(url: str, source: Source) -> dict[str, Any]:
 
 
 def bill(url: str, folder: Path, source: Source) -> list[Any]:
-    """Return the bill of the source's past, by tenant."""
     words = ("cost", "--by", "tenant", "--from", f"{source.from_s}", "--to", f"{source.until_s}")
     done = subprocess.run(
         tailspan_command(*words, "--database", url, "--format", "json"),
@@ -123,7 +115,6 @@ def bill(url: str, folder: Path, source: Source) -> list[Any]:
 
 
 def expected_of(source: Source, folder: Path) -> Expected:
-    """Return the rollups and the bill that a restored database must have."""
     expected = Expected(rolled_up(source.url, source), bill(source.url, folder, source))
     assert expected.rollups["number"] > 1_000
     assert expected.bill
@@ -133,7 +124,6 @@ def expected_of(source: Source, folder: Path) -> Expected:
 def check_restored(
     url: str, source: Source, before: set[str], expected: Expected, folder: Path
 ) -> None:
-    """Compare a restored database with the source, and start Tailspan on it."""
     assert before
     assert before <= traces(url)
     assert rolled_up(url, source) == expected.rollups
@@ -150,7 +140,7 @@ def check_restored(
             check=False,
             timeout=MINUTE_S,
         )
-        # The requests of the senders have no value that the example objectives select.
+        # The example objectives select none of the senders' requests, so their check may fail.
         problems = [line for line in doctor.stdout.splitlines() if line.startswith("FAIL")]
         assert all(line.startswith("FAIL  objectives") for line in problems), doctor.stdout
         assert "opens, and this version can use its schema" in doctor.stdout
@@ -190,7 +180,7 @@ def test_postgresql_is_dumped_while_it_is_written(
 def test_postgresql_is_restored_to_the_moment_before_an_accident(
     tmp_path: Path, starting: Callable[[str], Start], message: Make
 ) -> None:
-    """From a base backup and the archived log. The accident deletes all requests."""
+    """The restore uses a base backup and the archived log. The accident deletes all requests."""
     with ExitStack() as servers:
         try:
             server = PostgreSQL()
@@ -232,7 +222,6 @@ def test_postgresql_is_restored_to_the_moment_before_an_accident(
 
 
 def asked(server: PostgreSQL, query: str) -> str:
-    """Return the single value of a query."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None

@@ -1,16 +1,14 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.panels import HIGHEST, Kind
-from rig.asking import Answer, answers, marked
-from rig.watching import NotHereError, Watched, wait_for, watched
+from rig.panel_queries import Answer, answers, marked
+from rig.prometheus_stack import MonitoredTailspan, NotHereError, monitored_tailspan, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -19,23 +17,17 @@ RESTART_S = 30
 SCRAPES_MISSED = 5
 
 
-@contextmanager
-def _traffic(folder: Path, features: str) -> Iterator[Watched]:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Simulate a fleet with minutes of past traffic and new traffic."""
     try:
-        with watched(folder, features=features) as here:
+        with watched(tmp_path_factory.mktemp("watched")) as here:
             here.simulate("--backfill", "5m", "--rate", "10")
             _until_scraped_for(here, 6)
             _until_budgets_are_known(here)
             yield here
     except NotHereError as reason:
         pytest.skip(str(reason))
-
-
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with _traffic(tmp_path_factory.mktemp("watched"), "exemplar-storage") as here:
-        yield here
 
 
 def _until_scraped_for(here: Watched, times: int) -> None:
@@ -47,7 +39,7 @@ def _until_scraped_for(here: Watched, times: int) -> None:
     wait_for("live traffic", lambda: here.ask("query", query=asked)["result"])
 
 
-def _until_budgets_are_known(here: Watched) -> None:
+def _until_budgets_are_known(here: MonitoredTailspan) -> None:
     wait_for("budgets", lambda: here.ask("query", query=vocabulary.EXHAUSTED_IN)["result"], 120)
 
 
@@ -70,7 +62,7 @@ def _wrong(found: Answer) -> str | None:
     return None
 
 
-def _all_answers(here: Watched, *, one: bool = False) -> list[Answer]:
+def _all_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
     return [found for board in BOARDS for found in answers(here, board, SHOWN_S, one=one)]
 
 
@@ -82,10 +74,10 @@ def _complaints(found: list[Answer]) -> list[str]:
     ]
 
 
-def _complete_answers(here: Watched, *, one: bool = False) -> list[Answer]:
-    """Return the results of all panels, and fail if a panel without a native query has none.
+def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
+    """Return the results of all panels; fail if a panel has neither a result nor a native query.
 
-    A scrape that times out on a busy machine removes every gauge until the next scrape, so
+    On a busy machine, a scrape may time out. Every gauge is then absent until the next scrape, so
     incomplete results are requested again.
     """
     for _ in range(SCRAPES_MISSED):
@@ -98,11 +90,13 @@ def _complete_answers(here: Watched, *, one: bool = False) -> list[Answer]:
     raise AssertionError("\n".join(complaints))
 
 
-def test_no_panel_is_without_data(fleet: Watched) -> None:
-    assert len(_complete_answers(fleet)) > 40
+def test_no_panel_is_without_data_and_buckets_link_to_requests(fleet: Watched) -> None:
+    found = _complete_answers(fleet)
+    assert len(found) > 40
+    _leads_to_requests(fleet, found)
 
 
-def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None:
+def test_every_dashboard_variable_has_an_effect_and_data(fleet: MonitoredTailspan) -> None:
     found = _complete_answers(fleet, one=True)
     of_probes = [each for each in found if each.panel.page == "outside"]
     of_fleet = [each for each in found if each.panel.page != "outside"]
@@ -121,12 +115,14 @@ def test_every_dashboard_variable_has_an_effect_and_data(fleet: Watched) -> None
     assert any("region" in each.labels for answer in of_probes for each in answer.series)
 
 
-def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
+def test_a_prometheus_of_native_histograms_has_them_all(fleet: Watched) -> None:
     """This Prometheus stores no classic buckets, so the heatmap uses the native ones."""
-    with _traffic(tmp_path, "exemplar-storage,native-histograms") as here:
+    with fleet.prometheus("exemplar-storage,native-histograms") as here:
+        _until_scraped_for(here, 6)
+        _until_budgets_are_known(here)
         found = _complete_answers(here)
-        # Prometheus 2.42 reads one exemplar of a native histogram, that of the lowest bucket that
-        # has one. The last request in this bucket may be minutes old.
+        # Prometheus 2.42 reads only one exemplar of a native histogram, from the lowest bucket with
+        # an exemplar. The last request in this bucket may be minutes old.
         _leads_to_requests(here, found, within_s=600)
         assert not here.ask("query", query="tailspan_ttft_seconds_bucket")["result"]
     of_cells = [each for each in found if each.query.native]
@@ -134,17 +130,13 @@ def test_a_prometheus_of_native_histograms_has_them_all(tmp_path: Path) -> None:
     assert all(each.series for each in of_cells)
 
 
-def test_phases_add_up_to_end_to_end(fleet: Watched) -> None:
+def test_phases_add_up_to_end_to_end(fleet: MonitoredTailspan) -> None:
     phases = "sum(increase(tailspan_phase_seconds_total[15s]))"
     [both] = fleet.ask(
         "query",
         query=f"{phases} / sum(increase(tailspan_phased_requests_total[15s]))",
     )["result"]
     assert 0.05 < float(both["value"][1]) < 60
-
-
-def test_buckets_link_to_requests(fleet: Watched) -> None:
-    _leads_to_requests(fleet, _complete_answers(fleet))
 
 
 def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -> None:
@@ -158,8 +150,7 @@ def _leads_to_requests(here: Watched, found: list[Answer], within_s: int = 60) -
         assert all(len(reported["trace_id"]) == 32 for reported in labels)
 
 
-def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
-    """Counters restart at 0, and no rate is negative."""
+def test_a_restart_leaves_no_panel_without_data(fleet: MonitoredTailspan) -> None:
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
     # The exporter ignores shorter restarts, because no server loads a model faster.
@@ -177,7 +168,7 @@ def test_a_restart_leaves_no_panel_without_data(fleet: Watched) -> None:
     _complete_answers(fleet)
 
 
-def test_a_deploy_is_marked_on_every_dashboard(fleet: Watched) -> None:
+def test_a_deploy_is_marked_on_every_dashboard(fleet: MonitoredTailspan) -> None:
     fleet.end_simulation()
     changing = ("--fault", "config_change@15s")
     fleet.simulate("--backfill", "0", "--rate", "10", "--seed", "3", *changing)

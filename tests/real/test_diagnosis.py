@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rig.faults.catalogue import FAULTS
-from rig.faults.judging import NO_INCIDENT, Judged, judged
+from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
 from rig.faults.recording import record
 from rig.faults.traffic import Traffic
 
@@ -12,23 +12,25 @@ pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CAUSES = ("longer_outputs", "long_prompt_blocking")
 USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
-"""Many small requests: a range is short, and one in ten of its requests is the tail."""
+"""Many small requests, because a range is short and only a tenth of its requests are the tail."""
 
 
 @pytest.fixture(scope="module")
-def explained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judged]:
-    """Return each fault on one server after a period of usual load, with its diagnosis."""
+def explained(
+    installed: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, ExplanationResult]:
+    """Record each fault on one server after usual load, and return the diagnoses."""
     folder: Path = tmp_path_factory.mktemp("faults")
     # Twice the visible severity, because each fault must act several times in 15 s.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
     cases = record(
-        faults, folder, seed=0, severity=2.0, before_s=15.0, under_s=15.0, log_line=lambda _: None
+        faults, folder, seed=0, severity=2.0, before_s=15.0, during_s=15.0, log_line=lambda _: None
     )
-    return {case.name: judged(case) for case in cases}
+    return {case.name: evaluate_explanation(case) for case in cases}
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_the_fault_is_named_first(explained: dict[str, Judged], cause: str) -> None:
+def test_the_fault_is_named_first(explained: dict[str, ExplanationResult], cause: str) -> None:
     found = explained[cause]
     assert found.verdict != NO_INCIDENT, found
     assert found.first == cause, found

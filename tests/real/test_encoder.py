@@ -57,7 +57,6 @@ def looking(seed: int) -> Call:
 def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
     seeing: Any, tailspan: Any
 ) -> None:
-    """The same image is in the encoder's cache when it is sent again."""
     before = seeing.own_metrics()
     images = [looking(randrange(100, 2**32)) for _ in range(8)]  # not in the encoder's cache
     new = send_all(seeing.port, images, concurrency=1)
@@ -75,7 +74,7 @@ def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
     # Another program on this machine can stall a step, but not most of the steps.
     assert statistics.median(row["prefill_stall_s"] for row in of_new) == 0
     assert {rows[each.trace_id]["encoder_s"] for each in (*again, *plain)} == {0}
-    # The requests have nearly the same tokens, so the difference is the encoder.
+    # All requests have nearly the same number of tokens, so the difference is the encoder's time.
     longer_s = statistics.median(row["prefill_s"] for row in of_new) - statistics.median(
         row["prefill_s"] for row in of_plain
     )
@@ -92,7 +91,7 @@ def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
 
 @pytest.mark.alone
 def test_requests_without_images_are_delayed_by_the_encoder(seeing: Any, tailspan: Any) -> None:
-    """Their delay is other requests' prefill, not a stall."""
+    """The encoder's time counts as others' prefill, not as a stall."""
     calls = [Call(prompt=f"long {number}", max_tokens=600) for number in range(3)]
     calls += [looking(randrange(100, 2**32)) for _ in range(6)]  # not in the encoder's cache
     seen = send_all(seeing.port, calls, concurrency=9)

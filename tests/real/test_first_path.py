@@ -67,8 +67,8 @@ def test_the_phases_sum_to_the_end_to_end_time(story: Any) -> None:
 def test_ttft_is_the_clients_time_minus_the_network(story: Any) -> None:
     """The smallest difference from the client's time is at most 20 ms.
 
-    The client reads a byte after the server writes it, by as long as a busy machine takes. The
-    server's process may also record the last byte later than the client.
+    On a busy machine, the client may read a byte long after the server wrote it. The server may
+    also record the last byte later than the client.
     """
     seen, rows, _ = story
     differences, ends = [], []
@@ -95,7 +95,6 @@ def test_sums_are_those_of_vllms_own_histograms(story: Any) -> None:
 
 
 def test_labels_come_from_the_request_and_the_server(story: Any) -> None:
-    """The header has the tenant, the path the route, and the resource the replica and region."""
     seen, rows, _ = story
     timed = next(timed for timed in seen if "x-tenant-id" in timed.call.headers)
     row = rows[timed.trace_id]

@@ -25,7 +25,7 @@ REQUESTS = 3
 
 @pytest.fixture(scope="module")
 def server(start_module_vllm: Callable[..., Any]) -> Any:
-    """Start a server that hangs, and so leaves the CPU to others."""
+    """Return a server of its own for this module, because the tests stop its engine."""
     return start_module_vllm()
 
 
@@ -62,7 +62,7 @@ def counts(tailspan: Any) -> Counts:
 
 
 def settled_counts(tailspan: Any) -> Counts:
-    """Wait until the counts no longer change, and return them. Spans are sent every 5 s."""
+    """Wait until the counts no longer change, and return them. The server sends spans every 5 s."""
     before = counts(tailspan)
     for _ in range(20):
         time.sleep(7)
@@ -79,7 +79,6 @@ def stored_counts(tailspan: Any) -> Counts:
 
 
 def wait_for_bad(tailspan: Any, bad: int, within_s: float) -> Counts:
-    """Wait until /metrics and the store count this many bad requests."""
     deadline = time.monotonic() + within_s
     while (found := counts(tailspan)).bad < bad:
         assert time.monotonic() < deadline, found
@@ -159,8 +158,8 @@ def test_a_request_that_waits_for_a_hung_engine_is_bad_at_once_and_once(
         os.kill(core, signal.SIGSTOP)
         try:
             waiting = [pool.submit(send, server.port, call) for call in calls]
-            # The request is reported at an age of 5 s, then every 10 s; evaluation runs every 15 s,
-            # 15 s late.
+            # A request in flight is first reported at an age of 5 s, and then every 10 s.
+            # Evaluation runs every 15 s, with a delay of 15 s.
             during = wait_for_bad(tailspan, settled.bad + REQUESTS, within_s=60)
             assert not any(each.done() for each in waiting)
             stored = stored_counts(tailspan)

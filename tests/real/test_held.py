@@ -18,7 +18,7 @@ from tests.real.conftest import assert_parts_sum
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 DELAY_S = 0.3
-LEAST_TOKENS = 512
+MIN_TOKENS = 512
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def loading(start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.Temp
         "kv_connector": "DelayedConnector",
         "kv_connector_module_path": "delayed_connector",
         "kv_role": "kv_both",
-        "kv_connector_extra_config": {"delay_s": DELAY_S, "least_tokens": LEAST_TOKENS},
+        "kv_connector_extra_config": {"delay_s": DELAY_S, "least_tokens": MIN_TOKENS},
     }
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     server = start_module_vllm("--kv-transfer-config", json.dumps(connector), PYTHONPATH=path)
@@ -39,7 +39,7 @@ def loading(start_module_vllm: Callable[..., Any], tmp_path_factory: pytest.Temp
 
 
 def assert_held_parts_sum(row: dict[str, Any]) -> None:
-    """Check that the reasons sum to the held time: the server has no other reason."""
+    """Check that the reasons sum to the held time, because this server has no other reasons."""
     assert_parts_sum(row, whole=True)
     assert sum(row[part] for part in HELD_PARTS) == pytest.approx(row["queue_held_s"], abs=1e-6)
 
@@ -59,7 +59,7 @@ def test_a_load_has_its_time_size_and_tier(loading: Any, tailspan: Any) -> None:
             continue
         assert DELAY_S <= row["kv_load_s"] <= row["queue_s"]
         loaded = row["external_cached_tokens"]
-        assert loaded > LEAST_TOKENS - 200
+        assert loaded > MIN_TOKENS - 200
         # 4 layers, keys and values, 2 heads of 64 numbers with 4 bytes each
         assert row["kv_loaded_bytes"] == loaded * 4 * 2 * 2 * 64 * 4
         assert row["kv_loaded_tier"] == "host"
@@ -101,7 +101,7 @@ def structured(number: int) -> Call:
 
 
 def test_a_new_schema_waits_for_its_grammar(loading: Any, tailspan: Any) -> None:
-    """A schema that was compiled before does not wait again."""
+    """A request with an already compiled schema does not wait."""
     send(loading.port, structured(0))  # the first grammar also starts the compiler
     new = [send(loading.port, structured(number)) for number in (1, 2, 3)]
     again = send(loading.port, structured(3))
@@ -140,7 +140,7 @@ print(json.dumps(transferred(first.aggregate(second).to_dict())))
 
 
 def test_the_statistics_of_vllms_offloading_are_read(installed: None) -> None:
-    """The offloading connector needs a GPU, so vLLM's own class creates its statistics."""
+    """The offloading connector needs a GPU, so the test only uses vLLM's class of statistics."""
     done = subprocess.run(
         [str(install.PYTHON), "-c", OFFLOADED], capture_output=True, text=True, check=True
     )

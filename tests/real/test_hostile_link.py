@@ -132,7 +132,7 @@ def test_a_huge_id_and_a_foreign_process_lose_no_account(vllm: Any, tailspan: An
 def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
     start_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """vLLM requires a stat logger, which is then empty."""
+    """vLLM requires a stat logger, so an empty one is used."""
     write_plugin(tmp_path, "probe", PROBE, "probe = probe:begin")
     into = tmp_path / "accounts"
     into.mkdir()

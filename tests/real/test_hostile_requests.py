@@ -91,7 +91,7 @@ def server(unheard: Any, receiver: Receiver) -> Any:
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait for a condition; the next assertion checks it."""
+    """Wait for a condition or a timeout; the caller asserts the condition."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -133,7 +133,6 @@ def test_a_malformed_variable_is_named_and_the_replica_has_its_port(
 
 
 def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
-    """Send an id of 1.1 MB, 300 ids of 60 kB, long headers, and a request with 200 prompts."""
     ids = [f"{number:03d}" + "x" * 60_000 for number in range(300)]
     statuses: list[int] = []
 
@@ -169,7 +168,6 @@ def test_ids_of_any_size_lose_no_row(server: Any, receiver: Receiver) -> None:
 
 
 def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver: Receiver) -> None:
-    """1,000 refused requests each have another tenant's name."""
     before = len(receiver.sink.requests)
     begun = time.monotonic()
 
@@ -180,7 +178,7 @@ def test_a_flood_without_a_key_has_no_tenant_and_few_rows(server: Any, receiver:
 
     seen = well_behaved(server.port, 60, 42, attack)
     assert_complete(receiver.rows(seen), seen)
-    time.sleep(3)  # unexpected rows would arrive within three rounds
+    time.sleep(3)  # unexpected rows would arrive within this time
     new = receiver.sink.requests[before:]
     unknown = [row for row in new if row.http_status == 401]
     assert 1 <= len(unknown) <= 60 + 1 + (time.monotonic() - begun)

@@ -1,4 +1,4 @@
-"""Prefill and decode on two real vLLMs behind a proxy: the phases sum to the client's stopwatch."""
+"""Tests of prefill and decode on two vLLMs behind a proxy: the phases sum to the client's time."""
 
 import statistics
 import time
@@ -18,7 +18,7 @@ from store.queries import Window, request_table
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 SUM_S = 0.005
-"""Maximum difference of the client's stopwatch and the sum of the phases, beyond the delivery."""
+"""The largest allowed difference between the client's time and the sum of the phases."""
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def summed_s(request: JoinedRequest) -> float:
 def test_the_phases_sum_to_the_clients_stopwatch(
     servers: Disaggregated, collecting: Tailspan, store: Engine
 ) -> None:
-    """The router's span begins after the client's. On a busy machine, the router and the client
-    each read their clock late, so the sums with the router's span are compared at the median."""
+    """The router's span begins after the client's span. On a busy machine, both read their clocks
+    late, so the test compares the median of the sums."""
     _, port = servers.proxy()
     ask_all(port, calls(10, seed=1), 1)  # the first steps of a server are slow
     since_ns = time.time_ns()
@@ -92,7 +92,7 @@ def test_the_phases_sum_to_the_clients_stopwatch(
     loaded = [each.last["external_cached_tokens"] for each in joined.values()]
     assert sum(tokens > 0 for tokens in loaded) >= len(seen) / 2
     shifts_s = [abs(hop.clock_shift_s) for each in joined.values() for hop in each.hops]
-    assert max(shifts_s) <= SUM_S  # all clocks are the same
+    assert max(shifts_s) <= SUM_S  # all processes have the same clock
     report(collecting.port("http"), seen)
     joined = found(store, seen, since_ns, basis="client")
     for _, timed in seen:
@@ -129,9 +129,8 @@ def test_a_dropped_request_id_is_joined_by_the_trace(servers: Disaggregated, sto
 def test_a_killed_prefill_server_loses_and_doubles_no_row(
     servers: Disaggregated, store: Engine
 ) -> None:
-    """Requests are in flight when the prefill server is killed. This test ends the servers: a file
-    of ExampleConnector that was not written completely also ends the decode engine.
-    """
+    """The prefill server is killed while requests are in flight. No later test can use the servers:
+    an incomplete file of ExampleConnector also ends the decode engine."""
     _, port = servers.proxy()
     since_ns = time.time_ns()
     with ThreadPoolExecutor(1) as pool:

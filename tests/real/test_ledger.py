@@ -5,7 +5,6 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from rig.install import ROOT
 from rig.load import Call, mixed, send, send_all
 from rig.serve import engine_cores
 from telemetry.requests import QUEUE_PARTS
-from tests.real.conftest import assert_parts_sum
+from tests.real.conftest import assert_parts_sum, share_of_queue
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -31,7 +31,6 @@ def warm_up(server: Any) -> None:
 
 @pytest.fixture(scope="module")
 def learnt(vllm: Any) -> Any:
-    """Return a vLLM whose step model is fitted."""
     warm_up(vllm)
     return vllm
 
@@ -44,12 +43,6 @@ def wait_for(*calls: Call) -> None:
 
 def difference(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
-
-
-def share_of_queue(rows: dict[str, dict[str, Any]], part: str) -> float:
-    """Return this cause's share of all queue time."""
-    waited_s = sum(row["queue_s"] for row in rows.values())
-    return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
 
 @pytest.mark.parametrize("concurrency", [1, 16, 64])
@@ -93,11 +86,11 @@ def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any)
 def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """Compared with an undisturbed twin, `others_prefill_s` is the additional time within 20 %."""
+    """`others_prefill_s` is the additional time over an undisturbed twin, within 20 %."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0
-    while len(blamed) < 7:
+    while len(blamed) < 5:
         tries += 1
         assert tries <= 30
         victim = Call(prompt="the victim", max_tokens=300, begun=threading.Event())
@@ -115,7 +108,7 @@ def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
         blamed.append(hurt["decode_others_prefill_s"])
         assert twin["others_prefill_tokens_max"] < 1000
         assert twin["decode_others_prefill_s"] < 0.01
-    # A single pair is unreliable on a busy machine, but the median of seven is not.
+    # A single pair is unreliable on a busy machine, but the median of five is not.
     ratio = statistics.median(b / e for b, e in zip(blamed, excesses, strict=True))
     assert 0.8 <= ratio <= 1.2, (excesses, blamed)
 
@@ -148,7 +141,6 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request(learnt: Any, tailsp
 
 
 def test_preemptions_are_reported_with_their_seconds(crowded: Any, tailspan: Any) -> None:
-    """With few KV blocks and long responses, requests are evicted."""
     before = crowded.own_metrics()
     calls = [Call(prompt=f"request {index} ", max_tokens=500) for index in range(16)]
     seen = send_all(crowded.port, calls, concurrency=8)
@@ -196,54 +188,12 @@ def test_a_request_aborted_in_the_queue_has_queue_time(crowded: Any, tailspan: A
         assert row["billed_s"] is None
 
 
-def test_two_api_servers_lose_and_duplicate_no_request(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
-    """With `--api-server-count 2`, one replica has two reporters."""
-    server = start_vllm("--api-server-count", "2", "--max-num-batched-tokens", "128")
-    warm_up(server)
-    seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
-    rows = tailspan.stored(seen)
-    assert len(rows) == 60
-    for row in rows.values():
-        assert row["replica"] == f"vllm-{server.port}"
-        assert row["decode_own_s"] is not None
-        assert_parts_sum(row)
-    steps = [
-        line
-        for line in tailspan.metrics().splitlines()
-        if line.startswith("tailspan_engine_steps_total") and str(server.port) in line
-    ]
-    assert len(steps) == 1
-    # A step of these servers has few tokens, so a request behind a long prompt waits for them.
-    calls = [Call(prompt=os.urandom(400).hex(), max_tokens=2) for _ in range(12)]
-    rows = tailspan.stored(send_all(server.port, calls, concurrency=12))
-    for row in rows.values():
-        assert_parts_sum(row)
-        assert row["others_prefill_tokens_max"] <= 128
-    assert share_of_queue(rows, "budget") > 0.8
-
-
-def test_two_engines_behind_one_server_have_separate_ledgers(
-    start_vllm: Callable[..., Any], tailspan: Any
-) -> None:
-    """With `--data-parallel-size 2`, every request names its engine."""
-    server = start_vllm("--data-parallel-size", "2", "--enable-mfu-metrics")
-    warm_up(server)
-    warm_up(server)
-    seen = send_all(server.port, mixed(60, seed=22), concurrency=8)
-    rows = tailspan.stored(seen)
-    assert len(rows) == 60
-    assert {row["engine"] for row in rows.values()} == {0, 1}
-    for row in rows.values():
-        assert row["decode_own_s"] is not None
-        assert_parts_sum(row)
-
-
 OFFLINE = """
 import sys
+from forking_vllm import keep_method
 from vllm import LLM, SamplingParams
 if __name__ == "__main__":
+    keep_method()
     llm = LLM(sys.argv[1], served_model_name="offline", max_model_len=1024, enforce_eager=True)
     prompts = ["request %d" % n for n in range(24)]
     llm.generate(prompts, SamplingParams(max_tokens=40, ignore_eos=True), use_tqdm=False)
@@ -261,6 +211,7 @@ def test_offline_generation_is_captured_too(installed: None, tailspan: Any, tmp_
         **os.environ,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=offline",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "rig"), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
         [str(install.PYTHON), str(script), str(install.MODEL)],

@@ -79,7 +79,6 @@ def test_a_dead_engine_leaves_a_row_for_every_lost_request(vllm: Any, tailspan: 
 
 @pytest.mark.ends_its_server
 def test_captured_requests_are_sent_before_the_server_ends(crowded: Any, tailspan: Any) -> None:
-    """SIGTERM follows directly after the last response."""
     seen = send_all(crowded.port, mixed(20, seed=33), concurrency=8)
     crowded.ends(signal.SIGTERM)
     assert len(tailspan.rows({timed.trace_id for timed in seen})) == 20

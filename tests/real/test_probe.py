@@ -1,4 +1,4 @@
-"""The prober against a real vLLM, behind a proxy that disturbs connections by known amounts."""
+"""Tests of the prober against a real vLLM, behind a proxy that disturbs the connections."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from probe.run_probe import Due, Prober
 from probe.sender import Sender
 from rig import install
 from rig.load import mixed, send_all
-from rig.network_proxy import Spoiling, first_events, network_proxy
+from rig.network_proxy import Disturbance, first_events, network_proxy
 from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 RESOLUTION_S = 1e-6
-"""Both come from the same instants of vLLM's clock; the plugin's spans have whole nanoseconds."""
+"""Response and span have the same instants of vLLM's clock, but spans are rounded to 1 ns."""
 
 KINDS = ("openai-chat", "openai-completions", "openai-responses", "anthropic-messages")
 
@@ -50,9 +50,9 @@ async def _probe(endpoint: Endpoint, within_s: float = 30.0) -> Probe:
     return await _prober().send(endpoint, fresh_prompt(endpoint), False, due)
 
 
-def _spoilt(port: int, spoiling: Spoiling, times: int = 1, **about: Any) -> list[Probe]:
+def _spoilt(port: int, disturbance: Disturbance, times: int = 1, **about: Any) -> list[Probe]:
     async def run() -> list[Probe]:
-        async with network_proxy(port, spoiling) as proxy:
+        async with network_proxy(port, disturbance) as proxy:
             within_s = about.pop("within_s", 30.0)
             return [await _probe(_endpoint(proxy, **about), within_s) for _ in range(times)]
 
@@ -61,7 +61,7 @@ def _spoilt(port: int, spoiling: Spoiling, times: int = 1, **about: Any) -> list
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: str) -> None:
-    (result,) = _spoilt(vllm.port, Spoiling(), kind=kind)
+    (result,) = _spoilt(vllm.port, Disturbance(), kind=kind)
     assert result.error is None
     assert result.outcome.succeeded
     assert (result.output_tokens or 0) > 0
@@ -69,33 +69,33 @@ def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: st
 
 
 @pytest.mark.parametrize(
-    ("spoiling", "outcome", "error_type"),
+    ("disturbance", "outcome", "error_type"),
     [
-        (Spoiling(end="cut", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
-        (Spoiling(end="reset", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
-        (Spoiling(end="cut"), ProbeOutcome.ERROR, "disconnected"),
-        (Spoiling(end="stall", after_bytes=900), ProbeOutcome.TIMEOUT, "timeout"),
+        (Disturbance(end="cut", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
+        (Disturbance(end="reset", after_bytes=900), ProbeOutcome.ERROR, "truncated"),
+        (Disturbance(end="cut"), ProbeOutcome.ERROR, "disconnected"),
+        (Disturbance(end="stall", after_bytes=900), ProbeOutcome.TIMEOUT, "timeout"),
     ],
     ids=["cut", "reset", "closed", "stall"],
 )
 def test_a_disturbed_response_of_a_real_vllm_is_a_failure(
-    vllm: Any, spoiling: Spoiling, outcome: ProbeOutcome, error_type: str
+    vllm: Any, disturbance: Disturbance, outcome: ProbeOutcome, error_type: str
 ) -> None:
-    (result,) = _spoilt(vllm.port, spoiling, max_tokens=200, within_s=3.0)
+    (result,) = _spoilt(vllm.port, disturbance, max_tokens=200, within_s=3.0)
     assert (result.outcome, result.error_type) == (outcome, error_type)
 
 
 def test_a_stall_is_the_longest_gap(vllm: Any) -> None:
-    spoiling = Spoiling(end="stall", after_bytes=6000, stall_s=0.7)
-    (result,) = _spoilt(vllm.port, spoiling, max_tokens=100)
+    disturbance = Disturbance(end="stall", after_bytes=6000, stall_s=0.7)
+    (result,) = _spoilt(vllm.port, disturbance, max_tokens=100)
     assert result.outcome.succeeded, result.error
     assert result.itl_max_s == pytest.approx(0.7, abs=0.05)
 
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3])
 def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: float) -> None:
-    """benchmarks/probe.py measures the accuracy; here vLLM and the prober share the cores."""
-    split = Spoiling(up_s=delay_s * 0.25, down_s=delay_s * 0.75)
+    """vLLM and the prober share the cores here; benchmarks/probe.py measures the accuracy."""
+    split = Disturbance(up_s=delay_s * 0.25, down_s=delay_s * 0.75)
     results = _spoilt(vllm.port, split, times=20)
     assert all(each.outcome.succeeded for each in results)
 
@@ -117,7 +117,8 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
     assert len(network_s) == len(results)
     assert None not in network_s.values()
     added_s = [
-        up.held_s + down.held_s for up, down in zip(split.up, first_events(split.down), strict=True)
+        up.delay_s + down.delay_s
+        for up, down in zip(split.up, first_events(split.down), strict=True)
     ]
     errors_s = [
         network_s[each.trace_id] - known for each, known in zip(results, added_s, strict=True)
@@ -138,17 +139,16 @@ def measuring(start_module_vllm: Any) -> Any:
 
 
 def test_the_times_in_a_response_are_those_of_the_plugin(measuring: Any, tailspan: Any) -> None:
-    """vLLM's own metrics against the row of the very same request, idle and under load."""
     results = [
         result
         for kind in ("openai-chat", "openai-completions")
-        for result in _spoilt(measuring.port, Spoiling(), times=5, kind=kind, max_tokens=16)
+        for result in _spoilt(measuring.port, Disturbance(), times=5, kind=kind, max_tokens=16)
     ]
     load = threading.Thread(
         target=send_all, args=(measuring.port, mixed(60, seed=5)), kwargs={"concurrency": 6}
     )
     load.start()
-    results += _spoilt(measuring.port, Spoiling(), times=15, max_tokens=16)
+    results += _spoilt(measuring.port, Disturbance(), times=15, max_tokens=16)
     load.join()
     assert all(each.outcome.succeeded for each in results)
     wanted = {each.trace_id for each in results}

@@ -35,21 +35,20 @@ MODELS: dict[str, configs.Config] = {
     "GPT2LMHeadModel": {**configs.gpt_2(), "torch_dtype": "bfloat16"},
     "OPTForCausalLM": {**configs.opt_125m(), "torch_dtype": "bfloat16"},
 }
-"""The configurations by architecture; no model is served."""
 
 UNGATED = {"GPT2LMHeadModel", "OPTForCausalLM"}
-"""For these models too, vLLM counts three matrices per feed-forward layer."""
+"""Models with two matrices per feed-forward layer, for which vLLM counts three."""
 
 
 def whole(name: str) -> configs.Config:
-    """Return a configuration with vLLM's required keys; learnt positions have another key."""
+    """Return a configuration with vLLM's required keys, which differ for learnt positions."""
     positions = {} if name in UNGATED else {"max_position_embeddings": 8192}
     return {"architectures": [name], **positions, **MODELS[name]}
 
 
 @pytest.fixture(scope="module")
 def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return, by architecture, vLLM's report about each model, and ours."""
+    """Return vLLM's report and ours about each model, by architecture."""
     from rig import install, serve
 
     folders = []
@@ -57,7 +56,7 @@ def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         folder = tmp_path_factory.mktemp(name)
         (folder / "config.json").write_text(json.dumps(whole(name)))
         folders.append(str(folder))
-    script = Path(install.__file__).with_name("perf.py")
+    script = Path(install.__file__).with_name("vllm_step_costs.py")
     done = subprocess.run(
         [str(install.PYTHON), str(script), *folders],
         env=serve.environment("http://127.0.0.1:9", os.environ),
@@ -72,14 +71,14 @@ def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def vllms(reports: Any, step_name: str, side: str, *endings: str) -> float:
-    """Return the sum of vLLM's terms of a step; the terms' names end with these suffixes."""
+    """Return the sum of vLLM's terms of a step, for names with one of these endings."""
     terms = reports["terms"][step_name][side]
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 
 
 def ours(shape: ModelShape, step_name: str) -> Work:
-    """Return our terms of the same step; vLLM counts the token being generated as read."""
-    from rig.perf import STEPS
+    """Return our terms of the same step. vLLM counts the token that is being generated as read."""
+    from rig.vllm_step_costs import STEPS
 
     requests = STEPS[step_name]
     prompts = [(tokens, context) for tokens, context, prompt in requests if prompt]
@@ -109,7 +108,7 @@ def test_the_shape_that_a_real_vllm_reports_is_that_of_its_config(name: str, rep
 
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_and_cache_are_vllms_to_the_byte(name: str, reports: Any) -> None:
-    """Equal are attention, feed-forward, the last layer, and KV cache reads and writes."""
+    """The bytes of attention, feed-forward, the last layer and the KV cache are equal."""
     shape = read_shape(json.dumps(reports[name]["shape"]))
     weights, mine = gpu_weights(shape), ours(shape, "decodes")
     attention = vllms(reports[name], "decodes", "read", *ATTENTION)
@@ -151,7 +150,7 @@ ATTENTION = (
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - UNGATED))
 def test_flops_are_vllms_where_both_count_the_same(name: str, reports: Any) -> None:
-    """vLLM ignores the order of a prompt's tokens in the attention."""
+    """For a prompt's attention, vLLM counts each pair of tokens twice."""
     shape = read_shape(json.dumps(reports[name]["shape"]))
     for step_name in ("decodes", "prompt", "both"):
         mine = ours(shape, step_name)

@@ -77,7 +77,7 @@ def test_every_request_has_a_row_without_the_http_edge(server: Any, tailspan: An
 
 
 def test_repeated_prompts_are_cached_and_aborts_are_rows(server: Any, tailspan: Any) -> None:
-    # A second try of the test must not find the first one in the cache.
+    # If the test runs again, its prompt must not be in the cache.
     beginning = f"{time.time_ns()} begins "
     call = Call(chat=False, prompt=beginning * 24, max_tokens=8)
     seen = [send(server.port, call), send(server.port, call)]
@@ -101,7 +101,7 @@ def test_the_engine_is_sampled_and_its_start_reported(server: Any, tailspan: Any
     assert last["prefix_cache_queries_tokens_total"] > 0
     assert last["core_cpu_s_total"] > 0
     assert (last["running"], last["waiting"], last["in_flight"]) == (0, 0, 0)
-    # Only a front end counts tokens of iterations. Unknown totals are absent, not zero.
+    # Only a front end with the plugin counts decoded tokens. Unknown totals are absent, not zero.
     assert last["decode_tokens_total"] is None
     printed = map(json.loads, tailspan.run("config", "--format", "json").stdout.splitlines())
     (start,) = [each for each in printed if each["replica"] == f"vllm-{server.port}"]
@@ -131,7 +131,6 @@ def test_two_engines_behind_one_rust_front_end(
 def test_no_row_is_lost_or_double_if_an_engine_core_is_killed(
     rust: dict[str, str], start_vllm: Callable[..., Any], tailspan: Any
 ) -> None:
-    """Requests that were answered 3 s before the kill are stored once."""
     server = start_vllm(**rust)
     answered = send_all(server.port, mixed(40, seed=34), concurrency=8)
     time.sleep(3)

@@ -64,14 +64,14 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
     for transition in ("firing", "resolved"):
         keys = [key for key in outcome.messages if key.endswith(f"/{transition}")]
         assert len(keys) == outcome.burns, outcome.messages
-    # A failure during a delivery may repeat a message, but with the same key.
+    # After a failure during a delivery, a message may be sent twice, with the same key.
     assert sum(outcome.messages.values()) <= len(outcome.messages) + 1
 
 
 def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """Each collector measures another lead of the clock, and the timestamp is part of the key."""
+    """The timestamp is part of the key, and each collector measures another lead of the clock."""
     url = postgresql.new_url()
     resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
     chance = random.Random(1)
@@ -106,7 +106,7 @@ def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
 def test_a_clock_that_is_a_second_ahead_gives_one_series(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """One collector measures more than 1 s and corrects the clock, the other one only 0.7 s."""
+    """One collector measures more than 1 s and corrects the clock. The other measures 0.7 s."""
     url = postgresql.new_url()
     resource = Resource({names.SERVICE_INSTANCE_ID: "vllm-0", names.PROCESS_PID: 7})
     started_unix_ns = time.time_ns() - 3_600 * 10**9
@@ -115,7 +115,7 @@ def test_a_clock_that_is_a_second_ahead_gives_one_series(
         collectors = [running.enter_context(Tailspan(tmp_path, *words)) for _ in range(2)]
         addresses = [each.is_up().address("http") for each in collectors]
         for turn in range(12):
-            # The second collector gets messages that were longer on their way.
+            # Messages take longer to the second collector, so it measures a smaller lead.
             for address, lead_s in zip(addresses, (1.4, 0.7), strict=True):
                 if turn < 4 and lead_s < 1:
                     continue  # the first one corrects the clock after three messages

@@ -16,7 +16,7 @@ from telemetry.cold_starts import PARTS
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 BEFORE = {"scheduling", "image_pull", "init_containers", "container"}
-"""Parts before the first process, which are read from Kubernetes."""
+"""Parts before the server's first process, read from Kubernetes."""
 _CALLS = [Call(chat=False, prompt="begin", max_tokens=4)] * 8
 
 
@@ -51,7 +51,7 @@ def begin(start_module_vllm: Callable[..., Any], *arguments: str, **environ: str
 def test_the_parts_of_an_eager_and_a_compiled_start_sum_to_the_start(
     start_module_vllm: Callable[..., Any], tailspan: Any, tmp_path: Path
 ) -> None:
-    """The parts sum to the time until /health, which the test asks each half second."""
+    """The parts sum to the time until /health, which the test requests every 0.5 s."""
     caches = {"VLLM_CACHE_ROOT": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
     compiled = {}
     for name, flag, method in (
@@ -76,7 +76,7 @@ def test_several_api_servers_report_one_start_and_each_engine_its_own(
 ) -> None:
     server = begin(start_module_vllm, "--api-server-count", "2", "--data-parallel-size", "2")
     rows = starts_of(tailspan, server, 2)
-    time.sleep(3)  # the other API server's report
+    time.sleep(3)  # wait for the other API server's report
     rows = starts_of(tailspan, server, 2)
     assert [row["engine"] for row in rows] == [0, 1]
     for row in rows:

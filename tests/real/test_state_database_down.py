@@ -1,5 +1,3 @@
-"""Tests of a collector whose separate state database stops during the run."""
-
 import json
 import time
 from pathlib import Path
@@ -9,10 +7,10 @@ import requests
 
 from benchmarks._collector_traffic import Traffic
 from benchmarks._collectors import running
-from rig.answering import answering
+from rig.http_servers import running_http_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
-from rig.watching import wait_for
+from rig.prometheus_stack import wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -27,7 +25,7 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
     database = f"sqlite:///{tmp_path}/tailspan.db"
     with (
         server,
-        answering() as webhook,
+        running_http_server() as webhook,
         running(tmp_path, database, ["chat"], f"{webhook.url}/hook", 1, server.url()) as collectors,
         Traffic(collectors, ["chat"]) as traffic,
     ):
@@ -50,5 +48,5 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
         server.start()
         wait_for("a message", lambda: bool(webhook.received))
         assert f"{held}1\n" in requests.get(f"{metrics}/metrics", timeout=10).text
-        time.sleep(20)  # a further message would come with the next evaluation
+        time.sleep(20)  # a second message would be sent at the next evaluation
         assert [json.loads(each.body)["transition"] for each in webhook.received] == ["firing"]

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from rig.install import NotHereError
-from rig.watching import Watched, wait_for, watched
+from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan, wait_for
 
 pytestmark = pytest.mark.real
 
@@ -13,8 +13,7 @@ UP: Final = "tailspan_task_up"
 DOWN: Final = 'ALERTS{alertname="TailspanTaskDown"}'
 
 
-def parts(here: Watched, query: str) -> set[str]:
-    """Return the parts of Tailspan in a query's result; an alert is pending for 5 min."""
+def parts(here: MonitoredTailspan, query: str) -> set[str]:
     return {each["metric"]["task"] for each in here.ask("query", query=query)["result"]}
 
 
@@ -25,7 +24,7 @@ def test_the_alert_fires_for_a_failed_part_and_ends_when_it_works(tmp_path: Path
         other.close()
 
     try:
-        with watched(tmp_path) as here:
+        with monitored_tailspan(tmp_path) as here:
             wait_for("a scrape", lambda: "evaluator" in parts(here, UP))
             assert parts(here, DOWN) == set()
             rename("slo_marks", "gone")

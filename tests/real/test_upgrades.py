@@ -1,8 +1,8 @@
-"""Collectors of two versions use one database: an upgrade while requests arrive, and its undoing.
+"""Tests of an upgrade and a downgrade while requests arrive: two versions use one database.
 
-The newer version is a copy of the code with one more column in the rows of requests and samples.
-Traffic for past minutes goes to any running collector. Afterwards each acknowledged row must be
-stored once, and rollups and bills must be those that are computed anew from all rows.
+The newer version is a copy of the code with one more column for requests and samples. Any running
+collector gets traffic for past minutes. Afterwards each acknowledged row must be stored once, and
+rollups and bills must equal those that are computed again from all rows.
 """
 
 import json
@@ -34,14 +34,14 @@ from benchmarks._collector_traffic import record
 from collector.gpus.otlp_message import message as gpu_message
 from rig.postgresql import PostgreSQL
 from rig.program import PATIENCE_S, Tailspan, tailspan_command
-from rig.watching import wait_for
+from rig.prometheus_stack import wait_for
 from store import migrations
 from store.connections import writing
 from store.database import open_database
 from store.queries import Window
+from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import nearest_ranks
-from store.rollups.building import settle
-from store.rollups.marks import SAMPLED, begin
+from store.rollups.marks import SAMPLE_ROLLUPS, begin
 from store.rollups.queries import rollups
 from store.rollups.sample_tables import DEVICES, ENGINES
 from store.rollups.tables import BINS, MARKS, MINUTE_S, ROLLUPS, STATE
@@ -55,9 +55,9 @@ PAST_S: Final = 3_600
 """The traffic begins this long before the test."""
 REPLICA: Final = "vllm-0"
 SECONDS_PER_STAGE: Final = 120
-"""Seconds of traffic before the next change of a collector. They are sent faster than that."""
+"""Seconds of traffic between two changes of a collector. They are sent faster than real time."""
 AT_ONCE_S: Final = 10
-"""Seconds of traffic in a message."""
+"""Seconds of traffic per message."""
 
 REVISION: Final = """\
 import sqlalchemy as sa
@@ -77,7 +77,6 @@ FIELD: Final = """\
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a newer Tailspan."""
     folder = tmp_path_factory.mktemp("newer")
     for package in ROOT.iterdir():
         if (
@@ -97,7 +96,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Traffic:
-    """A thread that sends a second of traffic after another, each to any running collector."""
+    """A thread that sends traffic second by second, each to any running collector."""
 
     def __init__(self, *running: Tailspan) -> None:
         self.from_s = (int(time.time()) - PAST_S) // MINUTE_S * MINUTE_S
@@ -117,7 +116,7 @@ class Traffic:
         self._thread.join()
 
     def goes_on(self) -> None:
-        """Wait for the traffic of a stage."""
+        """Wait until the traffic of a stage is acknowledged."""
         wanted = self.seconds + SECONDS_PER_STAGE
         wait_for("more traffic", lambda: self.seconds >= wanted, PATIENCE_S)
 
@@ -150,11 +149,10 @@ class Traffic:
                 self.seconds += AT_ONCE_S
 
     def _at_ns(self, second: int) -> int:
-        # The first request was received before it ended.
+        # One second later than `from_s`, because the first request was received before it ended.
         return (self.from_s + 1 + second) * 10**9
 
     def _engine_samples(self, seconds: range, resource: Resource) -> bytes:
-        """Return samples of an engine that is busy 70 % of the time."""
         samples = []
         for second in seconds:
             state = EngineState(engine=0, started_unix_ns=self._at_ns(0), model="chat", config="c")
@@ -223,7 +221,7 @@ def bill(url: str, folder: Path, traffic: Traffic) -> list[dict[str, Any]]:
 
 def rolled_up(url: str, traffic: Traffic) -> dict[str, Any]:
     engine = open_database(url, create=False)
-    settle(engine, int(time.time()) + 7_200)
+    build_marked(engine, int(time.time()) + 7_200)
     window = Window(traffic.from_s * 10**9, (traffic.from_s + PAST_S) * 10**9)
     found = rollups(engine, window, by=("replica",), step_s=MINUTE_S)
     assert found is not None
@@ -240,7 +238,16 @@ def rolled_up(url: str, traffic: Traffic) -> dict[str, Any]:
 def roll_up_anew(url: str) -> None:
     """Delete all rollups, so that the next query computes them from all rows."""
     engine = open_database(url, create=False)
-    tables = [ROLLUPS, BINS, MARKS, STATE, ENGINES.kept, DEVICES.kept, SAMPLED.marks, SAMPLED.state]
+    tables = [
+        ROLLUPS,
+        BINS,
+        MARKS,
+        STATE,
+        ENGINES.rollups,
+        DEVICES.rollups,
+        SAMPLE_ROLLUPS.marks,
+        SAMPLE_ROLLUPS.state,
+    ]
     with writing(engine) as connection:
         for table in tables:
             connection.execute(delete(table))
@@ -249,7 +256,6 @@ def roll_up_anew(url: str) -> None:
 
 
 def check(url: str, folder: Path, traffic: Traffic) -> None:
-    """Check that each row is stored once, and counted in rollups and bills."""
     engine = open_database(url, create=False)
     with engine.connect() as connection:
         stored = list(connection.scalars(select(REQUESTS.c.trace_id)))
@@ -268,7 +274,7 @@ def check(url: str, folder: Path, traffic: Traffic) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """Round numbers, because sums over other spans of time differ in the last digits."""
+    """Round numbers, because sums over different spans of time differ in the last digits."""
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, dict):
@@ -288,7 +294,7 @@ def test_collectors_are_replaced_one_after_another_and_back(
         traffic.running = [first, second, third]
         traffic.goes_on()
         first.process.send_signal(SIGKILL)
-        first = start("old", url)  # an orchestrator starts it again before it is replaced
+        first = start("old", url)  # an orchestrator restarts the old version before it is replaced
         assert "upgraded to schema 9999 by a newer Tailspan. This version" in first.printed
         traffic.running = [first, second, third]
         traffic.goes_on()

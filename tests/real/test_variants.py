@@ -24,7 +24,7 @@ def laden(
     from rig import install
 
     folder = tmp_path_factory.mktemp("laden")
-    script = Path(install.__file__).with_name("adapter.py")
+    script = Path(install.__file__).with_name("lora_adapter.py")
     for name in ("ada", "bob"):
         subprocess.run([str(install.PYTHON), str(script), str(folder / name)], check=True)
     connector = {
@@ -66,7 +66,7 @@ def warm_up(server: Any, **body: Any) -> None:
 
 
 def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailspan: Any) -> None:
-    """The prompt is new, then in the engine's cache, then in the connector's cache."""
+    """The prompt is first new, then in the engine's cache, then in the connector's cache."""
     before = laden.own_metrics()
     call = Call(chat=False, prompt="a cache outside " * 40, max_tokens=8)
     seen = [send(laden.port, call), send(laden.port, call)]
@@ -109,7 +109,7 @@ def test_tokens_from_an_external_cache_are_counted_separately(laden: Any, tailsp
 
 
 def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) -> None:
-    """With one slot, the samples contain adapters that run and adapters that wait."""
+    """Only one adapter has the slot, so the samples show running and waiting adapters."""
     names = ("tiny", "ada", "bob")
     calls = [Call(model=names[n % 3], prompt=f"request {n}", max_tokens=150) for n in range(21)]
     seen = send_all(laden.port, calls, concurrency=21)
@@ -119,10 +119,10 @@ def test_an_adapter_is_named_on_its_requests_alone(laden: Any, tailspan: Any) ->
         asked = timed.call.model
         assert rows[timed.trace_id]["lora"] == (None if asked == "tiny" else asked)
         assert_parts_sum(rows[timed.trace_id], whole=True)
-    held_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
-    assert max(held_s) > 0.05  # while the other adapter uses the only slot
+    delay_s = [row["queue_held_s"] for row in rows.values() if row["lora"]]
+    assert max(delay_s) > 0.05  # while the other adapter uses the only slot
     waited_s = [row["adapter_wait_s"] for row in rows.values() if row["lora"]]
-    assert sum(waited_s) > 0.8 * sum(held_s)
+    assert sum(waited_s) > 0.8 * sum(delay_s)
     assert max(row["adapter_wait_s"] for row in rows.values() if not row["lora"]) == 0
     assert max(row["queue_held_s"] for row in rows.values() if not row["lora"]) == 0
     deadline = time.monotonic() + 10
@@ -198,7 +198,6 @@ def test_the_configurations_of_two_servers_can_be_compared(
 
 
 def test_speculation_is_reported_and_the_sums_still_agree(guessing: Any, tailspan: Any) -> None:
-    """One step may generate several tokens."""
     warm_up(guessing, temperature=0)
     time.sleep(2)
     before = guessing.own_metrics()

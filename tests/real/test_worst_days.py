@@ -14,7 +14,7 @@ from rig.postgresql import PostgreSQL
 from rig.sender import Senders
 from store.database import open_database
 from store.queries import Window
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.schema import REQUESTS
 from tests.real.conftest import SPANS_A_MESSAGE, Start
@@ -44,7 +44,7 @@ def rolled_up(database_url: str, *, at_rest: bool) -> int:
     """Return the number of requests in the rollups, after all pending rollups are built."""
     engine = open_database(database_url, create=False)
     try:
-        settle(engine, int(time.time()) + 7_200)
+        build_marked(engine, int(time.time()) + 7_200)
         found = rollups(engine, Window(0, 2**62))
         assert found is not None
         assert found.plan.requests == [] or not at_rest
@@ -109,8 +109,7 @@ def test_a_repeatedly_killed_collector_keeps_acknowledged_rows(
             collector = start()
             rows = kept(url)
             assert set(rows.values()) == {1}
-            # After a kill, pending rollups are built under load, so the next kill finds more of
-            # them.
+            # Rollups are built under load after a kill, so the next kill finds more of them.
             assert rolled_up(url, at_rest=False) >= len(rows)
         wait_for_more(senders, 20)
     assert collector.ends(SIGTERM) == 0, collector.printed

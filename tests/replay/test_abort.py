@@ -79,7 +79,6 @@ def test_a_job_that_has_ended_or_is_unknown_is_not_aborted() -> None:
 def test_every_job_ends_once_and_all_blocks_are_free_again(
     aborts: list[tuple[int, float]], drafts: int
 ) -> None:
-    """This also holds if the cache is so small that jobs are preempted."""
     config = EngineConfig(
         max_num_seqs=8,
         max_num_batched_tokens=256,

@@ -30,7 +30,7 @@ OF_THREE = Prefixes(
 
 
 def test_selected_requests_keep_all_their_columns() -> None:
-    """Requests that share prefixes keep them too, and a request may be selected twice."""
+    """Shared prefixes are kept too, and a request may be selected twice."""
     some = _arrivals(priority=np.arange(4), prefixes=PREFIXES).select(np.array([0, 2, 2, 3]))
     assert some.received_s.tolist() == [0.0, 1.0, 1.0, 1.5]
     assert some.priority is not None
@@ -61,7 +61,7 @@ def test_a_selected_request_follows_a_predecessor_moved_by_the_same_time() -> No
 
 
 def test_a_repeated_request_is_another_users() -> None:
-    """The copy has the same common segments, but its own segments are new."""
+    """A copied request keeps the common segments, but gets new segments of its own."""
     common = np.array([True, False, False, True, False])
     some = replace(PREFIXES, common=common).select(np.array([0, 0, 3, 0, 3]))
     first, second = some.keys[::2].tolist(), some.keys[1::2].tolist()
@@ -92,7 +92,6 @@ def test_prefixes_are_joined() -> None:
 
 
 def test_a_changed_rate_is_a_changed_column() -> None:
-    """An edit of the traffic has the same checks as the traffic."""
     traffic = _arrivals()
     assert replace(traffic, received_s=traffic.received_s / 2).received_s.tolist() == [
         *(0.0, 0.25, 0.5, 0.75)
@@ -113,7 +112,6 @@ def test_a_changed_rate_is_a_changed_column() -> None:
     ],
 )
 def test_invalid_arrivals_are_refused(columns: dict[str, Any], message: str) -> None:
-    """The error names the column and the allowed values."""
     with pytest.raises(ValueError, match=message):
         _arrivals(**columns)
 
@@ -127,6 +125,5 @@ def test_invalid_arrivals_are_refused(columns: dict[str, Any], message: str) -> 
     ],
 )
 def test_prefixes_that_contradict_themselves_are_refused(columns: dict[str, Any]) -> None:
-    """The ends are descending, or the columns have different lengths."""
     with pytest.raises(ValueError, match=r"prefixes.*(allowed|must)"):
         replace(PREFIXES, **columns)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from replay.closed_loops import (
-    LEAST_IN_FLIGHT,
-    LEAST_REQUESTS,
-    MOST_DISPERSION,
+    MAX_DISPERSION,
+    MIN_IN_FLIGHT,
+    MIN_REQUESTS,
     closed_loops,
 )
 
@@ -12,7 +12,7 @@ from replay.closed_loops import (
 def waiting(
     clients: int, number: int, think_s: float, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return times of receipt and end of clients that wait for responses, in order of receipt."""
+    """Return sorted times of receipt, and the times of end; each client waits for its response."""
     chance = np.random.default_rng(seed)
     times = []
     for client in range(clients):
@@ -21,7 +21,7 @@ def waiting(
             latency_s = chance.lognormal(0.0, 0.5)
             times.append((at_s, at_s + latency_s))
             at_s += latency_s + chance.exponential(think_s) if think_s else latency_s
-    # At the end, clients without further requests would look like a change of the load.
+    # The end is cut off: clients without further requests would look like a lower load.
     until_s = 0.7 * max(times)[0]
     received_s, ended_s = np.array(sorted(each for each in times if each[0] < until_s)).T
     return received_s, ended_s
@@ -49,19 +49,19 @@ def test_clients_that_wait_are_found(clients: int, think_s: float) -> None:
 @pytest.mark.parametrize("rate_per_s", [0.1, 1.0, 3.0, 10.0, 40.0])
 def test_independent_users_are_not(rate_per_s: float) -> None:
     for seed in range(200):
-        times = independent(rate_per_s, LEAST_REQUESTS + 10, seed)
-        assert closed_loops(*times, np.zeros(LEAST_REQUESTS + 10, int)).tenants == ()
+        times = independent(rate_per_s, MIN_REQUESTS + 10, seed)
+        assert closed_loops(*times, np.zeros(MIN_REQUESTS + 10, int)).tenants == ()
 
 
 def test_the_limit_of_dispersion_is_below_every_poisson_sample() -> None:
     lowest = 1.0
     for seed in range(1_000):
-        received_s, ended_s = independent(LEAST_IN_FLIGHT * 1.2, 80, seed)
+        received_s, ended_s = independent(MIN_IN_FLIGHT * 1.2, 80, seed)
         at = np.searchsorted(np.sort(ended_s), received_s, side="right")
         in_flight = (np.arange(1, 81) - at)[10:]
         if in_flight.mean() >= 2:
             lowest = min(lowest, in_flight.var() / in_flight.mean())
-    assert lowest > MOST_DISPERSION
+    assert lowest > MAX_DISPERSION
 
 
 def test_a_schedule_at_fixed_times_is_not_a_closed_loop() -> None:

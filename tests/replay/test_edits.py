@@ -52,7 +52,7 @@ def test_a_rate_adds_or_drops_requests_within_the_same_time(factor: float) -> No
 
 @pytest.mark.parametrize("factor", [0.5, 1.5, 2.0])
 def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
-    """A copy is another user with the same system prompt."""
+    """A copied conversation belongs to another user with the same system prompt."""
     number, turns = 1_000, 10
     keys = np.stack([np.zeros(number), 1 + np.arange(number) % (number // turns)], axis=1)
     prefixes = Prefixes(

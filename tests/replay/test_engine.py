@@ -143,7 +143,6 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
 def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
     asks: list[Ask], ahead: bool
 ) -> None:
-    """The shortcut only omits the preparation of a step."""
     config, stalls = replace(SMALL, async_scheduling=ahead), (Stall(0.1, 0.2), Stall(0.7, 0.3))
     short = Engine(config, "seed", stalls)
     long = _unhurried(config, stalls)
@@ -194,7 +193,7 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
         tokens = [
             sum(each.values()) - each.get(job.number, 0)
             for step, each in zip(steps, computed, strict=True)
-            # A preempted job is in no step.
+            # A preempted job takes part in no step.
             if job.scheduled <= step[0]
             and step[1] <= job.last_token
             and not any(
@@ -261,10 +260,10 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
     _run(engine, [beside, long])
     assert long.scheduled is not None
     assert long.first_token is not None
-    # The decode needs one token of each step's budget: ten chunks of at most 511.
+    # The decode uses one of each step's 512 tokens, so the prompt has ten chunks of up to 511.
     step = ROOMY.step
-    least_s = 10 * step.base_s + 5110 * step.prefill_token_s
-    assert least_s < long.first_token - long.scheduled < least_s * 1.2
+    min_s = 10 * step.base_s + 5110 * step.prefill_token_s
+    assert min_s < long.first_token - long.scheduled < min_s * 1.2
     assert 0.02 < (beside.itl_max_s or 0.0) < 0.04
 
 
@@ -322,7 +321,8 @@ def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
         arrived, first = jobs[1].handed, jobs[1].first_token
         assert arrived is not None
         assert first is not None
-        # The wait: the rest of the current step, the planned steps, and the request's own step.
+        # The wait consists of the rest of the current step, the planned steps and the request's own
+        # step.
         assert (steps_missed - 1) * step_s < first - arrived < (steps_missed + 1.2) * step_s
 
 
@@ -425,7 +425,7 @@ def _first_tokens(config: EngineConfig, *jobs: Job) -> list[float]:
 
 
 def test_the_highest_priority_is_served_first() -> None:
-    """Only waiting jobs are compared; the lowest value is the highest priority."""
+    """A lower value is a higher priority. Only waiting jobs are compared."""
     jobs = [
         Job(number, 100, 20, 0.001 * number, priority=priority)
         for number, priority in enumerate((0, 5, 5, 1))
@@ -439,7 +439,7 @@ def test_the_highest_priority_is_served_first() -> None:
 
 
 def test_the_job_with_the_lowest_priority_is_preempted() -> None:
-    """The job is preempted even if it came first, and resumes after the others."""
+    """A low-priority job is preempted even if it came first, and resumes after the others."""
     jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
     engine = Engine(replace(SMALL, policy="priority"), "seed")
     _run(engine, jobs)
@@ -460,7 +460,6 @@ def test_long_prompts_leave_room_in_the_budget_for_short_ones() -> None:
 
 
 def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
-    """No short prompt needs the rest of the budget."""
     config = replace(ROOMY, max_num_batched_tokens=512)
     limited = replace(config, long_prefill_token_threshold=64)
     assert _first_tokens(limited, Job(0, 4000, 2, 0.0)) == _first_tokens(
@@ -469,7 +468,7 @@ def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
 
 
 def test_blocks_for_a_whole_prompt_can_be_required() -> None:
-    """A prompt then waits for its blocks; otherwise it would begin and be preempted."""
+    """The prompt waits for all of its blocks. Otherwise it would start and then be preempted."""
     config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
 
     def preemptions(*, whole: bool) -> int:
@@ -483,7 +482,6 @@ def test_blocks_for_a_whole_prompt_can_be_required() -> None:
 
 @pytest.mark.parametrize("size", [1, 8, 32])
 def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
-    """100 shared tokens are rounded down to whole blocks."""
     engine = Engine(replace(ROOMY, block_size=size, num_gpu_blocks=40_000), "seed")
     first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
@@ -491,7 +489,7 @@ def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
 
 
 def test_jobs_may_be_submitted_out_of_order() -> None:
-    """One front end may take longer than another."""
+    """One front end may be slower than another, so requests arrive out of order."""
     engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     late, early = Job(0, 10, 5, 2.0), Job(1, 10, 5, 1.0)
     engine.submit(late)

@@ -19,7 +19,7 @@ COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5])
 
 
 def reports(paces: list[float], stall_s: float = 0.0, **changed: Any) -> StepReports:
-    """Return reports with the model's busy time times a pace, plus a stall in the first report."""
+    """Return reports whose busy time is the model's multiplied by a pace; the first has a stall."""
     chance = np.random.default_rng(1)
     work = chance.uniform(0.5, 2, (len(paces), 5)) * [500, 9_000, 2e6, 3e6, 8_000]
     stalls = np.zeros(len(paces))
@@ -116,7 +116,7 @@ def test_the_front_end_is_fitted_despite_slow_clients() -> None:
 
 
 def test_the_wait_for_earlier_requests_is_not_work_of_the_front_end() -> None:
-    """The process works on one request at a time, and is busy for 97 % of the time."""
+    """The front end works on one request at a time, and is busy for 97 % of the time."""
     chance = np.random.default_rng(3)
     prompts = chance.integers(10, 4_000, 2_000).astype(float)
     work_s = 2e-3 + 5e-6 * prompts

@@ -95,7 +95,7 @@ def test_a_shared_prefix_is_found_by_the_next_request() -> None:
 
 
 def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
-    """Decodes take blocks without a lease, which become the segment's when the request ends."""
+    """The blocks of generated tokens become part of the segment when the request ends."""
     kv = KvCache(100)
     first = Lease(1, (("turn 1", 9),))
     assert kv.admit(first, 0, 6)
@@ -106,7 +106,7 @@ def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
 
 
 def test_a_hit_that_stops_before_the_cached_end_fills_no_segment() -> None:
-    """The blocks after it are already cached."""
+    """The blocks after the hit are already cached."""
     kv = KvCache(100)
     _run_through(kv, Lease(1, (("turn 1", 3),)), 3)
     _run_through(kv, Lease(2, (("turn 1", 6),)), 5)
@@ -166,7 +166,7 @@ TREE = ((("root", 2), ("left", 3)), (("root", 2), ("right", 4)))
 
 
 def test_a_prefix_of_several_segments_is_found_as_far_as_it_is_shared() -> None:
-    """The common root is found at once, and a branch when it is used again."""
+    """The common root is found at once. A branch is found when it is used again."""
     kv = KvCache(100)
     assert _run_through(kv, Lease(1, TREE[0]), 9) == 0
     assert _run_through(kv, Lease(2, TREE[1]), 9) == 2
@@ -185,7 +185,7 @@ def test_a_branch_is_evicted_before_its_root() -> None:
 
 
 def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
-    """The second request has its own blocks, also for all later segments."""
+    """The second request keeps its own blocks, also for later segments."""
     kv = KvCache(100)
     first, second = Lease(1, TREE[0]), Lease(2, TREE[1])
     assert kv.admit(first, 0, 1)
@@ -200,7 +200,7 @@ def test_only_one_of_two_at_the_same_time_fills_a_segment() -> None:
 
 
 def test_blocks_for_the_whole_prompt_can_be_required_at_admission() -> None:
-    """The blocks are checked, but not yet taken."""
+    """The whole prompt must fit into the free blocks, but only the first blocks are taken."""
     kv = KvCache(10)
     assert not kv.admit(Lease(1), 0, 2, in_all=11)
     assert kv.admit(Lease(2), 0, 2, in_all=10)

@@ -25,7 +25,6 @@ def _compiled() -> None:
 
 
 def _same(one: Outcome, other: Outcome) -> None:
-    """Compare two outcomes request by request and engine by engine."""
     for mine, its in ((one, other), (one.engines, other.engines)):
         for each in fields(mine):
             if each.name != "engines":
@@ -40,7 +39,7 @@ def _same(one: Outcome, other: Outcome) -> None:
 
 @st.composite
 def _engines(draw: Any) -> EngineConfig:
-    """Return small engines, most of which lack one resource."""
+    """Draw a small engine that usually lacks one resource."""
     block_size = draw(st.sampled_from([8, 16]))
     return EngineConfig(
         max_num_seqs=draw(st.sampled_from([1, 3, 6, 40])),
@@ -80,7 +79,7 @@ def _models(draw: Any) -> ServerModel:
 
 @st.composite
 def _arrivals(draw: Any) -> Arrivals:
-    """Return a few requests; some share prefixes, and some follow others."""
+    """Draw a few requests; some share prefixes, and some follow others."""
     n = draw(st.integers(1, 25))
 
     def column(values: Any, kind: type = np.int64) -> Any:
@@ -92,7 +91,8 @@ def _arrivals(draw: Any) -> Arrivals:
     prompts = column(st.integers(1, 220))
     prefixes = None
     if draw(st.booleans()):
-        # The prefixes are a tree with two branches at each rung, which ends soon after the prompt.
+        # The prefixes form a tree with two branches at each rung. A ladder ends soon after the
+        # prompt.
         keys: list[int] = []
         ends: list[int] = []
         offsets = [0]
@@ -147,7 +147,7 @@ CONDITIONS = st.sampled_from(
 def test_the_loop_gives_the_same_outcome_as_the_reference(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions
 ) -> None:
-    """Every option is tested, with few and with many resources; results are equal to 1e-9 s."""
+    """Every option is tested, with few and with many resources. Results agree within 1e-9 s."""
     _same(
         loop.replay(model, arrivals, "seed", conditions),
         reference.replay(model, arrivals, "seed", conditions),
@@ -158,7 +158,7 @@ def test_the_loop_gives_the_same_outcome_as_the_reference(
 def test_the_phases_sum_to_the_whole(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions
 ) -> None:
-    """Front end, queue, prefill, decode and delivery are the time from receipt to the last byte."""
+    """frontend + queue + prefill + decode + delivery is the time from receipt to the last byte."""
     out = loop.replay(model, arrivals, "", conditions)
     phases = (out.frontend_s, out.queue_s, out.prefill_s, out.decode_s, out.delivery_s)
     served = ~out.rejected
@@ -181,7 +181,6 @@ def _traffic(n: int = 200, **columns: Any) -> Arrivals:
 
 
 def test_the_seed_determines_the_outcome() -> None:
-    """One seed gives the same outcome twice; another seed gives other noise."""
     traffic = _traffic()
     first, again = (loop.replay(ServerModel(), traffic, "a") for _ in range(2))
     other = loop.replay(ServerModel(), traffic, "b")
@@ -190,7 +189,6 @@ def test_the_seed_determines_the_outcome() -> None:
 
 
 def test_the_input_arrivals_are_not_changed() -> None:
-    """Clients in closed loops get new times in the outcome, but not in the input."""
     n = 40
     after = np.arange(n) - 4
     after[:4] = -1
@@ -219,7 +217,6 @@ def test_a_slower_server_lowers_the_rate_of_closed_clients() -> None:
 
 
 def test_the_reported_limit_is_the_reason_for_the_queue() -> None:
-    """The reason is slots, blocks, the budget of a step, or none."""
     traffic = _traffic(received_s=np.zeros(200))
     roomy = EngineConfig(max_model_len=2048)
 
@@ -234,14 +231,12 @@ def test_the_reported_limit_is_the_reason_for_the_queue() -> None:
 
 @pytest.mark.parametrize("edit", [{"max_loras": 2, "max_cpu_loras": 2}, {"kv_connector": True}])
 def test_an_unsupported_option_is_refused_by_the_loop(edit: dict[str, Any]) -> None:
-    """The error names the argument and its value."""
     model = ServerModel(engine=replace(EngineConfig(), **edit))
     with pytest.raises(loop.NotReplayedError, match=next(iter(edit))):
         loop.replay(model, _traffic(3))
 
 
 def test_no_requests_are_no_work() -> None:
-    """An empty window is not an error."""
     none = np.zeros(0, dtype=np.int64)
     empty = Arrivals(received_s=np.zeros(0), prompt_tokens=none, output_tokens=none)
     out = loop.replay(ServerModel(replicas=2), empty)
@@ -250,7 +245,7 @@ def test_no_requests_are_no_work() -> None:
 
 
 def test_a_prefix_aware_router_finds_more_in_the_caches() -> None:
-    """Each replica caches only its own prefixes, instead of all prefixes."""
+    """Prefix-aware routing makes each replica cache only some of the prefixes."""
     n = 300
     chance = np.random.default_rng(3)
     prefixes = Prefixes(
@@ -269,7 +264,7 @@ def test_a_prefix_aware_router_finds_more_in_the_caches() -> None:
 
 
 def test_recorded_cached_tokens_are_not_computed() -> None:
-    """Without prefixes, the recorded hits of the real cache count."""
+    """Without prefixes, the replay uses the number of cached tokens that was recorded."""
     n = 50
     traffic = _traffic(n, prompt_tokens=np.full(n, 500), cached_tokens=np.full(n, 480))
     out, without = (

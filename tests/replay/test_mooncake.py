@@ -29,7 +29,7 @@ def _hash_ids(text: str) -> list[list[int]]:
 
 @st.composite
 def _traffic(draw: st.DrawFn) -> Arrivals:
-    """Return prompts that share the beginnings of a few texts, with or without a ladder of keys."""
+    """Draw prompts that begin with one of a few texts, with or without a ladder of keys."""
     shapes = st.tuples(
         st.integers(0, 10**9),  # microseconds
         st.integers(1, 400),
@@ -73,7 +73,7 @@ def test_a_written_trace_is_written_again_as_it_was(
 def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
     traffic: Arrivals, block_tokens: int
 ) -> None:
-    """Two prompts with the same numbers may share cached blocks, and no other prompts do."""
+    """Two prompts may share cached blocks only if they have the same numbers."""
     found = _hash_ids(_written(traffic, block_tokens=block_tokens, unshared=True))
     prompts = traffic.prompt_tokens.tolist()
     assert [len(each) for each in found] == [-(-tokens // block_tokens) for tokens in prompts]
@@ -212,7 +212,7 @@ def test_an_empty_file_is_no_trace(content: str) -> None:
 
 
 class _Endless(io.RawIOBase):
-    """A file without an end that counts the bytes that are read."""
+    """An endless file that counts the bytes that are read."""
 
     def __init__(self, repeated: bytes) -> None:
         self.repeated = repeated
@@ -235,12 +235,12 @@ def test_a_long_line_is_not_read_to_its_end() -> None:
 def test_a_long_file_is_not_read_to_its_end() -> None:
     endless = _Endless(LINE.encode())
     with pytest.raises(TraceError, match=r"line 11: more than 10 requests; .*head -n 10 t\.jsonl"):
-        read_mooncake(endless, "t.jsonl", most_requests=10)  # type: ignore[arg-type]
+        read_mooncake(endless, "t.jsonl", max_requests=10)  # type: ignore[arg-type]
     assert endless.read_bytes < 20 * len(LINE)
 
 
 def test_all_hash_ids_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.mooncake.MOST_HASH_IDS", 3)
+    monkeypatch.setattr("replay.mooncake.MAX_HASH_IDS", 3)
     line = LINE.replace("}", ', "hash_ids": [3, 4]}')
     with pytest.raises(TraceError, match="line 2: hash_ids: more than 3 in all lines"):
         _read(line * 2)

@@ -9,7 +9,6 @@ from replay.step_clock import StepClock, step_noise
 
 
 def test_noise_has_the_quantiles_that_were_given() -> None:
-    """Noise is between the quantiles, and the same for the same seed."""
     config = replace(EngineConfig(), step_noise_quantiles=(0.8, 0.9, 1.0, 1.2, 3.0))
     factors = step_noise(config, "seed")
     assert factors == step_noise(config, "seed")
@@ -19,7 +18,6 @@ def test_noise_has_the_quantiles_that_were_given() -> None:
 
 @pytest.mark.parametrize("quantiles", [(0.0, 1.0), (1.0, 0.9), (float("inf"),)])
 def test_quantiles_that_are_not_valid_factors_are_refused(quantiles: tuple[float, ...]) -> None:
-    """Such quantiles are zero, descending or infinite."""
     with pytest.raises(ValueError, match=r"step_noise_quantiles.*allowed"):
         replace(EngineConfig(), step_noise_quantiles=quantiles)
 
@@ -36,7 +34,6 @@ def test_a_reported_stall_lengthens_the_next_step_in_full() -> None:
 
 
 def test_conditions_are_in_order_of_time() -> None:
-    """The error names the conditions that are not in order."""
     with pytest.raises(ValueError, match="stalls: must be in order of time"):
         Conditions(stalls=((Stall(2.0, 0.1), Stall(1.0, 0.1)),))
     with pytest.raises(ValueError, match="paces: each factor must be above 0"):

@@ -39,7 +39,7 @@ def test_a_malformed_file_is_refused(
     path.write_bytes(content)
     limit = 1 if "more than" in message else None
     with pytest.raises(TraceError, match=message):
-        read_trace(path, most_requests=limit)
+        read_trace(path, max_requests=limit)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

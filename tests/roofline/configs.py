@@ -1,4 +1,4 @@
-"""Published model configurations, with the values that sizes depend on."""
+"""Published model configurations; only the keys that determine sizes."""
 
 from typing import Any
 
@@ -143,7 +143,7 @@ def gemma_3_27b() -> Config:
 
 
 def llama_4_scout() -> Config:
-    """meta-llama/Llama-4-Scout-17B-16E: chunks, and a shared expert that no key contains."""
+    """meta-llama/Llama-4-Scout-17B-16E: chunked attention, and a shared expert without a key."""
     return {
         "model_type": "llama4",
         "text_config": a_config(

@@ -48,7 +48,7 @@ def test_a_method_chosen_at_the_start_counts() -> None:
 
 
 def test_experts_alone_may_be_quantised() -> None:
-    """gpt-oss has 4 bits and a scale per 32 weights; attention is in bf16."""
+    """The experts of gpt-oss have 4 bits and a scale per 32 weights; attention is in bf16."""
     precision = shape_of(configs.gpt_oss_120b()).precision
     assert (precision.linear_bytes, precision.expert_bytes) == (2.0, 0.53125)
 

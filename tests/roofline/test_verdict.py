@@ -93,7 +93,7 @@ def test_more_than_the_device_can_is_a_finding() -> None:
 
 
 def test_the_residual_is_relative_to_the_nearer_end_of_the_model() -> None:
-    """It is unknown which share of the activations stays on the chip."""
+    """The model predicts a range: the share of activations that stays on the chip is unknown."""
     assert residual_of(1.0e12, 2.0e12, 2.5e12) == pytest.approx(0.25)
     assert residual_of(1.0e12, 2.0e12, 0.7e12) == pytest.approx(-0.3)
     assert residual_of(1.0e12, 2.0e12, 1.1e12) == 0.0

@@ -25,7 +25,7 @@ PUBLISHED = {
     configs.opt_125m: 125.24e6,
     configs.falcon_7b: 6.9217e9,
 }
-"""All parameters of the part that generates tokens."""
+"""The published number of parameters of the part that generates tokens."""
 
 ACTIVE = {
     configs.mixtral_8x7b: 12.9e9,
@@ -34,7 +34,7 @@ ACTIVE = {
     configs.deepseek_v3: 37e9,
     configs.llama_4_scout: 17e9,
 }
-"""The published active parameters; in a dense model, all parameters are active."""
+"""The published number of active parameters. Dense models use all parameters."""
 
 
 @pytest.mark.parametrize("config", PUBLISHED, ids=lambda config: config.__name__)
@@ -71,7 +71,7 @@ def test_with_fewer_heads_than_ranks_each_rank_has_a_head() -> None:
 
 
 def test_latent_projections_are_kept_on_each_rank() -> None:
-    """The compressed vector is the same for all heads."""
+    """All heads use the same compressed vector, so each rank needs the whole projection."""
     config = configs.deepseek_v3()
     part = gpu_weights(shape_of({**config, "tensor_parallel_size": 8}))
     whole = model_weights(shape_of(config))

@@ -17,7 +17,6 @@ SHAPE = shape_of(configs.llama_3_8b())
 H100 = device_named("NVIDIA H100 80GB HBM3")
 S = 10**9
 START = 1_790_000_040 * S
-"""The start of a minute."""
 
 
 def an_engine(
@@ -152,7 +151,7 @@ def test_measured_against_modelled() -> None:
 
 
 def test_a_measured_share_is_of_the_devices_peak() -> None:
-    """DCGM reports only the share; an unknown device has no bytes."""
+    """DCGM reports only a share of the bandwidth, so an unknown device has no bytes per second."""
     measured = gpus(dram_bandwidth_ratio=0.8)
     assert first(an_engine(), measured).measured_bytes_per_s == pytest.approx(0.8 * 3.35e12)
     assert first(an_engine(), measured, device=None).measured_bytes_per_s is None

@@ -40,7 +40,7 @@ def test_the_published_step_of_llama_3_8b() -> None:
 
 
 def test_a_prompt_costs_two_flops_a_weight_and_token_and_its_attention() -> None:
-    """8,192 tokens of Llama-3-8B need 2 · 6.98 GFLOP per token, and 524 kFLOP per pair."""
+    """8,192 tokens of Llama-3-8B need 2 · 6.98 GFLOP per token, and 524 kFLOP per token pair."""
     tokens = 8192.0
     asked = step(prefill_tokens=tokens, prefill_attention=tokens**2 / 2, prompts=1)
     work = work_of(LLAMA, asked)
@@ -135,7 +135,7 @@ def test_engines_that_share_experts_share_their_bytes() -> None:
 
 
 def test_drafted_tokens_are_computed_and_read_nothing_more() -> None:
-    """One step checks all drafted tokens."""
+    """One step checks all drafted tokens, so the weights and the KV cache are read once."""
     plain = work_of(LLAMA, step(context_tokens=4000, decodes=4))
     drafted = work_of(LLAMA, step(context_tokens=4000, decodes=4, draft_tokens=12))
     assert of(drafted.flops) == pytest.approx(4 * of(plain.flops))

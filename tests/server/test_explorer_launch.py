@@ -45,7 +45,7 @@ def test_without_a_url_the_environment_stays_as_it_is() -> None:
 
 
 def test_the_explorer_gets_the_current_objectives(tmp_path: Path) -> None:
-    """The paths are absolute, because the explorer may start in another folder."""
+    """The explorer may start in another folder, so the paths are absolute."""
     started = launch(objectives=[tmp_path / "a.yaml", Path("b")])
     assert started.environment == {
         "TAILSPAN_OBJECTIVES": f"{tmp_path / 'a.yaml'}{os.pathsep}{Path('b').resolve()}"
@@ -58,7 +58,7 @@ def test_the_explorer_gets_the_current_prices(tmp_path: Path) -> None:
 
 
 def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hosts include those in the environment, which the variable would otherwise replace."""
+    """The new variable replaces the old one, so it also contains the old one's hosts."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}
     assert launch(allowed_hosts=["b.example"]).environment == {
@@ -67,5 +67,4 @@ def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_explorer_gets_the_range_of_the_simulated_past() -> None:
-    """The explorer shows progress until the past has arrived."""
     assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}

@@ -1,5 +1,3 @@
-"""Tests of the thread that renews leases."""
-
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +14,6 @@ PATIENCE_S = 10.0
 
 
 class Scripted(Leases):
-    """Shared leases whose terms the test sets."""
-
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, [EVALUATION, RETENTION])
         self.shared = True
@@ -76,9 +72,9 @@ def test_a_failed_renewal_is_reported_and_tried_again(
     keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: None)
     keeper.start()
     assert soon(lambda: leases.beats >= 3)
-    assert keeper.task.ailment(time.time()) == "StoreUnavailable"
+    assert keeper.task.failure_reason(time.time()) == "StoreUnavailable"
     leases.away = False
-    assert soon(lambda: keeper.task.ailment(time.time()) is None)
+    assert soon(lambda: keeper.task.failure_reason(time.time()) is None)
     keeper.stop()
     keeper.stop()
     assert leases.released.is_set()

@@ -12,14 +12,20 @@ from alerts.objectives import Objective
 from alerts.openslo.reader import load
 from analysis.answer_process import ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, keep_verdict, stored_answer
+from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
 from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
-from server.likely_cause import AskError, Due, IncidentAnswers, ask_in_child, is_due
+from server.likely_cause import (
+    DueIncident,
+    IncidentAnswers,
+    VerdictError,
+    compute_verdict_in_child,
+    is_due,
+)
 from store.alerting.incident_answers import Phase
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.errors import StoreUnavailable
 from store.writer import Writer
 from telemetry import child_process
@@ -146,11 +152,11 @@ def asks() -> Asks:
 
 
 def answers(engine: Engine, chat: Objective, asks: Asks, now_s: int = NOW_S) -> IncidentAnswers:
-    return IncidentAnswers(engine, [chat], ask=asks, clock_s=lambda: now_s, first_s=0.0)
+    return IncidentAnswers(engine, [chat], compute_verdict=asks, clock_s=lambda: now_s, first_s=0.0)
 
 
 def evaluated(engine: Engine, *rows: IncidentRow) -> None:
-    keep_evaluation(engine, "chat", max(row.last_unix_s for row in rows), rows)
+    store_evaluation(engine, "chat", max(row.last_unix_s for row in rows), rows)
 
 
 def _later(age_s: int, **changed: Any) -> IncidentRow:
@@ -202,7 +208,7 @@ def test_only_the_process_that_evaluates_computes_and_stores(
     """A process may lose the lease on evaluation while it computes an answer."""
     chat, held = objective("ttft_s <= 0.5"), [True, False]
     causes = IncidentAnswers(
-        engine, [chat], ask=asks, evaluates=lambda: held.pop(0), clock_s=lambda: NOW_S
+        engine, [chat], compute_verdict=asks, evaluates=lambda: held.pop(0), clock_s=lambda: NOW_S
     )
     evaluated(engine, _incident())
     held.append(False)
@@ -236,7 +242,7 @@ def test_an_old_incident_an_unknown_objective_and_one_without_latency_are_not_as
 def test_a_failed_computation_is_repeated_after_some_minutes(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    asks.answer = AskError("it took longer than 120 s")
+    asks.answer = VerdictError("it took longer than 120 s")
     chat = objective("ttft_s <= 0.5")
     causes = answers(engine, chat, asks)
     for age_s in range(60, 700, 15):
@@ -254,7 +260,7 @@ def test_a_failed_computation_is_repeated_after_some_minutes(
 def test_an_ended_incident_that_cannot_be_explained_is_tried_once(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    asks.answer = AskError("its process ended with status 1")
+    asks.answer = VerdictError("its process ended with status 1")
     causes = answers(engine, objective("ttft_s <= 0.5"), asks)
     evaluated(engine, _incident(ended_unix_s=BEGAN_S + 60))
     for _ in range(3):
@@ -327,7 +333,7 @@ def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(
     reported = threading.Event()
     chat = objective("ttft_s <= 0.5")
     causes = IncidentAnswers(
-        engine, [chat], ask=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
+        engine, [chat], compute_verdict=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
     )
     evaluated(engine, _incident())
     causes.start()
@@ -343,7 +349,7 @@ def test_an_unreadable_database_does_not_end_the_thread(
 ) -> None:
     chat, reported = objective("ttft_s <= 0.5"), threading.Event()
     causes = IncidentAnswers(
-        engine, [chat], ask=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
+        engine, [chat], compute_verdict=asks, found=reported.set, clock_s=lambda: NOW_S, first_s=0.0
     )
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE slo_incidents RENAME TO away")
@@ -373,7 +379,7 @@ def test_a_failed_replay_leaves_the_shares_by_accounting_with_the_reason(
     monkeypatch.setattr(
         likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(verdict, problem)
     )
-    found = ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    found = compute_verdict_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
     assert found.first.not_replayed == problem
     assert found.others[0].not_replayed is None
     assert str(found.sentence).startswith("Probably most of the growth of TTFT")
@@ -386,8 +392,8 @@ def test_a_process_without_an_answer_is_an_error(
     monkeypatch.setattr(
         likely_cause, "answer_in_child", lambda *_, **__: ChildAnswer(None, problem)
     )
-    with pytest.raises(AskError, match=problem):
-        ask_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    with pytest.raises(VerdictError, match=problem):
+        compute_verdict_in_child(engine)(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
 
 
 def test_the_shares_by_replay_of_all_latencies_follow_the_shares_by_accounting(
@@ -446,8 +452,8 @@ def test_a_real_store_is_asked(
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
     chat = objective("ttft_s <= 0.5")
-    found = ask_in_child(engine)(chat, _incident(), BEGAN_S + 300)
-    keep_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
+    found = compute_verdict_in_child(engine)(chat, _incident(), BEGAN_S + 300)
+    store_verdict(engine, chat, _incident(), found, BEGAN_S + 315)
     stored = stored_answer(engine, chat, _incident())
     assert stored is not None
     reported = stored.verdict.sentence
@@ -458,18 +464,18 @@ def test_a_real_store_is_asked(
 def test_a_computation_without_the_database_is_tried_again(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for an incident that has ended, whose answer is otherwise computed once."""
+    """The answer of an ended incident is otherwise computed only once."""
     problem = "the database cannot be read: locked"
     monkeypatch.setattr(
         likely_cause,
         "answer_in_child",
         lambda *_, **__: ChildAnswer(None, problem, unavailable=True),
     )
-    ask = ask_in_child(engine)
+    compute_verdict = compute_verdict_in_child(engine)
     with pytest.raises(StoreUnavailable, match=problem):
-        ask(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
-    causes = IncidentAnswers(engine, [objective("ttft_s <= 0.5")], ask=ask)
-    due = Due(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+        compute_verdict(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
+    causes = IncidentAnswers(engine, [objective("ttft_s <= 0.5")], compute_verdict=compute_verdict)
+    due = DueIncident(objective("ttft_s <= 0.5"), _incident(), BEGAN_S)
     with pytest.raises(StoreUnavailable, match=problem):
         causes._compute(due)
     assert causes._tried == {}

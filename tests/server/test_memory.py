@@ -36,7 +36,10 @@ def arenas_of(call: str) -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's arenas are Linux'")
 def test_threads_share_arenas() -> None:
     """By default, eight threads have eight arenas."""
-    many, few = arenas_of(""), arenas_of("from server.memory import keep_little; keep_little()")
+    many, few = (
+        arenas_of(""),
+        arenas_of("from server.memory import limit_allocator_memory; limit_allocator_memory()"),
+    )
     if many < 8:
         pytest.skip("this libc has no arena a thread")
     assert few <= 2

@@ -15,10 +15,10 @@ from alerts.notify.configuration import Configuration
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from collector.errors import ListenError
-from server import children, probes
+from server import children, http_check
 from server.api.limits import ApiLimits
 from server.children import ChildError
-from server.stack import MOST_NAMED, NAMELESS, Arrivals, Ports, Stack
+from server.stack import MAX_NAMED, UNNAMED_SERVER, Arrivals, Ports, Stack
 from store import dialects
 from store.alerting.notifications import read_notifications
 from store.connections import writing
@@ -88,7 +88,7 @@ def test_the_tenants_that_all_collectors_name_are_named(engine: Engine, url: str
             {**row, "value": "waits", "named_from_unix_s": None},
             {**row, "label": "tenant", "value": "only-in-rollups", "named_from_unix_s": 0},
         ]
-        dialects.of(engine).put(connection, NAMES, rows)
+        dialects.of(engine).upsert(connection, NAMES, rows)
 
     async def run() -> list[str]:
         async with (
@@ -171,7 +171,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica="a"), request_row()], [])
         assert arrivals.news.is_set()
-        assert arrivals.replicas == {"a", NAMELESS}
+        assert arrivals.replicas == {"a", UNNAMED_SERVER}
         arrivals.news.clear()
         arrivals.on_stored([request_row(replica="a")], [])
         assert not arrivals.news.is_set()
@@ -185,7 +185,7 @@ def test_invented_names_do_not_fill_the_memory(request_row: Callable[..., Reques
         arrivals = Arrivals()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
         arrivals.on_stored([request_row(replica="one more")], [])
-        assert len(arrivals.replicas) == MOST_NAMED
+        assert len(arrivals.replicas) == MAX_NAMED
         assert arrivals.requests == 1_001
 
     asyncio.run(run())
@@ -229,7 +229,7 @@ def test_a_burn_is_delivered_and_counted(
         async with stack:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
-                metrics = await asyncio.to_thread(probes.get, stack.metrics_url)
+                metrics = await asyncio.to_thread(http_check.get, stack.metrics_url)
                 if DELIVERED in metrics.body:
                     return metrics.body
                 await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, text
 
 from collector.gpus import amd_smi
 from collector.gpus.configured_owners import configured_owners_of
-from collector.gpus.reader import Absence, ReaderError, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError
 from server.gpu_setup import GpuSetup
 from server.stack import Ports, Stack
 from tests.collector.gpus import conftest as gpus_of_tests
@@ -21,7 +21,7 @@ FREE = Ports(0, 0, 0, 0)
 @pytest.fixture(autouse=True)
 def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
     def load() -> None:
-        raise ReaderError(Absence(Why.NO_PACKAGE))
+        raise ReaderError(Absence(AbsenceReason.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
 

@@ -1,5 +1,3 @@
-"""A minimal collector that parses exports and responds as configured."""
-
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 
 
 class TinyCollector:
@@ -24,7 +22,6 @@ class TinyCollector:
         self.events: list[ExportLogsServiceRequest] = []
 
     def take(self, path: str, body: bytes) -> int:
-        """Return the status of the response to one export."""
         if self.refusals:
             self.refused += 1
             return self.refusals.pop(0)
@@ -46,6 +43,6 @@ def collector() -> Iterator[TinyCollector]:
     def answer(request: ReceivedRequest) -> Reply:
         return Reply(tiny.take(request.path, request.body), headers={"Retry-After": "0"})
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         tiny.url = server.url
         yield tiny

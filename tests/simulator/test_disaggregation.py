@@ -1,5 +1,3 @@
-"""A fleet with prefill servers, decode servers and a router."""
-
 import threading
 from collections import Counter
 from dataclasses import asdict, replace
@@ -29,7 +27,6 @@ FLEET = FleetConfig(
 
 
 def joined(dataset: Dataset) -> list[JoinedRequest]:
-    """Join the rows with the router's reports."""
     routed = {each.trace_id: each for each in dataset.operations}
     columns = [*dataset.request_table().to_pylist()]
 

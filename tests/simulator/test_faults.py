@@ -57,7 +57,6 @@ def _mean(rows: list[RequestTimeline], columns: Iterable[str]) -> float:
 
 
 def test_every_cause_can_be_injected() -> None:
-    """Each id that `tailspan explain` uses has a fault."""
     assert set(INJECTIONS) == set(CAUSES)
     assert len({injection.summary for injection in INJECTIONS.values()}) == len(CAUSES)
 
@@ -100,7 +99,7 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
 
 
 def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
-    """Low clock, foreign process and slow rank are three causes of the same slow steps."""
+    """Low clock, foreign process and slow rank make the steps equally slow."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
         samples = [

@@ -161,7 +161,6 @@ def test_few_blocks_cause_preemptions_and_every_request_ends() -> None:
 
 
 def test_a_prompt_longer_than_the_models_limit_is_refused() -> None:
-    """The server refuses the prompt with status 400, as vLLM does."""
     engine = EngineConfig(max_model_len=256)
     records = _records(list(simulate(replace(_config(20.0), engine=engine))))
     assert {r.outcome for r in records if (r.output_tokens is None)} == {"rejected"}

@@ -17,7 +17,7 @@ USUAL = FleetConfig(
     engine=EngineConfig(max_num_seqs=64, step_noise_ratio=0.0),
     workload=Workload(rate_per_s=6.0),
 )
-QUIET = ForeignWorld(crowding=0.0, drift_ratio=0.0, drift_every_s=10.0)
+QUIET = ForeignWorld(slowdown_per_sequence=0.0, drift_ratio=0.0, drift_every_s=10.0)
 
 
 def decode_s(config: FleetConfig) -> np.ndarray:
@@ -29,9 +29,9 @@ def test_a_foreign_world_without_properties_has_no_effect() -> None:
     assert np.array_equal(decode_s(replace(USUAL, foreign=QUIET)), decode_s(USUAL), equal_nan=True)
 
 
-def test_crowding_makes_steps_longer_with_the_number_of_sequences() -> None:
-    crowded = decode_s(replace(USUAL, foreign=replace(QUIET, crowding=0.01)))
-    assert 1.02 < np.nanmean(crowded) / np.nanmean(decode_s(USUAL)) < 1.6
+def test_a_slowdown_per_sequence_makes_steps_longer_with_the_number_of_sequences() -> None:
+    busy_gpu = decode_s(replace(USUAL, foreign=replace(QUIET, slowdown_per_sequence=0.01)))
+    assert 1.02 < np.nanmean(busy_gpu) / np.nanmean(decode_s(USUAL)) < 1.6
 
 
 def test_a_drifting_pace_is_drawn_from_the_seed() -> None:

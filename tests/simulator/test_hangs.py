@@ -48,7 +48,6 @@ def test_no_request_of_a_hung_engine_ends_before_the_restart(data: Dataset) -> N
 
 
 def test_a_hang_ends_before_the_simulation_does() -> None:
-    """Otherwise the requests in a hang would not end."""
     late = replace(HANG, start_s=130.0, severity=2.0)
     ended = run(replace(FLEET, faults=(late,)))
     assert ended.requests[-1].received_unix_ns < 140 * 10**9

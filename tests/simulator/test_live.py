@@ -41,7 +41,7 @@ def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
 
 
 def _batches(collector, start: bool = False):  # type: ignore[no-untyped-def]
-    """Return the spans of each message: those of requests, or those of starts."""
+    """Return the spans of each message: spans of requests, or of starts with `start`."""
     found = [
         [
             span

@@ -7,7 +7,6 @@ from simulator.workload import Request
 
 
 def gauges(replica: Replica, at_s: float) -> dict[str, int | float]:
-    """Advance the replica to an instant, and return its gauges."""
     replica.advance(at_s)
     state = replica.state(at_s)
     assert state is not None

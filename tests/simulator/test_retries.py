@@ -4,7 +4,7 @@ from itertools import islice
 
 from simulator.dataset import run
 from simulator.faults import Fault, world_of
-from simulator.faults.retries import burst, impatient
+from simulator.faults.retries import client_timeouts, request_burst
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.requests import Outcome, RequestTimeline
@@ -22,7 +22,7 @@ def aborted(rows: list[RequestTimeline]) -> list[RequestTimeline]:
 
 
 def timeout_s(config: FleetConfig) -> float:
-    rewrite = impatient(STORM, world_of(config), random.Random("x"))
+    rewrite = client_timeouts(STORM, world_of(config), random.Random("x"))
     (request,) = islice(Workload(rate_per_s=1.0).arrivals("seed"), 1)
     found = rewrite(request).timeout_s
     assert found is not None
@@ -54,7 +54,7 @@ def test_the_same_prompt_is_sent_again_at_once() -> None:
 def test_a_client_stops_after_its_last_retry() -> None:
     """At severity 1, a client retries four times, so a prompt is sent at most five times."""
     config = world_of(FLEET)
-    requests = list(islice(burst(STORM, config, random.Random("x")), 5))
+    requests = list(islice(request_burst(STORM, config, random.Random("x")), 5))
     assert {request.retries for request in requests} == {4}
     times: dict[tuple[str | None, int | None], int] = {}
     for row in aborted(run(FLEET).requests):

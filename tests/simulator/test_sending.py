@@ -103,7 +103,7 @@ def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  #
 
 
 def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., str]) -> None:
-    """For example, the address may have the collector's gRPC port."""
+    """The address may have the collector's gRPC port by mistake."""
     messages: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
@@ -117,7 +117,7 @@ def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., s
 
 
 def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore[no-untyped-def]
-    """A collector that already stored the spans then stores them once."""
+    """A collector that already stored the spans does not store them again."""
     export = OtlpExport(collector.url, Sent())
     send = export.prepare(_requests(1))
     assert send() == ACCEPTED
@@ -154,7 +154,7 @@ def test_a_collector_that_returns_gets_the_rest() -> None:
     for _ in range(3):
         sender.offer(_requests(1))
     _finish(sender)
-    # Each change is reported once: the failure, the lost data, the recovery.
+    # Each change is reported once: the failure, the lost data and the recovery.
     assert len(messages) == 3
     assert "1 requests and 0 samples dropped so far" in messages[-1]
     assert sent == Sent(requests=2, dropped_requests=1)
@@ -214,10 +214,11 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict", "away"), [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)]
+    ("status", "verdict", "unavailable"),
+    [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)],
 )
 def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
-    collector, status: int, verdict: Verdict, away: bool
+    collector, status: int, verdict: Verdict, unavailable: bool
 ) -> None:
     collector.refusals = [status, status]
     sent, messages = Sent(), list[str]()
@@ -226,7 +227,7 @@ def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     sender = Sender(export.prepare, messages.append, sent)
     sender.offer(_requests(1))
     sender.drain(threading.Event())
-    assert sender.away is away
+    assert sender.unavailable is unavailable
     assert messages[0].startswith(f"an export to the collector failed (HTTP {status}")
     _finish(sender)
     export.close()

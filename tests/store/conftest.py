@@ -1,4 +1,4 @@
-"""Databases and rows for the tests of the store."""
+"""Fixtures: databases and rows for the tests of the store."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -46,8 +46,8 @@ ALL = [*SQL, pytest.param("clickhouse", marks=pytest.mark.real)]
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """Return a function that makes the URL of a new database, for each kind in turn.
 
-    The tests that use this fixture or `engine` define the behaviour of every database. `make
-    test-real` runs those that need a server.
+    Tests with this fixture or `engine` define the behaviour of every database. `make test-real`
+    runs the tests that need a server.
     """
     return _maker(request, tmp_path, request.param)
 
@@ -75,7 +75,7 @@ SEPARATE = [
     pytest.param("clickhouse/postgresql", marks=pytest.mark.real),
     pytest.param("clickhouse/sqlite", marks=pytest.mark.real),
 ]
-"""Kinds of a database of telemetry, each with the kind of its separate state database."""
+"""Pairs of the kind of telemetry database and the kind of its separate state database."""
 
 
 @pytest.fixture(params=SEPARATE)
@@ -94,7 +94,6 @@ def _separate(request: pytest.FixtureRequest, tmp_path: Path, kinds: str) -> tup
 
 @pytest.fixture
 def engine(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """Return an empty database of each kind in turn."""
     engine = open_database(new_url())
     yield engine
     engine.dispose()
@@ -145,8 +144,6 @@ def gpu_row() -> Callable[..., GpuSample]:
 
 @pytest.fixture
 def write(engine: Engine) -> Callable[..., None]:
-    """Return a function that writes rows and waits for the commit."""
-
     def commit(*rows: RequestTimeline | EngineSample | GpuSample) -> None:
         with Writer(engine) as writer:
             writer.submit(

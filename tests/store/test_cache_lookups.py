@@ -1,5 +1,3 @@
-"""Lookups in caches, on every kind of database."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +7,7 @@ from sqlalchemy import Engine
 from store.cache_lookups import lookup_count, models_of_calls, newest_lookups
 from store.columns.request_columns import request_columns
 from store.queries import Window, request_count, request_table
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.queries import rollups
 from store.writer import Writer
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
@@ -27,7 +25,7 @@ CLIENT: dict[str, Any] = {
 
 
 def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
-    """A hit that a span inside a call reports."""
+    """Return a cache hit that a span within a client's call reports."""
     return CacheLookup(
         **{
             "trace_id": call.trace_id,
@@ -44,7 +42,7 @@ def inside(call: RequestTimeline, **about: Any) -> CacheLookup:
 
 @pytest.fixture
 def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
-    """Five calls of a client, of which caches answered the first two, and requests of a server."""
+    """Return a server's requests, and a client's five calls; caches answered the first two."""
     found = [request_row(number, trace_id=f"{number + 1:032x}", **CLIENT) for number in range(5)]
     server = [request_row(10 + number, request_id=f"s{number}") for number in range(3)]
     hits = [
@@ -57,20 +55,20 @@ def calls(engine: Engine, request_row: Row) -> list[RequestTimeline]:
     ]
     with Writer(engine) as writer:
         writer.submit([*found, *server], [], lookups=hits).result(10)
-        writer.submit([], [], lookups=hits).result(10)  # a repeat
+        writer.submit([], [], lookups=hits).result(10)  # sent again
     return found
 
 
 def test_calls_that_a_cache_answered_are_no_requests(
     engine: Engine, calls: list[RequestTimeline]
 ) -> None:
-    """Also not for readers of columns and rollups. A server's row used the engine."""
+    """Readers of rows, columns and rollups omit these calls, but keep a server's rows."""
     found = request_table(engine, WINDOW, columns=["span_id", "source"]).to_pylist()
     client = {each["span_id"] for each in found if each["source"] == "client"}
     assert client == {each.span_id for each in calls[2:]}
     assert len(found) == request_count(engine, WINDOW) == 6
     assert request_columns(engine, WINDOW, ["span_id"]).num_rows == 6
-    settle(engine, START_NS // 10**9 + 7_200)
+    build_marked(engine, START_NS // 10**9 + 7_200)
     rolled = rollups(engine, WINDOW, by=())
     assert rolled is not None
     assert rolled.sums(()).requests.sum() == 6

@@ -1,4 +1,4 @@
-"""Tests of rows that are sent again, and corrected differently by another collector."""
+"""Tests of rows that are sent again, after which another collector corrects them differently."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ NUMBER = 20
 def corrected(
     make: Callable[..., RequestTimeline], ahead_s: float | None, number: int = NUMBER
 ) -> list[RequestTimeline]:
-    """Return requests that a collector has set back."""
+    """Return requests whose timestamps a collector corrected by `ahead_s`."""
     at_ns = SENT_NS - round((ahead_s or 0.0) * 1e9)
     return [
         make(each, received_unix_ns=at_ns + each, clock_ahead_s=ahead_s) for each in range(number)
@@ -28,7 +28,6 @@ def corrected(
 
 
 def stored(engine: Engine) -> list[tuple[float, float | None]]:
-    """Return the timestamp and the correction of each stored request."""
     table = request_table(
         engine, Window(0, 2**62), columns=["received_unix_ns", "clock_ahead_s", "trace_id"]
     )
@@ -44,7 +43,7 @@ def test_rows_that_collectors_correct_differently_are_stored_once(
     for ahead_s in (5.25, 5.5, None, 4.75):
         with Writer(engine) as writer:
             writer.submit(corrected(request_row, ahead_s), []).result(30)
-    # The last nanoseconds differ between the requests.
+    # The requests' timestamps differ in the last nanoseconds.
     assert stored(engine) == [(-6, 5.25)] * NUMBER
 
 
@@ -61,7 +60,7 @@ def test_rows_that_arrive_at_two_collectors_at_once_are_stored_once(
     engine: Engine, request_row: Callable[..., RequestTimeline]
 ) -> None:
     if engine.dialect.name == "clickhousedb":
-        return  # it has no transactions
+        return  # ClickHouse has no transactions
     with Writer(engine) as one, Writer(engine) as other:
         for first in range(5):
             rows = [

@@ -14,7 +14,6 @@ from telemetry.requests import RequestTimeline
 
 
 def test_a_new_database_is_made_with_its_folder(tmp_path: Path) -> None:
-    """`make run` on a new clone needs no preparation."""
     engine = open_database(f"sqlite:///{tmp_path}/var/deep/tailspan.db")
     assert newest_unix_ns(engine) is None
     engine.dispose()

@@ -1,4 +1,4 @@
-"""Tests of leases: one holder at a time, and no commit after a lease was lost."""
+"""Tests of leases: one holder at a time, and no commit after a lost lease."""
 
 import itertools
 import time
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Engine, event
 
-from store.alerting.incidents import evaluated_until, keep_evaluation
+from store.alerting.incidents import evaluated_until, store_evaluation
 from store.connections import reading, writing
 from store.database import open_database
 from store.errors import LeaseLost, StoreUnavailable
 from store.leases import EVALUATION, NOTIFICATION, RETENTION, Leases
-from store.retention import deleted_until_unix_ns, keep_deleted_until
+from store.retention import deleted_until_unix_ns, store_deleted_until
 from store.rollups import request_rollups, storage
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.storage import load_buckets
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -40,7 +40,7 @@ Make = Callable[..., Leases]
 
 @pytest.fixture
 def collector(new_url: Callable[[], str]) -> Iterator[Make]:
-    """Return a function that makes the leases of a further collector on the same database."""
+    """Return a function that makes the leases of one more collector on the same database."""
     url = new_url()
     with ExitStack() as opened:
 
@@ -65,7 +65,7 @@ def test_with_sqlite_the_only_process_holds_every_lease(sqlite: Engine) -> None:
     for name in (EVALUATION, NOTIFICATION, RETENTION):
         with leases.acting(name) as term:
             assert term is not None
-            keep_evaluation(sqlite, "chat", 60, [])
+            store_evaluation(sqlite, "chat", 60, [])
     leases.release()
     assert evaluated_until(sqlite, "chat") == 60
 
@@ -119,7 +119,7 @@ def test_a_released_lease_is_taken_at_once(collector: Make) -> None:
 
 @on_postgresql
 def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> None:
-    """A collector without --notify does not want the lease on notifications."""
+    """A collector without --notify does not need the lease on notifications."""
     first, second = collector(EVALUATION, RETENTION), collector(EVALUATION, NOTIFICATION)
     first.beat()
     second.beat()
@@ -132,25 +132,25 @@ def test_each_lease_is_taken_by_a_collector_that_wants_it(collector: Make) -> No
 def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
     collector: Make,
 ) -> None:
-    """SIGSTOP may stop a process at any point, here between the check and the write."""
+    """SIGSTOP may stop a process at any point. Here it stops between the check and the write."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION) as term:
         assert term is not None
-        keep_evaluation(engine_of(first), "chat", 60, [])
+        store_evaluation(engine_of(first), "chat", 60, [])
         time.sleep(EXPIRES_S * 1.2)
-        keep_evaluation(engine_of(first), "chat", 75, [])  # no collector has taken the lease
+        store_evaluation(engine_of(first), "chat", 75, [])  # no collector took the lease
         second.beat()
         with pytest.raises(LeaseLost, match="'evaluation'"):
-            keep_evaluation(engine_of(first), "chat", 90, [])
+            store_evaluation(engine_of(first), "chat", 90, [])
     assert evaluated_until(engine_of(second), "chat") == 75
-    keep_evaluation(engine_of(first), "chat", 105, [])  # outside `acting`, nothing is checked
+    store_evaluation(engine_of(first), "chat", 105, [])  # outside `acting`, nothing is checked
     assert evaluated_until(engine_of(second), "chat") == 105
 
 
 @on_postgresql
 def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> None:
-    """The work of the earlier term is based on what another collector has changed since."""
+    """Since the earlier term, another collector may have changed the data that it has read."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION):
@@ -160,12 +160,12 @@ def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> No
         first.beat()
         assert first.term(EVALUATION) is not None
         with pytest.raises(LeaseLost):
-            keep_evaluation(engine_of(first), "chat", 60, [])
+            store_evaluation(engine_of(first), "chat", 60, [])
 
 
 @on_postgresql
 def test_a_collector_that_stops_before_a_commit_is_replaced(collector: Make) -> None:
-    """The check has locked the lease. The server ends the transaction, which frees the lock."""
+    """The stopped collector's check holds a lock, until the server ends the transaction."""
     first = collector(options="%20-cidle_in_transaction_session_timeout%3D1s")
     second = collector()
     first.beat()
@@ -195,15 +195,13 @@ def test_an_unreachable_database_ends_the_terms(collector: Make) -> None:
 
 
 class Collector(NamedTuple):
-    """The leases of a collector, and its database."""
-
     leases: Leases
     engine: Engine
 
 
 @pytest.fixture
 def apart(separate_urls: tuple[str, str]) -> Iterator[Callable[[], Collector]]:
-    """Return a function that makes a further collector with a separate state database."""
+    """Return a function that makes one more collector on the same pair of databases."""
     with ExitStack() as opened:
 
         def make() -> Collector:
@@ -236,12 +234,12 @@ def test_leases_in_a_separate_database_protect_the_telemetry(
     assert first.leases.shared
     with first.leases.acting(RETENTION) as term:
         assert term is not None
-        keep_deleted_until(first.engine, 60 * 10**9)
+        store_deleted_until(first.engine, 60 * 10**9)
         time.sleep(EXPIRES_S * 1.2)
-        keep_deleted_until(first.engine, 75 * 10**9)  # no collector has taken the lease
+        store_deleted_until(first.engine, 75 * 10**9)  # no collector took the lease
         second.leases.beat()
         with pytest.raises(LeaseLost, match="'retention'"):
-            keep_deleted_until(first.engine, 90 * 10**9)
+            store_deleted_until(first.engine, 90 * 10**9)
     assert deleted_until_unix_ns(second.engine) == 75 * 10**9
 
 
@@ -260,7 +258,7 @@ def test_a_collector_that_stops_between_the_check_and_the_commit_is_waited_for(
 
     event.listen(first.engine, "commit", take_during_the_commit, once=True)
     with first.leases.acting(RETENTION):
-        keep_deleted_until(first.engine, 60 * 10**9)
+        store_deleted_until(first.engine, 60 * 10**9)
     assert second.leases.term(RETENTION) is None
     second.leases.beat()
     assert second.leases.term(RETENTION) is not None
@@ -272,8 +270,7 @@ def test_a_rollup_of_a_collector_that_was_stopped_is_built_again(
     request_row: Callable[..., RequestTimeline],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first collector is stopped while it builds a minute, and then writes its older result.
-    Only ClickHouse stores this result, because it has no transactions."""
+    """Only ClickHouse stores the stopped collector's result, because it has no transactions."""
     first, second = apart(), apart()
     first.leases.beat()
     minute_s = 1_763_634_000 // 60 * 60
@@ -291,16 +288,16 @@ def test_a_rollup_of_a_collector_that_was_stopped_is_built_again(
         send()
         with second.leases.acting(RETENTION) as term:
             assert term is not None
-            settle(second.engine, minute_s + 600)
+            build_marked(second.engine, minute_s + 600)
         keep(*arguments)
 
-    keep = storage.keep
-    monkeypatch.setattr(request_rollups, "keep", stopped)
+    keep = storage.store_buckets
+    monkeypatch.setattr(request_rollups, "store_buckets", stopped)
     send()
     with first.leases.acting(RETENTION), suppress(LeaseLost):
-        settle(first.engine, minute_s + 600)
+        build_marked(first.engine, minute_s + 600)
     with second.leases.acting(RETENTION):
-        settle(second.engine, minute_s + 600)
+        build_marked(second.engine, minute_s + 600)
     with reading(second.engine) as connection:
         (bucket,) = load_buckets(connection, 60, minute_s, minute_s + 60)[False]
     assert sum(bucket.sums[0].requests) == 2

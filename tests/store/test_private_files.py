@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from store.database import open_database
-from store.private_files import create, tighten
+from store.private_files import create, restrict_modes
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -42,6 +42,6 @@ def test_a_file_that_others_can_read_is_made_private_once(tmp_path: Path) -> Non
     path.chmod(0o664)
     messages: list[str] = []
     for _ in range(2):
-        tighten([path, tmp_path / "missing"], messages.append)
+        restrict_modes([path, tmp_path / "missing"], messages.append)
     assert mode(path) == 0o600
     assert messages == [f"{path} was open to other users (mode 664); it is private now."]

@@ -182,7 +182,7 @@ def test_an_unknown_column_is_refused(engine: Engine, hostile: str) -> None:
     [("engine", "zero"), ("engine", "1" * 30), ("engine", "1 OR 1"), ("streamed", "1")],
 )
 def test_an_impossible_label_value_is_refused(engine: Engine, label: str, value: str) -> None:
-    """An empty result would look like "no such requests"."""
+    """An empty result would suggest that no such requests exist."""
     with pytest.raises(ValueError, match=f"{label} = '{value}': must be"):
         request_table(engine, EVER, equals={label: value})
 

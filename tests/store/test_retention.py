@@ -7,12 +7,12 @@ from sqlalchemy import Engine
 
 from rig.clickhouse import ClickHouses
 from store import retention
-from store.alerting.slo_counts import Counted, SloCount, keep_counts, read_counts
+from store.alerting.slo_counts import CountedRange, SloCount, read_counts, store_counts
 from store.database import open_database
 from store.errors import StoreUnavailable
 from store.queries import Window, gpu_table, request_table, sample_table
 from store.retention import delete_older
-from store.rollups.building import Failed, Settled, settle_some
+from store.rollups.bucket_builder import BuildResult, Failed, build_some_marked
 from store.rollups.request_rollups import RequestRollups
 from store.writer import Writer
 from telemetry.engines import EngineSample
@@ -26,7 +26,7 @@ EVER = Window(0, 2**63 - 1)
 BY_SQL = pytest.mark.parametrize(
     "new_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)], indirect=True
 )
-"""ClickHouse deletes old rows itself."""
+"""Without ClickHouse, which deletes old rows itself."""
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
@@ -66,7 +66,7 @@ def test_deletion_pauses_in_batches(engine: Engine, write: Write, request_row: R
     taken, pause = pauses()
     gone = delete_older(engine, S, START_NS + 3600 * S, batch_rows=4, pause=pause)
     assert gone == 20
-    assert len(taken) == 3  # batches of 12, 4 and 4 rows; an instant is not divided
+    assert len(taken) == 3  # batches of 12, 4 and 4 rows: rows of one instant are never separated
 
 
 @BY_SQL
@@ -82,9 +82,9 @@ def test_without_old_rows_nothing_is_deleted(
 
 @BY_SQL
 def test_counts_outlive_requests(engine: Engine, write: Write, request_row: Requests) -> None:
-    """The period of an objective, a month, is longer than the retention of requests, a week."""
+    """The period of an objective is a month, but requests are kept for a week."""
     write(request_row(1))
-    keep_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], Counted(0, 60))
+    store_counts(engine, "a", [SloCount(60, 9, 1, 0, 0, 0)], CountedRange(0, 60))
     delete_older(engine, S, START_NS + 3600 * S, pause=pauses()[1])
     assert read_counts(engine, "a", 0, 60) == [SloCount(60, 9, 1, 0, 0, 0)]
 
@@ -116,20 +116,19 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
 
 FAR_S = START_NS // S + 10_000
 SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
-"""Retentions with which all rows are to be deleted at FAR_S. With the second, all are overdue."""
+"""Both retentions make all rows too old at FAR_S. With the second, they are long overdue."""
 
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the rollup of one minute fail, as a defect would."""
-    whole = RequestRollups.made
+    whole = RequestRollups.build
 
     def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
         if (width_s, start_unix_s) == (60, START_NS // S // 60 * 60 + 120):
             raise ValueError("a defect")
         return whole(self, width_s, start_unix_s)
 
-    monkeypatch.setattr(RequestRollups, "made", made)
+    monkeypatch.setattr(RequestRollups, "build", made)
 
 
 @BY_SQL
@@ -148,7 +147,7 @@ def test_a_missing_rollup_delays_the_deletion_of_later_requests_only(
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
     assert request_table(engine, EVER).num_rows == 3
-    assert sample_table(engine, EVER).num_rows == 0  # samples have separate rollups
+    assert sample_table(engine, EVER).num_rows == 0  # samples have rollups of their own
     assert not caplog.records
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
@@ -169,7 +168,7 @@ def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_
     assert request_table(engine, EVER).num_rows == 0
     (record,) = caplog.records
     assert "the rollups of 1 minutes of requests" in record.message
-    # The minute is no longer built from rows, because these are deleted.
+    # The failing minute is no longer built, because its rows are deleted.
     delete_older(engine, LONG_AGO_NS, FAR_S * S, pause=pauses()[1])
     assert len(caplog.records) == 1
 
@@ -178,7 +177,7 @@ def test_requests_without_a_rollup_are_deleted_after_a_seventh_of_the_retention_
 def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 842 minutes to build, each deletion builds some, and deletes the rows of these."""
+    """There are 842 minutes to build. Each deletion builds some of them, and deletes their rows."""
     monkeypatch.setattr(retention, "ROLL_UP_S", 0.0)
     monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 10)
     write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(45)))
@@ -195,9 +194,9 @@ def test_a_backlog_of_rollups_does_not_delay_deletion_for_ever(
 def test_rollups_that_cannot_be_built_do_not_delay_the_others(
     engine: Engine, write: Write, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of the oldest minutes fail, and each slice builds at most two."""
+    """Three of the oldest minutes fail, and each attempt builds at most two minutes."""
     write(*(request_row(i, received_unix_ns=START_NS + 60 * i * S) for i in range(12)))
-    whole, tried = RequestRollups.made, Counter[int]()
+    whole, tried = RequestRollups.build, Counter[int]()
     first_s = START_NS // S // 60 * 60
 
     def made(self: RequestRollups, width_s: int, start_unix_s: int) -> Any:
@@ -207,16 +206,16 @@ def test_rollups_that_cannot_be_built_do_not_delay_the_others(
                 raise ValueError("a defect")
         return whole(self, width_s, start_unix_s)
 
-    monkeypatch.setattr(RequestRollups, "made", made)
+    monkeypatch.setattr(RequestRollups, "build", made)
     monkeypatch.setattr(retention, "_BUCKETS_AT_ONCE", 2)
     with pytest.raises(ValueError, match="a defect"):
         delete_older(engine, SOON_NS, FAR_S * S, pause=pauses()[1])
     assert tried == Counter(range(6))  # the minutes that this deletion needs
     failed: Failed = set()
-    first = settle_some(engine, FAR_S, 2, failed)
-    assert (first.made, first.left > 0, len(failed)) == (2, True, 3)
+    first = build_some_marked(engine, FAR_S, 2, failed)
+    assert (first.built, first.remaining > 0, len(failed)) == (2, True, 3)
     assert isinstance(first.defect, ValueError)
-    while settle_some(engine, FAR_S, 2, failed).left:
+    while build_some_marked(engine, FAR_S, 2, failed).remaining:
         assert len(failed) == 3
-    assert settle_some(engine, FAR_S, 2, failed) == Settled(0, 0)
+    assert build_some_marked(engine, FAR_S, 2, failed) == BuildResult(0, 0)
     assert tried == Counter({**dict.fromkeys(range(12), 1), **dict.fromkeys(range(3), 2)})

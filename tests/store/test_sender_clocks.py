@@ -1,4 +1,4 @@
-"""Tests of senders whose clock is ahead, and whose samples arrive at several collectors."""
+"""Tests of senders whose clock is ahead, and who send samples to several collectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def submit(
     replica: str = "a",
     lead_s: float | None = None,
 ) -> None:
-    """Store the samples of a second, as a collector corrects them that measures this lead."""
+    """Store the samples of one second, corrected by a collector that measures `lead_s`."""
     ahead_ns = round((ahead_s or 0.0) * 1e9)
     at: dict[str, Any] = {
         "replica": replica,
@@ -44,7 +44,6 @@ def submit(
 
 
 def corrections(engine: Engine) -> list[float | None]:
-    """Return the corrections of all samples in the order in which they were sent."""
     sent = SAMPLES.c.at_unix_ns + func.coalesce(SAMPLES.c.clock_ahead_s, 0.0) * SECOND_NS
     with engine.connect() as connection:
         return list(connection.scalars(select(SAMPLES.c.clock_ahead_s).order_by(sent)))
@@ -53,7 +52,7 @@ def corrections(engine: Engine) -> list[float | None]:
 def test_several_collectors_give_one_series(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """The start of the counters is part of the series. A bill would count each series."""
+    """The start of the counters is part of a series' key, and a bill counts each series."""
     for number, ahead_s in enumerate((5.25, 5.5, 4.75, 5.0)):
         submit(engine, sample_row, gpu_row, ahead_s, number)
     with engine.connect() as connection:
@@ -123,7 +122,7 @@ def test_a_collector_without_a_measurement_follows_the_others(
 def test_a_clock_that_was_set_right_is_not_corrected(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """Another collector, whose last messages are older, may still correct it."""
+    """A collector whose last messages are older may still correct the clock."""
     for number, (ahead_s, lead_s) in enumerate([(60.5, 60.5), (None, -0.1), (60.0, 60.0)]):
         submit(engine, sample_row, gpu_row, ahead_s, number, lead_s=lead_s)
     assert corrections(engine) == [60.5, None, 60.5]
@@ -146,7 +145,7 @@ def test_other_senders_keep_their_own_correction(
 def test_an_absurd_correction_is_stored_as_it_is(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """It does not fit into the table."""
+    """A correction of 292 years is too large for the table."""
     for number, ahead_s in enumerate((5.25, 9_223_372_037.0)):
         submit(engine, sample_row, gpu_row, ahead_s, number)
     with engine.connect() as connection:

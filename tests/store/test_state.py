@@ -1,4 +1,4 @@
-"""Tests of a separate state database: what is where, the copy of the state, and wrong databases."""
+"""Tests of a separate state database: the place of each table, the copy, and wrong databases."""
 
 import sqlite3
 from collections.abc import Callable
@@ -9,29 +9,29 @@ import pytest
 from sqlalchemy import Engine, event, inspect
 
 from store import state_copy, state_link
-from store.alerting.incident_answers import AnswerRow, keep_answer, read_answers
+from store.alerting.incident_answers import AnswerRow, read_answers, store_incident_answer
 from store.alerting.incidents import (
     IncidentRow,
     evaluated_until,
-    keep_evaluation,
     read_incidents,
+    store_evaluation,
 )
-from store.alerting.notifications import FIRING, Notification, keep_notifications
+from store.alerting.notifications import FIRING, Notification, store_notifications
 from store.alerting.notifications import due_notifications as due
 from store.alerting.slo_counts import (
-    Counted,
+    CountedRange,
     SloCount,
-    count_again,
-    counted,
-    keep_counts,
+    mark_counts_incomplete,
+    read_counted_range,
     read_counts,
+    store_counts,
 )
 from store.alerting.slo_marks import read_marks
 from store.database import open_database, urls
 from store.errors import DatabaseMissing, StoreError, StoreUnavailable
 from store.leases import EVALUATION, Leases
 from store.migrations.older_versions import OLDEST
-from store.predictions import Prediction, keep_prediction, predictions
+from store.predictions import Prediction, predictions, store_prediction
 from store.queries import newest_unix_ns
 from store.schema import METADATA, STATE_METADATA
 from store.state import separate_state, state_of
@@ -52,20 +52,19 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def fill(engine: Engine) -> None:
-    """Store a row in each table of the state. The message was claimed in a term of a lease."""
-    keep_evaluation(engine, "chat", 165, [INCIDENT])
-    keep_counts(engine, "digest", COUNTS, Counted(0, 45))
-    keep_notifications(engine, [replace(MESSAGE, claimed_term=7)])
-    keep_answer(engine, ANSWER)
-    keep_prediction(engine, PREDICTION)
+    """Store a row in each table of the state. A term of a lease has claimed the message."""
+    store_evaluation(engine, "chat", 165, [INCIDENT])
+    store_counts(engine, "digest", COUNTS, CountedRange(0, 45))
+    store_notifications(engine, [replace(MESSAGE, claimed_term=7)])
+    store_incident_answer(engine, ANSWER)
+    store_prediction(engine, PREDICTION)
 
 
 def check(engine: Engine) -> None:
-    """Check that everything that `fill` has stored is there."""
     assert evaluated_until(engine, "chat") == 165
     assert read_incidents(engine, "chat") == [INCIDENT]
     assert read_counts(engine, "digest", 0, 60) == COUNTS
-    assert counted(engine, "digest") == Counted(0, 45)
+    assert read_counted_range(engine, "digest") == CountedRange(0, 45)
     assert read_answers(engine, "chat") == [ANSWER]
     assert predictions(engine) == [PREDICTION]
 
@@ -107,9 +106,9 @@ def test_the_state_is_copied_once_and_no_message_is_lost(separate_urls: tuple[st
     inside.dispose()
     engine = open_database(url, state_url, report=messages.append)
     check(engine)
-    # The claim belongs to a term of a lease that no longer exists.
+    # The claim's term belongs to a lease that no longer exists.
     assert due(engine, "hook", 200) == [MESSAGE]
-    keep_evaluation(engine, "chat", 180, [])
+    store_evaluation(engine, "chat", 180, [])
     engine.dispose()
     again = open_database(url, state_url, report=messages.append)
     assert evaluated_until(again, "chat") == 180
@@ -118,7 +117,7 @@ def test_the_state_is_copied_once_and_no_message_is_lost(separate_urls: tuple[st
     assert messages[1].startswith("Copied 8 rows.")
 
 
-@pytest.mark.parametrize("fails", ["keep_identity", "_copy_table"])
+@pytest.mark.parametrize("fails", ["store_identity", "_copy_table"])
 def test_an_interrupted_copy_begins_again(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -133,7 +132,7 @@ def test_an_interrupted_copy_begins_again(
         patched.setattr(state_copy, fails, fail)
         with pytest.raises(RuntimeError):
             open_database(*files)
-    # Another process must not continue with the state that is being copied.
+    # No other process may use the state while it is copied.
     with pytest.raises(StoreError, match=r"the state of .* is in .*state\.db: set --state-url"):
         open_database(files[0])
     with pytest.raises(StoreError, match=r"has not been copied to .* yet; start `tailspan up`"):
@@ -146,8 +145,7 @@ def test_an_interrupted_copy_begins_again(
 def test_a_copy_that_was_committed_is_not_repeated(
     files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process ends after the copy is committed, and before the link in the telemetry database
-    is marked as complete."""
+    """The process ends after the commit of the copy, but before the link is marked as complete."""
     inside = open_database(files[0])
     fill(inside)
     inside.dispose()
@@ -157,10 +155,10 @@ def test_a_copy_that_was_committed_is_not_repeated(
         if kept:
             raise RuntimeError("the process ends here")
         kept.append(link)
-        state_link.keep_link(engine, link)
+        state_link.store_link(engine, link)
 
     with monkeypatch.context() as patched:
-        patched.setattr(state_copy, "keep_link", once)
+        patched.setattr(state_copy, "store_link", once)
         with pytest.raises(RuntimeError):
             open_database(*files)
     messages: list[str] = []
@@ -266,9 +264,9 @@ def test_a_reader_shows_telemetry_while_the_state_database_does_not_respond(
 def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
     files: tuple[str, str], request_row: Callable[..., RequestTimeline]
 ) -> None:
-    """After a crash between the two databases, the steps are counted again."""
+    """If a crash separates the two writes, the steps are counted again."""
     engine = open_database(*files)
-    keep_counts(engine, "digest", [], Counted(0, 60))
+    store_counts(engine, "digest", [], CountedRange(0, 60))
     with Writer(engine) as writer:
         writer.submit([request_row(received_unix_ns=30 * 10**9, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
@@ -279,11 +277,11 @@ def test_marks_are_removed_after_the_counts_are_marked_as_incomplete(
 
     event.listen(engine, "before_cursor_execute", fail)
     with pytest.raises(RuntimeError):
-        count_again(engine, 30, marks)
+        mark_counts_incomplete(engine, 30, marks)
     event.remove(engine, "before_cursor_execute", fail)
-    assert counted(engine, "digest") == Counted(0, 30)
+    assert read_counted_range(engine, "digest") == CountedRange(0, 30)
     assert read_marks(engine, 10) == marks
-    count_again(engine, 30, marks)
+    mark_counts_incomplete(engine, 30, marks)
     assert read_marks(engine, 10) == []
     engine.dispose()
 

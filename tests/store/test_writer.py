@@ -51,7 +51,7 @@ def another_writing(tmp_path: Path) -> Iterator[None]:
 
 
 def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
-    # No half-open window of 64 bits contains the last nanosecond.
+    # A half-open window of 64-bit integers cannot contain the last nanosecond.
     within = st.integers(-(2**63), 2**63 - 2)
     hints = {
         name: FIELDS[hint]
@@ -59,20 +59,20 @@ def rows_of(noun: type, instant: str) -> st.SearchStrategy[list[Any]]:
         if hint in FIELDS and name != instant
     }
     if noun is RequestTimeline:
-        # test_best_source.py tests several sources, of which the best one is read.
+        # Several sources are tested in test_best_source.py.
         hints["source"] = st.sampled_from(BEST)
     else:
-        # The samples of a sender are corrected equally (test_sender_clocks.py).
+        # Corrections are tested in test_sender_clocks.py.
         hints.pop("clock_ahead_s", None)
     rows = st.builds(noun, **hints, **{instant: within})
     if noun is RequestTimeline:
-        # A span id at two instants that are days apart means two rows (decision 060).
+        # One span id at two instants that are days apart makes two rows (decision 060).
         return st.lists(rows, max_size=6, unique_by=lambda row: (row.trace_id, row.span_id))
     return st.lists(rows, max_size=6)
 
 
 def as_kept(engine: Engine, row: Any) -> Any:
-    """Return the row as this database stores it: PostgreSQL has no NUL in texts."""
+    """Return the row as this database stores it. PostgreSQL has no NUL in texts."""
     if engine.dialect.name != "postgresql":
         return row
     texts = {name: value for name, value in asdict(row).items() if isinstance(value, str)}
@@ -80,7 +80,7 @@ def as_kept(engine: Engine, row: Any) -> Any:
 
 
 def key(engine: Engine, row: Any) -> tuple[object, ...]:
-    """Return the row's key, which in ClickHouse includes the instant."""
+    """Return the row's key, which includes the instant in ClickHouse."""
     if isinstance(row, RequestTimeline):
         instant = row.received_unix_ns if engine.dialect.name == "clickhousedb" else 0
         return instant, row.trace_id, row.span_id
@@ -177,7 +177,7 @@ def test_closing_writes_queued_rows(engine: Engine, request_row: Requests) -> No
 
 
 def test_few_rows_wait_for_more(engine: Engine, request_row: Requests) -> None:
-    """The first rows after a pause are written at once, and so is a full message."""
+    """The first rows after a pause are written at once. A full message is written at once, too."""
     writer = Writer(engine, gather_s=3_600)
     writer.submit([request_row(0)], []).result(10)
     few = [writer.submit([request_row(i)], []) for i in range(1, 4)]
@@ -273,7 +273,7 @@ def test_a_full_queue_refuses_until_emptied(
 
 
 def test_an_empty_queue_accepts_any_size(engine: Engine, request_row: Requests) -> None:
-    """Otherwise a sender would resend an item that is larger than the queue for ever."""
+    """If a large item were refused, its sender would resend it for ever."""
     with Writer(engine, capacity_rows=3) as writer:
         writer.submit([request_row(i) for i in range(10)], []).result(10)
 
@@ -373,5 +373,5 @@ def test_a_defect_in_the_writer_is_survived(
                 writer.submit([request_row(1)], []).result(10)
             assert (writer.task.failures, writer.task.problem) == (1, "ZeroDivisionError")
         writer.submit([request_row(1)], []).result(10)
-        assert writer.task.ailment(0.0) is None
-    assert writer.task.ailment(0.0) == "ended"
+        assert writer.task.failure_reason(0.0) is None
+    assert writer.task.failure_reason(0.0) == "ended"

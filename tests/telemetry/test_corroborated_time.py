@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from telemetry.corroborated_time import (
     GAP_NS,
-    MOST_SENDERS,
+    MAX_SENDERS,
     PACE,
     SECOND_NS,
     STEP_NS,
@@ -100,7 +100,7 @@ def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World
 
 
 def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
-    """Either the machine was paused, or its clock was corrected."""
+    """Either the machine had been paused, or its clock has been corrected."""
     world = World(error_ns=-40 * MINUTE_NS)
     world.right("a", "b")
     world.error_ns = 0
@@ -110,7 +110,7 @@ def test_a_jump_that_witnesses_confirm_is_accepted_at_once() -> None:
 
 
 def test_a_jump_without_witnesses_is_accepted_after_five_minutes(world: World) -> None:
-    """Otherwise, a corrected clock would be treated as wrong for ever."""
+    """A corrected clock must not be treated as wrong for ever."""
     world.same("a")
     world.error_ns = DAY_NS
     world.same("a")
@@ -127,7 +127,7 @@ def test_a_sender_that_is_new_since_the_jump_has_no_vote(world: World) -> None:
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.same(*(f"made-up-{number}" for number in range(2 * MOST_SENDERS)))
+    world.same(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
     assert world.off_ns == 0
 
 
@@ -135,7 +135,7 @@ def test_invented_names_do_not_evict_a_witness_during_a_jump(world: World) -> No
     world.right("a")
     world.error_ns = DAY_NS
     world.right("a")
-    world.right(*(f"made-up-{number}" for number in range(2 * MOST_SENDERS)))
+    world.right(*(f"made-up-{number}" for number in range(2 * MAX_SENDERS)))
     world.wait(2 * STEPOUT_NS)
     assert world.off_ns == 0
 
@@ -237,7 +237,7 @@ def test_for_any_clock_time_for_deletion_advances_slowly(steps: list[tuple[int, 
         assert deletable_ns <= world.clock.deletable_unix_ns
         deletable_ns = world.clock.deletable_unix_ns
         assert deletable_ns <= START_NS + PACE * waited_ns
-    # After a long period with the correct time, the jump has no effect.
+    # After a long period with the correct time, the earlier jump has no effect.
     world.error_ns = 0
     world.right("a", "b")
     world.wait(WITNESS_NS + STEPOUT_NS)

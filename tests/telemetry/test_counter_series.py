@@ -14,7 +14,7 @@ def ns(*seconds: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 @given(st.lists(st.tuples(INT64, st.integers(0, 3)), min_size=1))
 def test_rows_have_one_number_if_and_only_if_they_are_equal(rows: list[tuple[int, int]]) -> None:
-    """Senders choose process ids and start times, so any 64 bits are possible."""
+    """Senders choose process ids and start times, so each may be any 64-bit integer."""
     numbers = series_numbers(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
     assert len(set(zip(rows, numbers.tolist(), strict=True))) == len(set(rows))
     assert set(numbers.tolist()) == set(range(len(set(rows))))

@@ -1,5 +1,3 @@
-"""The interval of a proportion."""
-
 from math import exp, lgamma, log
 
 import numpy as np
@@ -9,7 +7,7 @@ from telemetry.proportions import wilson
 
 
 def _coverage(trials: int, share: float) -> float:
-    """The probability that the interval of a sample contains the proportion."""
+    """Return the probability that a sample's interval contains the true proportion."""
     found = 0.0
     for hits in range(trials + 1):
         low, high = wilson(hits, trials) or (0.0, 0.0)
@@ -21,7 +19,7 @@ def _coverage(trials: int, share: float) -> float:
 
 @pytest.mark.parametrize(("trials", "least"), [(10, 0.89), (20, 0.91), (100, 0.927), (500, 0.939)])
 def test_the_coverage_is_that_of_the_docstring(trials: int, least: float) -> None:
-    """Exact, over proportions that were not used to choose the figures."""
+    """The coverage is computed exactly, for proportions that were not used to choose the limits."""
     shares = np.random.default_rng(7).uniform(0, 1, 150)
     coverage = np.array([_coverage(trials, share) for share in shares])
     assert coverage.mean() == pytest.approx(0.95, abs=0.006)

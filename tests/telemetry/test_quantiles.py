@@ -20,7 +20,7 @@ def first(n: int) -> FloatArray:
     [(100, 0.99, 99), (100, 0.5, 50), (101, 0.5, 51), (100, 0.07, 7), (1, 0.99, 1), (3, 0.01, 1)],
 )
 def test_the_quantile_is_the_value_at_the_nearest_rank(n: int, q: float, rank: int) -> None:
-    """The rank is ⌈n·q⌉ in decimals: 7 for 0.07 of 100, although binary 0.07 × 100 exceeds 7."""
+    """The rank is ⌈n·q⌉ in decimals: 7 for 100 · 0.07, although binary 100 · 0.07 exceeds 7."""
     assert quantile(first(n), q) == rank
 
 
@@ -64,7 +64,7 @@ def test_the_interval_widens_with_z(values: FloatArray, q: float, z: float) -> N
 
 @pytest.mark.parametrize(("q", "enough"), [(0.5, 8), (0.9, 35), (0.95, 73), (0.99, 381)])
 def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) -> None:
-    """The upper rank would be beyond the sample; the maximum is no bound."""
+    """The upper rank would be beyond the sample, and the maximum is no upper bound."""
     assert rank_interval(first(enough), q) is not None
     assert all(rank_interval(first(n), q) is None for n in range(enough))
     assert least_number(q) == enough
@@ -74,7 +74,7 @@ def test_below_a_number_of_values_there_is_no_interval(q: float, enough: int) ->
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("n", [21, 50, 100, 381, 740, 1000])
 def test_the_interval_covers_the_true_quantile_95_times_in_100(n: int, q: float) -> None:
-    """The number of values below the true quantile is binomially distributed."""
+    """The number of values below the true quantile has a binomial distribution."""
     interval = rank_interval(first(n), q)
     if interval is None:
         return

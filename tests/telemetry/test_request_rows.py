@@ -61,6 +61,6 @@ def test_measures_travel_with_their_rows() -> None:
 
 
 def test_the_cost_is_not_a_measure() -> None:
-    """The cost is added to a row after the row's measures were set."""
+    """The cost is added to a row after its measures were set."""
     assert "cost_usd" not in MEASURES
     assert FIELDS[PLACE["cost_usd"] :] == ("cost_usd", "priced_by")

@@ -78,7 +78,7 @@ def test_an_estimate_is_within_one_percent(value: float) -> None:
 
 @pytest.mark.parametrize("bin_", [LOWEST + 1, -345, -1, 0, 1, 345, HIGHEST])
 def test_a_bound_is_the_last_of_its_bin(bin_: int) -> None:
-    """The bound is at most γ^b, and the next larger double is in the next bin."""
+    """The bound is at most γ^b. The next larger double is in the next bin."""
     bound = float(np.float64(101 / 99) ** bin_)
     near = [bound * (1 + step * 1e-12) for step in (-1, 1)]
     assert [bin_of(each) for each in near] == [bin_, bin_ + 1 if bin_ < HIGHEST else None]
@@ -172,7 +172,7 @@ def test_a_share_outside_0_to_1_is_refused(q: float) -> None:
 
 
 def test_sums_of_the_longest_durations_do_not_overflow() -> None:
-    """In nanoseconds, 100 times 31 years exceeds 64 bits."""
+    """The sum exceeds 64 bits: 100 times 9e8 s, in nanoseconds."""
     longest = [9e8] * 100
     assert sketch(longest).sum_ns == 90_000_000_000 * 10**9
 

@@ -1,4 +1,4 @@
-"""Databases of a seeded fleet with an incident, for tests of pages and view-models."""
+"""Fixtures: databases of a seeded fleet with an incident, for tests of pages."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.counterfactual import replay_process
 from rig.ports import free_port
 from server.explorer_launch import launch
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from store.queries import Window, request_table
 from store.writer import Writer
@@ -33,8 +33,7 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Return a function that opens an address of the explorer on a database. Causes are replayed in
-    this process."""
+    """Return a function that opens the explorer on a database, and replays in this process."""
     monkeypatch.setattr(replay_process, "answer_in_child", answer_here)
 
     def open_page(url: str, **parameters: str) -> AppTest:
@@ -207,7 +206,6 @@ def _samples(
 
 
 def incident_row(slo: str, began_s: int, ended_s: int | None = None) -> IncidentRow:
-    """Return an incident of an objective that alerted 1 min after its start."""
     return IncidentRow(
         *(slo, "page", began_s + 60, began_s, ended_s or began_s + 60, ended_s),
         *(began_s + 60, "20", None),
@@ -215,15 +213,15 @@ def incident_row(slo: str, began_s: int, ended_s: int | None = None) -> Incident
 
 
 def burned(url: str, slo: str, *stretches: tuple[int, int | None]) -> None:
-    """Store incidents of an objective that alerted 1 min after their start."""
+    """Store incidents of an objective; each alerted 1 min after its start."""
     engine = open_database(url)
     rows = [incident_row(slo, *stretch) for stretch in stretches]
-    keep_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
+    store_evaluation(engine, slo, stretches[-1][0] + 2_000, rows)
     engine.dispose()
 
 
 def fill(url: str, *rows: Sequence[Any]) -> None:
-    """Store requests, samples, starts and GPU samples, in this order."""
+    """Store requests, engine samples, starts and GPU samples, in this order."""
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(*rows).result()
@@ -296,8 +294,7 @@ def running_explorer(folder: Path, database_url: str, **more: Any) -> Iterator[s
     """Run the explorer on a database as `tailspan up` does, and yield its address.
 
     Args:
-        folder: the process's working directory, which also gets its log.
-        database_url: the database.
+        folder: the working directory, in which the log is written.
         more: further arguments of `launch`.
     """
     wanted = launch(database_url=database_url, **{"port": free_port(), **more})

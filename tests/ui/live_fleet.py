@@ -1,5 +1,3 @@
-"""A simulated fleet with an open incident, whose new rows arrive until the fleet is stopped."""
-
 import threading
 import time
 from bisect import bisect_right
@@ -19,16 +17,12 @@ SECOND_NS: Final = 10**9
 PAST_S: Final = 1_200
 FLOOD_S: Final = 300
 """Seconds before the present at which one tenant begins to flood the fleet, as in `make run`."""
-FUTURE_S: Final = 200
+FUTURE_S: Final = 120
 """The number of seconds for which new rows can arrive."""
 
 
 class LiveFleet:
-    """Twenty minutes of a simulated fleet in a database, and new rows every second.
-
-    Args:
-        url: the database.
-    """
+    """Twenty minutes of a simulated fleet in a database, and new rows every second."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -65,7 +59,6 @@ class LiveFleet:
         self._engine.dispose()
 
     def stop(self) -> None:
-        """Stop the fleet: no row arrives after this call."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()

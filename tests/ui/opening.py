@@ -11,28 +11,28 @@ from ui.frame.pages import FIRST
 APP = Path(__file__).parents[2] / "ui" / "app.py"
 
 Open = Callable[..., AppTest]
-"""A function that opens a page; the arguments are a database's URL and the address's parameters."""
+"""Opens a page. The arguments are the database's URL and the address's parameters."""
 
 Database = Callable[..., str]
-"""A function that stores rows and returns the database's URL."""
+"""Stores rows and returns the database's URL."""
 
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
 
 
 def markup(test: AppTest) -> str:
-    """Return all HTML of the page; fail if the page has an exception."""
+    """Return all HTML of the page. Fail if the page has an exception."""
     assert not test.exception
     return "\n".join(element.proto.body for element in test.get("html"))
 
 
 def navigation(test: AppTest) -> dict[str, dict[str, str]]:
-    """Return the query of each page's link in the navigation, by the page's key."""
+    """Return the query of each navigation link, by the page's key."""
     links = [element.proto for element in test.get("page_link")]
     return {each.page or FIRST: dict(parse_qsl(each.query_string)) for each in links}
 
 
 def address(test: AppTest) -> dict[str, str]:
-    """Return the page, and the query of its address."""
+    """Return the query of the page's address, including the page."""
     single = {
         name: each[0] if isinstance(each, list) else each
         for name, each in test.query_params.items()

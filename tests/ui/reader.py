@@ -1,11 +1,10 @@
-"""A browser's tab as a person uses it, with checks for errors and layout shifts."""
+"""A browser tab with a person's actions, and checks for errors and layout shifts."""
 
 import re
-from pathlib import Path
 from typing import Any, Final
 
 SHIFT_LIMIT: Final = 0.1
-"""The largest good layout shift of a page: the highest sum in a window of at most 5 s.
+"""The largest layout shift of a good page: the highest sum in a window of at most 5 s.
 
 Shifts in one window are less than 1 s apart. Source: https://web.dev/articles/cls.
 """
@@ -32,7 +31,7 @@ STILL: Final = """() => {
     return document.getAnimations().every(each =>
         each.playState !== "running" || each.effect.getComputedTiming().iterations === Infinity);
 }"""
-"""Returns whether the page is complete and no part of it fades."""
+"""Returns whether the page is complete and no part of it is faded."""
 
 GREEN: Final = """() => {
     const green = text => {
@@ -56,17 +55,15 @@ GREEN: Final = """() => {
 
 
 class Reader:
-    """A tab of a person who reads the explorer.
+    """A tab in which a person reads the explorer.
 
     Args:
         tab: a new tab.
         address: the explorer's address.
-        pictures: the folder for pictures of the pages.
     """
 
-    def __init__(self, tab: Any, address: str, pictures: Path) -> None:
+    def __init__(self, tab: Any, address: str) -> None:
         self.tab, self.address = tab, address
-        self._pictures = pictures
         self.errors: list[str] = []
         self.asked: list[str] = []
         self.clicks = 0
@@ -81,12 +78,11 @@ class Reader:
             self.errors.append(f"{message.text} {message.location}")
 
     def open(self, place: str, title: str | None = None) -> None:
-        """Open an address of the explorer, and wait for the whole page."""
         self.tab.goto(f"{self.address}/{place}")
         self.ready(title)
 
     def ready(self, title: str | None = None) -> None:
-        """Wait until the page is complete and nothing fades."""
+        """Wait until the page is complete and no part of it is faded."""
         if title is not None:
             self.tab.get_by_role("heading", name=title, exact=True, level=1).wait_for()
         self.tab.locator(".headline, .note").first.wait_for()
@@ -94,13 +90,12 @@ class Reader:
         self._complete_s = self.tab.evaluate("performance.now() / 1000")
 
     def click(self, what: Any) -> None:
-        """Click, and count the click. Until `ready`, layout shifts are allowed."""
+        """Click, and count the click. Layout shifts are allowed until the next `ready`."""
         self.clicks += 1
         self._complete_s = float("inf")
         what.click()
 
     def link(self, name: str) -> Any:
-        """Return a page's link in the navigation."""
         return self.tab.locator(".st-key-pages").get_by_role("link", name=name, exact=True)
 
     def tab_to(self, what: Any, most: int = 60) -> None:
@@ -111,7 +106,7 @@ class Reader:
         raise AssertionError(f"{most} Tabs do not reach {what}")
 
     def drag(self, chart: str, start: float, end: float) -> None:
-        """Drag over a part of a chart; positions are shares of the chart's width."""
+        """Drag over a part of a chart. `start` and `end` are shares of the chart's width."""
         area = self.tab.locator(f"[class*='st-key-chart_{chart}'] .nsewdrag").first
         area.scroll_into_view_if_needed()
         box = area.bounding_box()
@@ -122,19 +117,14 @@ class Reader:
         self.tab.mouse.move(box["x"] + box["width"] * end, height + 10, steps=8)
         self.tab.mouse.up()
 
-    def picture(self, name: str) -> None:
-        """Save a picture of the visible part of the page."""
-        self.tab.screenshot(path=self._pictures / f"{name}.png")
-
     def green(self) -> list[str]:
-        """Return the elements that are drawn in green."""
         found: list[str] = self.tab.evaluate(GREEN)
         return found
 
     def shift(self) -> tuple[float, list[str]]:
         """Return the layout shift since the page was complete, and the elements that moved.
 
-        Earlier shifts depend on how busy the machine is.
+        Earlier shifts depend on the load of the machine.
         """
         worst, now = (0.0, []), (0.0, [])  # type: tuple[float, list[str]], tuple[float, list[str]]
         began_s = last_s = float("-inf")
@@ -149,7 +139,7 @@ class Reader:
         return worst
 
     def undisturbed(self) -> None:
-        """Assert: no error in the console, no exception, no other host, no layout shift."""
+        """Assert that there was no console error, exception, foreign request or layout shift."""
         assert not self.errors
         assert self.tab.locator("[data-testid=stException]").count() == 0
         host = re.sub("^http", "", self.address)

@@ -40,7 +40,7 @@ from analysis.compare.question import SIDES, SPLITS
 from analysis.what_if_search import sweep_of
 from replay.edits import EditError, edits_of
 from store.queries import Window
-from store.requests.lookup import LONGEST as LONGEST_ID
+from store.requests.lookup import MAX_ID_CHARS as LONGEST_ID
 from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from ui.frame.pages import BY_KEY, FIRST

@@ -48,7 +48,7 @@ FIRST_MINUTE_S: Final = 1
 """Seconds between reads while a simulated past is arriving."""
 
 NOT_ALLOWED: Final = "Your role does not allow this page"
-HERE: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).parent
 FRAMED: Final = "framed"
 """Session key: the view for which the navigation and the controls were drawn last."""
 DRAWN: Final = "drawn"
@@ -57,7 +57,7 @@ DRAWN: Final = "drawn"
 
 def show() -> None:
     """Draw the whole page."""
-    st.set_page_config(page_icon=str(HERE / "icon.svg"), layout="wide")
+    st.set_page_config(page_icon=str(FOLDER / "icon.svg"), layout="wide")
     if gate.passes():
         navigation.choose(_page)
 

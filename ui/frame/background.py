@@ -17,9 +17,9 @@ from sqlalchemy import Engine
 
 from store.access.restricted import cache_key
 from store.errors import StoreError
-from ui.frame.read_cache import KEPT_READERS
+from ui.frame.read_cache import MAX_CACHED_READERS
 
-MOST_KEPT: Final = 50
+MAX_ANSWERS: Final = 50
 """Maximum number of answers to keep. They are small, without a row per request."""
 _log: Final = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Background:
                 return kept.running
             if kept.version == version:
                 return None
-            while len(self._kept) > MOST_KEPT:
+            while len(self._kept) > MAX_ANSWERS:
                 self._kept.popitem(last=False)
             kept.version = version
             kept.running = self._pool.submit(self._compute, kept, compute)
@@ -96,7 +96,7 @@ def background(engine: Engine) -> Background:
     return found
 
 
-@st.cache_resource(max_entries=KEPT_READERS, show_spinner=False)
+@st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _of(url: str) -> Background:
     del url  # part of Streamlit's cache key
     return Background()

@@ -97,7 +97,7 @@ class Context:
         return catching_up(self.engine, newest_unix_ns, self.now_unix_ns, STALE_S)
 
 
-class Found(Protocol):
+class PageData(Protocol):
     """The result of a page's `read`."""
 
     @property
@@ -112,7 +112,7 @@ class Found(Protocol):
 class PageModule(Protocol):
     """The interface of the module `page` in a page's folder."""
 
-    def read(self, context: Context) -> Found:
+    def read(self, context: Context) -> PageData:
         """Read the store.
 
         Raises:

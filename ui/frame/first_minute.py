@@ -6,21 +6,21 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from alerts.objectives import Goodput
-from analysis.first_minute import Arriving, FirstMinute, arriving
+from analysis.first_minute import BackfillProgress, FirstMinute, backfill_progress
 from ui.frame import freshness
 from ui.frame.objectives import Objectives
 from ui.kit import wording
 
 
-def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> Arriving | None:
+def current(engine: Engine, objectives: Objectives, now_unix_ns: int) -> BackfillProgress | None:
     """Return how much of the simulated past has arrived, or None if none is arriving."""
     # The simulator sends no probes, so objectives on probes are never evaluated.
     names = [each.name for each in objectives.counted if isinstance(each.indicator, Goodput)]
     question = FirstMinute.of(os.environ, names)
-    return None if question is None else arriving(engine, question, now_unix_ns)
+    return None if question is None else backfill_progress(engine, question, now_unix_ns)
 
 
-def show(found: Arriving) -> None:
+def show(found: BackfillProgress) -> None:
     """Show the progress in place of the page."""
     freshness.band(simulated=True)
     past = wording.span(found.past_s)

@@ -16,7 +16,7 @@ from alerts.evaluation.group_places import expanded
 from alerts.explorer_links import PROBE_FILTERS, required
 from alerts.objectives import GoodProbes, Objective
 from analysis.incident import (
-    LEAST_EXPLAINED_S,
+    MIN_EXPLAINED_S,
     incident_at,
     read_questions,
     split_incident_name,
@@ -30,7 +30,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 
-class Found(NamedTuple):
+class IncidentSelection(NamedTuple):
     """The view of an incident. `row` is None, with a `notice`, if the incident was not found."""
 
     view: View
@@ -38,7 +38,9 @@ class Found(NamedTuple):
     notice: str | None = None
 
 
-def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int) -> Found:
+def find(
+    engine: Engine, view: View, objectives: Sequence[Objective], now_unix_ns: int
+) -> IncidentSelection:
     """Return the view of the incident in an address.
 
     The range of an open incident ends at `now_unix_ns`.
@@ -54,14 +56,14 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     if row is None:
         return _without_incident(view, f"SLO {name} has no such incident")
     if isinstance(objective.indicator, GoodProbes):
-        began_ns = (row.began_unix_s - LEAST_EXPLAINED_S) * SECOND_NS
+        began_ns = (row.began_unix_s - MIN_EXPLAINED_S) * SECOND_NS
         ended_ns = now_unix_ns if row.ended_unix_s is None else row.ended_unix_s * SECOND_NS
         seen = view.between(max(0, began_ns), max(began_ns + SECOND_NS, ended_ns))
         chosen = required(objective.indicator.where, PROBE_FILTERS)
         incident = f"{name}@{row.fired_unix_s}"
         region, endpoint = (chosen.get(label, "") for label in PROBE_FILTERS)
         seen = replace(seen, page="outside", region=region, endpoint=endpoint)
-        return Found(replace(seen, incident=incident), row)
+        return IncidentSelection(replace(seen, incident=incident), row)
     answer = stored_answer(engine, objective, row)
     if answer is not None:
         questions = answer.questions
@@ -80,7 +82,7 @@ def find(engine: Engine, view: View, objectives: Sequence[Objective], now_unix_n
     )
     if questions.metrics:
         shown = replace(shown, latency=f"{questions.metrics[0].value}_s")
-    return Found(shown, row)
+    return IncidentSelection(shown, row)
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
@@ -101,9 +103,9 @@ def _parts(incident: str) -> tuple[str, int | None, bool]:
     return name, None if at_ns is None else at_ns // SECOND_NS, whole
 
 
-def _without_incident(view: View, why: str) -> Found:
+def _without_incident(view: View, why: str) -> IncidentSelection:
     shown = View(page=view.page)
-    return Found(
+    return IncidentSelection(
         shown,
         notice=f"The address's incident is “{plain(view.incident or '')}”; {why}:"
         f" showing the last {shown.last}.",

@@ -17,19 +17,19 @@ from store.access.restricted import access_of, cache_key, with_masked_rows
 from store.columns.evidence import EvidenceCache
 from store.database import open_database
 
-KEPT_S: Final = 900
-KEPT: Final = 200
-KEPT_READERS: Final = 64
+CACHE_S: Final = 900
+MAX_RESULTS: Final = 200
+MAX_CACHED_READERS: Final = 64
 """Objects are cached for at most this many combinations of a database and a reader's access."""
-KEPT_LARGE: Final = 4
+MAX_LARGE_RESULTS: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
-Found = TypeVar("Found")
+Read = TypeVar("Read")
 
 
 def shared(
-    engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Found], *, large: bool = False
-) -> Found:
+    engine: Engine, key: tuple[Hashable, ...], read: Callable[[], Read], *, large: bool = False
+) -> Read:
     """Return the result of `read` for this key, from the cache if possible.
 
     A failed read is not cached.
@@ -40,17 +40,17 @@ def shared(
         large: whether the result contains a row per request.
     """
     kept = _read_large if large else _read_small
-    found: Found = kept((cache_key(engine), *key), read)
+    found: Read = kept((cache_key(engine), *key), read)
     return found
 
 
-@st.cache_resource(ttl=KEPT_S, max_entries=KEPT, show_spinner=False)
+@st.cache_resource(ttl=CACHE_S, max_entries=MAX_RESULTS, show_spinner=False)
 def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key  # part of Streamlit's cache key
     return _read()
 
 
-@st.cache_resource(ttl=KEPT_S, max_entries=KEPT_LARGE, show_spinner=False)
+@st.cache_resource(ttl=CACHE_S, max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _read_large(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
     del key
     return _read()
@@ -66,7 +66,7 @@ def opened(url: str) -> Engine:
     return open_database(url, create=False)
 
 
-def kept_evidence(engine: Engine) -> EvidenceCache:
+def cached_evidence(engine: Engine) -> EvidenceCache:
     """Return the cache of a database's columns of requests, for explanations.
 
     All ranges, and all viewers with the same access, share this cache. It also contains requests
@@ -84,7 +84,7 @@ def _evidence(url: str, _engine: Engine) -> EvidenceCache:
     return EvidenceCache(_engine, REQUEST_COLUMNS)
 
 
-@st.cache_resource(max_entries=KEPT_LARGE, show_spinner=False)
+@st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
     del key  # part of Streamlit's cache key
     return EvidenceCache(_engine, REQUEST_COLUMNS)
@@ -102,7 +102,7 @@ class _Newest:
     caught_up_unix_ns: int | None = None
 
 
-@st.cache_resource(max_entries=KEPT_READERS, show_spinner=False)
+@st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _newest(url: str) -> dict[str, _Newest]:
     return {}
 

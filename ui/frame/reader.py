@@ -14,7 +14,7 @@ from ui.frame.read_cache import shared
 from ui.sign_in import gate
 
 MINUTE_S: Final = 60
-MOST_ENGINES: Final = 64
+MAX_ENGINES: Final = 64
 """Maximum number of restricted engines to keep. They share the same connections."""
 
 
@@ -38,7 +38,7 @@ def readers_engine(engine: Engine) -> Engine:
     return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)
 
 
-@st.cache_resource(max_entries=MOST_ENGINES, show_spinner=False)
+@st.cache_resource(max_entries=MAX_ENGINES, show_spinner=False)
 def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
     del url, key  # part of Streamlit's cache key
     return restricted(_engine, _access)

@@ -8,7 +8,7 @@ from telemetry.requests import Source
 from ui.kit import wording
 from ui.kit.columns import texts
 
-LESS = {
+SOURCE_NOTES = {
     Source.NATIVE: (
         "from the engine's native spans, which omit the time before the engine's queue, the time"
         " after a request's last token, and all aborted or refused requests"
@@ -31,7 +31,7 @@ def note(table: pa.Table) -> str | None:
     number = Counter(texts(table, "source"))
     sentences = [
         f"{wording.counted(number[source.value], 'request')} {less}"
-        for source, less in LESS.items()
+        for source, less in SOURCE_NOTES.items()
         if number[source.value]
     ]
     return ". ".join(sentences) + "." if sentences else None

@@ -1,10 +1,10 @@
 """Write how the latency of joined requests grew as HTML. Pure; all external text is escaped."""
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
-from analysis.joined.explain import Growth, JoinedExplanation, Pool
+from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from diagnosis.explanation import Verdict
-from store.joined.read import MOST_ROWS
+from store.joined.read import MAX_ROWS
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS
 
@@ -18,7 +18,7 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"
     if joined.truncated:
         text += (
-            f"<p class='note'>Only the newest {wording.count(MOST_ROWS)} rows of a range were"
+            f"<p class='note'>Only the newest {wording.count(MAX_ROWS)} rows of a range were"
             " joined.</p>"
         )
     if joined.growth is not None:
@@ -26,7 +26,7 @@ def summary(joined: JoinedExplanation, latency: str) -> str:
     return text + "".join(map(_pool, joined.pools))
 
 
-def _growth(growth: Growth, latency: str) -> str:
+def _growth(growth: TailGrowth, latency: str) -> str:
     share = growth.slowest_share
     which = "all requests" if share == 1.0 else f"the slowest {wording.percent(share)}"
     rows = "".join(

@@ -17,18 +17,18 @@ from alerts.objectives import GoodEvents, Goodput
 from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
-MOST_JUDGED: Final = 200_000
+MAX_JUDGED: Final = 200_000
 """Approximate maximum number of requests to count. If there are more, only the newest are counted,
 because counting all would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:
-    """Return the latest part of a range that has at most about `MOST_JUDGED` requests."""
+    """Return the latest part of a range that has at most about `MAX_JUDGED` requests."""
     number = request_count(engine, window)
-    if number <= MOST_JUDGED:
+    if number <= MAX_JUDGED:
         return window
     length_ns = window.to_unix_ns - window.from_unix_ns
-    return Window(window.to_unix_ns - length_ns * MOST_JUDGED // number, window.to_unix_ns)
+    return Window(window.to_unix_ns - length_ns * MAX_JUDGED // number, window.to_unix_ns)
 
 
 def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:

@@ -23,10 +23,10 @@ from ui.kit.percentiles import QUANTILES, Estimate, Percentiles, Series, ranks_o
 from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
-MOST_READ: Final = 100_000
+MAX_READ: Final = 100_000
 """Maximum number of requests that a page reads one by one, in about a second."""
 
-_MOST_MINUTES: Final = 100
+_MAX_MINUTES: Final = 100
 """Maximum number of minutes to search for the slowest requests.
 
 Rollups are kept longer than requests. Without this limit, the search would read every minute whose
@@ -74,8 +74,8 @@ def read_rolled(
     if whole is None:
         return None
     requests = whole.number()
-    gone = whole.requests_gone_before_unix_ns() > window.from_unix_ns
-    if not requests or (requests <= MOST_READ and not gone):
+    gone = whole.requests_deleted_before_unix_ns() > window.from_unix_ns
+    if not requests or (requests <= MAX_READ and not gone):
         return None
     bins = choose(window.from_unix_ns, window.to_unix_ns, requests)
     bins, over_time = outcomes_over_time(engine, window, equals, bins)
@@ -240,7 +240,7 @@ def _slowest(
             tables.append(part)
             values = part[latency].drop_null().to_numpy()
             slowest = np.sort(np.concatenate([slowest, values]))[::-1][:ROWS]
-        if len(tables) >= _MOST_MINUTES:
+        if len(tables) >= _MAX_MINUTES:
             break
     if not tables:
         return request_table(engine, window, columns=columns, limit=0)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-HERE: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).parent
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> None:
@@ -20,7 +20,7 @@ def show(rows: Sequence[dict[str, Any]], columns: Sequence[dict[str, Any]]) -> N
     component = st.components.v2.component(
         "tailspan.slowest",
         html="<div class='frame'><table></table></div>",
-        css=(HERE / "slowest_table.css").read_text(),
-        js=(HERE / "slowest_table.js").read_text(),
+        css=(FOLDER / "slowest_table.css").read_text(),
+        js=(FOLDER / "slowest_table.js").read_text(),
     )
     component(key="slowest", data={"columns": columns, "rows": rows})

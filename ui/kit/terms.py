@@ -35,9 +35,9 @@ TERMS: Final[dict[str, str]] = {
     "recomputed": "Engine time for work that was repeated after an eviction.",
     "idle": "Time in which an engine was up but executed no step. This time is paid for, but not "
     "used.",
-    "unbilled": "Busy time that is billed to no request: the request has not ended, or its step "
-    "times were not reported. Negative if requests were billed more time than their engine "
-    "reports busy.",
+    "unbilled": "Busy time that is billed to no request: the request has not ended, or its step"
+    " times were not reported. Negative if requests were billed more than the busy time of their"
+    " engine.",
     "loading": "Time from the start of a process until its engine was ready. This time "
     "is paid for, but serves no request.",
     "wall": "An engine is billed while it loads and while it is up. It counts as up between two "

@@ -15,8 +15,8 @@ WIDTHS_S: Final = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
     2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400,
 )  # fmt: skip
-MOST_BINS: Final = 120
-FEWEST_BINS: Final = 15
+MAX_BINS: Final = 120
+MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
 """Wanted mean number of requests per bin. A P99 with an interval requires 381 requests, and some
 bins have fewer requests than the mean."""
@@ -62,14 +62,14 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
 
-    There are FEWEST_BINS to MOST_BINS bins, or fewer if no width in WIDTHS_S allows as many. If all
+    There are MIN_BINS to MAX_BINS bins, or fewer if no width in WIDTHS_S allows as many. If all
     allowed widths give too few requests per bin, the widest of them is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
-    allowed = [width for width in WIDTHS_S if length_s / width <= MOST_BINS]
+    allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]
     if not allowed:
-        allowed = [int(np.ceil(length_s / MOST_BINS / WIDTHS_S[-1])) * WIDTHS_S[-1]]
-    shapely = [width for width in allowed if length_s / width >= FEWEST_BINS] or allowed[:1]
+        allowed = [int(np.ceil(length_s / MAX_BINS / WIDTHS_S[-1])) * WIDTHS_S[-1]]
+    shapely = [width for width in allowed if length_s / width >= MIN_BINS] or allowed[:1]
     enough = [width for width in shapely if requests * width / length_s >= ENOUGH_PER_BIN]
     width_s = enough[0] if enough else shapely[-1]
     return bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)

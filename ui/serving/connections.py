@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ui.serving.routes import MOST_OPEN
+from ui.serving.routes import MAX_OPEN
 
-MOST_CONNECTIONS: Final = 6 * MOST_OPEN
+MAX_CONNECTIONS: Final = 6 * MAX_OPEN
 """Maximum number of connections. Each further connection is closed at once.
 
 A browser opens at most six connections to a host. 768 connections are below the usual limit of
@@ -30,7 +30,7 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection unless the limit is reached."""
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:
             self.loop.call_later(HEAD_S, self._look, None)

@@ -35,10 +35,10 @@ from store.queries import Window
 from telemetry.addresses import is_loopback
 from ui.frame.app import module_of
 from ui.frame.pages import PAGES
-from ui.frame.read_cache import kept_evidence, opened
+from ui.frame.read_cache import cached_evidence, opened
 from ui.serving.compiling import compile_later
 from ui.serving.connections import TimedProtocol
-from ui.serving.routes import HEALTH, MOST_MESSAGE_BYTES, Routes
+from ui.serving.routes import HEALTH, MAX_MESSAGE_BYTES, Routes
 from ui.sign_in.redirect import ReturnToPage
 
 HOUR_NS: Final = 3_600 * 10**9
@@ -72,7 +72,7 @@ def main() -> None:
         server_header=False,
         http=TimedProtocol,
         ws="websockets-sansio",
-        ws_max_size=MOST_MESSAGE_BYTES,
+        ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,
     )
 
@@ -161,7 +161,7 @@ def read_ahead(now_unix_ns: int) -> None:
     Raises:
         StoreError: the database cannot be opened, or does not respond.
     """
-    kept = kept_evidence(opened(default_url()))
+    kept = cached_evidence(opened(default_url()))
     for back in range(HOURS):
         end_ns = now_unix_ns - back * HOUR_NS
         kept.read(Window(end_ns - HOUR_NS, end_ns), {})

@@ -28,16 +28,16 @@ from ui.serving.shell import Shell
 
 HEALTH: Final = "/_stcore/health"
 STREAM: Final = "/_stcore/stream"
-MOST_OPEN: Final = 128
+MAX_OPEN: Final = 128
 """Maximum number of open pages. 128 pages use 77 MB: 0.6 MB per page (measured with nine open
 pages)."""
-MOST_OPEN_OF_ONE: Final = 48
-"""Maximum number of open pages of one client address, so that no reader can use up `MOST_OPEN`.
+MAX_OPEN_OF_ONE: Final = 48
+"""Maximum number of open pages of one client address, so that no reader can use up `MAX_OPEN`.
 
 All readers behind a proxy on another machine share one address, unless FORWARDED_ALLOW_IPS names
 the proxy.
 """
-MOST_MESSAGE_BYTES: Final = 1_000_000
+MAX_MESSAGE_BYTES: Final = 1_000_000
 """Maximum size of a message from a browser.
 
 Most messages have a few kilobytes: the state of a page's controls. The largest messages contain an
@@ -87,7 +87,7 @@ class Routes:
         base_path: without slashes at its ends.
         admission: None if sign-in is off.
         most: maximum number of open WebSockets.
-        most_of_one: the same, for one client address.
+        max_of_one: the same, for one client address.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class Routes:
         *,
         base_path: str = "",
         admission: Admission | None = None,
-        most: int = MOST_OPEN,
-        most_of_one: int = MOST_OPEN_OF_ONE,
+        most: int = MAX_OPEN,
+        max_of_one: int = MAX_OPEN_OF_ONE,
     ) -> None:
         self._app = app
         self._base = f"/{base_path}" if base_path else ""
         self._shell = Shell(app, self._base)
         self._admission = admission
         self._most = most
-        self._most_of_one = most_of_one
+        self._max_of_one = max_of_one
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class Routes:
             await _close(receive, send, _VIOLATION)
             return
         peer = scope["client"][0] if scope.get("client") else ""
-        if self._open.total() >= self._most or self._open[peer] >= self._most_of_one:
+        if self._open.total() >= self._most or self._open[peer] >= self._max_of_one:
             await _close(receive, send, _TRY_AGAIN_LATER)
             return
         self._open[peer] += 1

@@ -28,10 +28,10 @@ from ui.sign_in.gate import Verdict, judge
 from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
-MOST_RECORDED: Final = 10_000
+MAX_RECORDED: Final = 10_000
 """Maximum number of remembered sessions. A remembered session is not written to the audit log
 again."""
-MOST_KEY: Final = 256
+MAX_KEY: Final = 256
 _HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -70,12 +70,12 @@ class SignInPage:
         """Record each sign-in once. After a restart, open sessions are recorded again."""
         if self._audit is None or not claims or verdict in (Verdict.UNKNOWN, Verdict.ENDED):
             return
-        session = gate.name_of(claims)[:MOST_KEY], str(claims.get("iat"))[:MOST_KEY], verdict
+        session = gate.name_of(claims)[:MAX_KEY], str(claims.get("iat"))[:MAX_KEY], verdict
         if session in self._recorded:
             self._recorded.move_to_end(session)
             return
         self._recorded[session] = None
-        if len(self._recorded) > MOST_RECORDED:
+        if len(self._recorded) > MAX_RECORDED:
             self._recorded.popitem(last=False)
         accepted = verdict is Verdict.ALLOWED
         self._audit.sign_in(session[0], "accepted" if accepted else f"refused: {verdict}")

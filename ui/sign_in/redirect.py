@@ -19,7 +19,7 @@ FAILED: Final = "sign_in"
 """Query parameter that is set if the last sign-in failed."""
 COOKIE: Final = "tailspan_way_back"
 USER_COOKIE: Final = "_streamlit_user="
-KEPT_S: Final = 900
+COOKIE_S: Final = 900
 LONGEST: Final = 2_000
 _REDIRECT, _BAD = 302, 400
 
@@ -57,7 +57,7 @@ class ReturnToPage:
                 return _REDIRECT
             if headers.get("location", "").rstrip("/") == self._path:  # signed out
                 headers["location"] = self._address(query, failed=False)
-            headers.append("set-cookie", self._cookie(quote(query, safe=""), KEPT_S))
+            headers.append("set-cookie", self._cookie(quote(query, safe=""), COOKIE_S))
             return status
 
         return change
@@ -118,8 +118,8 @@ class ReturnToPage:
         ]
         return MutableHeaders(raw=marked)
 
-    def _cookie(self, value: str, kept_s: int) -> str:
-        return f"{COOKIE}={value}; Max-Age={kept_s}{self._attributes}"
+    def _cookie(self, value: str, max_age_s: int) -> str:
+        return f"{COOKIE}={value}; Max-Age={max_age_s}{self._attributes}"
 
     def _address(self, query: str, *, failed: bool) -> str:
         parameters = "&".join(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.block_hashes import BlockHashes
-from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.queue_waits import QueueWait
 from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
@@ -167,7 +167,7 @@ def _account(message: bytes) -> RequestAccount:
         decode=None if known[5] is None else Parts(*values[5:10]),
         waited=None
         if queued is None
-        else Waited(
+        else QueueWait(
             queued, QueueParts(*values[10:15]), None if None in held else HeldParts(*values[18:21])
         ),
         bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),

@@ -112,7 +112,7 @@ class EngineObserver:
         self._idle = True
         self._last_end = 0.0
         self._caught_up_at = self._sampled_at = 0.0
-        self._totals: dict[str, float] = dict.fromkeys(names.OF_THE_LEDGER, 0)
+        self._totals: dict[str, float] = dict.fromkeys(names.LEDGER_COUNTERS, 0)
         self._longest_s = 0.0
         self._started_unix_ns = time.time_ns()
         self._adapters = False
@@ -375,7 +375,7 @@ class EngineObserver:
         finally:
             self._link.close()
 
-    @guard.harmless("introduce")
+    @guard.catch_exceptions("introduce")
     def introduce(self, scheduler: Any) -> None:
         """Set the identity message that a front end receives when it connects."""
         config = scheduler.vllm_config
@@ -385,7 +385,7 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.introduced(identity)
 
-    @guard.harmless("sample")
+    @guard.catch_exceptions("sample")
     def _sample(self, scheduler: Any) -> None:
         gauges = gauges_of(self.ledger.model, self._longest_s)
         if self._adapters:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tailspan_vllm import guard
-from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
+from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 
-_NONE: Final[Mapping[str, Hold]] = {}
+_NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
 """Names, in different versions of vLLM, of the status of a request whose grammar is being
@@ -53,7 +53,7 @@ class QueueObstacles:
         """Record that a request has joined or left the batch."""
         self._adapters = None
 
-    def held(self) -> Mapping[str, Hold]:
+    def held(self) -> Mapping[str, HoldReason]:
         """Return why requests may not join the batch, by request id. Always empty before vLLM
         0.18."""
         scheduler = self._scheduler
@@ -69,9 +69,9 @@ class QueueObstacles:
             except Exception:
                 guard.note_failure("held")
                 self.holds_known = False
-        return dict.fromkeys((request.request_id for request in held), Hold.OTHER)
+        return dict.fromkeys((request.request_id for request in held), HoldReason.OTHER)
 
-    def _hold(self, request: Any) -> Hold | None:
+    def _hold(self, request: Any) -> HoldReason | None:
         """Return why a request that vLLM skipped may not join the batch, or None if it may join.
 
         vLLM examines a skipped request again only when the batch has room. If a skipped request
@@ -80,13 +80,13 @@ class QueueObstacles:
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
             loaded = request.request_id in self._scheduler.finished_recving_kv_req_ids
-            return None if loaded else Hold.KV_LOAD
+            return None if loaded else HoldReason.KV_LOAD
         if status in _GRAMMAR:
             grammar = getattr(request.structured_output_request, "_grammar", None)
             done = getattr(grammar, "done", None)
-            return None if done is not None and done() else Hold.GRAMMAR
+            return None if done is not None and done() else HoldReason.GRAMMAR
         if status.startswith("WAITING_FOR"):
-            return Hold.OTHER
+            return HoldReason.OTHER
         adapter = request.lora_request
         if adapter is not None and self._adapter_slots is not None:
             if self._adapters is None:
@@ -94,11 +94,13 @@ class QueueObstacles:
                 self._adapters = {lora.lora_int_id for lora in loras if lora is not None}
             full = len(self._adapters) >= self._adapter_slots
             if full and adapter.lora_int_id not in self._adapters:
-                return Hold.ADAPTER
+                return HoldReason.ADAPTER
         # A connector may still look up the request's KV cache or encoder outputs.
-        return Hold.OTHER if self._connected else None
+        return HoldReason.OTHER if self._connected else None
 
-    def obstacle(self, output: Any, held: Mapping[str, Hold], preempted: bool) -> Obstacle | None:
+    def obstacle(
+        self, output: Any, held: Mapping[str, HoldReason], preempted: bool
+    ) -> Obstacle | None:
         """Return why eligible requests did not join the batch, or None if no such request waits."""
         scheduler = self._scheduler
         first = self._first(held)
@@ -123,7 +125,7 @@ class QueueObstacles:
         # engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
-    def _first(self, held: Mapping[str, Hold]) -> Any:
+    def _first(self, held: Mapping[str, HoldReason]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
         # Since 0.31, the first queue contains requests that already hold blocks. From 0.18 to 0.30,

@@ -25,7 +25,7 @@ class Obstacle(IntEnum):
     HELD = 3
 
 
-class Hold(IntEnum):
+class HoldReason(IntEnum):
     """The reasons why a request is not eligible. The values are indices in `HeldParts`, which lacks
     the last reason."""
 
@@ -35,7 +35,7 @@ class Hold(IntEnum):
     OTHER = 3
 
 
-class Waited(NamedTuple):
+class QueueWait(NamedTuple):
     """A wait that has ended: arrival, seconds by obstacle, and seconds of `parts.held` by reason
     (None if the reasons are unknown)."""
 
@@ -52,9 +52,9 @@ class _Wait:
     before: list[float] = field(default_factory=list)
     """The obstacles' sums at the first decision after the request's arrival, plus their growth
     while the request was ineligible."""
-    hold: Hold | None = None
-    held_s: list[float] = field(default_factory=lambda: [0.0] * len(Hold))
-    """Seconds by `Hold`. A hold that has not ended is not included."""
+    hold: HoldReason | None = None
+    held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
+    """Seconds by `HoldReason`. A hold that has not ended is not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """The obstacles' sums when the request became ineligible."""
@@ -69,7 +69,7 @@ class Queue:
         self._looked_at = 0.0
         self._waits: dict[str, _Wait] = {}
         self._new: list[_Wait] = []
-        self._held: Mapping[str, Hold] = {}
+        self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
         """Whether `decided` receives the real reasons. If not, the parts of the held time are
         unknown."""
@@ -88,7 +88,7 @@ class Queue:
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
-    def left(self, request_id: str, at: float) -> Waited | None:
+    def left(self, request_id: str, at: float) -> QueueWait | None:
         """Remove an aborted request and return its wait, or None if the request was never added."""
         if request_id not in self._waits:
             return None
@@ -96,8 +96,8 @@ class Queue:
         return self._over(request_id, at)
 
     def decided(
-        self, at: float, obstacle: Obstacle | None, held: Mapping[str, Hold]
-    ) -> dict[str, Hold]:
+        self, at: float, obstacle: Obstacle | None, held: Mapping[str, HoldReason]
+    ) -> dict[str, HoldReason]:
         """Record a scheduling decision.
 
         The caller then calls `admitted` for the requests that this decision admitted.
@@ -129,7 +129,7 @@ class Queue:
         self._held = held
         return changed
 
-    def admitted(self, request_id: str, at: float) -> Waited | None:
+    def admitted(self, request_id: str, at: float) -> QueueWait | None:
         """Remove an admitted request and return its wait, or None if the request was never
         added.
         """
@@ -142,7 +142,7 @@ class Queue:
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at
 
-    def _over(self, request_id: str, at: float) -> Waited | None:
+    def _over(self, request_id: str, at: float) -> QueueWait | None:
         wait = self._waits.pop(request_id, None)
         if wait is None:
             return None
@@ -155,8 +155,8 @@ class Queue:
         held += sum(wait.held_s)
         step = at - wait.queued - seats - kv - budget - held
         parts = QueueParts(seats, kv, budget, held, max(0.0, step))
-        known = HeldParts(*wait.held_s[: Hold.OTHER]) if self.holds_known else None
-        return Waited(wait.queued, parts, known)
+        known = HeldParts(*wait.held_s[: HoldReason.OTHER]) if self.holds_known else None
+        return QueueWait(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
         """Mark a request as eligible. The ineligible time is not counted for any obstacle."""

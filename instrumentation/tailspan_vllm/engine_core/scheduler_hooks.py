@@ -84,7 +84,7 @@ class _SchedulerHooks:
                 if self._early:
                     self._begin(args[0])
 
-        return self._hooks.around(original, "scheduler", after=after)
+        return self._hooks.wrap(original, "scheduler", after=after)
 
     def schedule(self, original: Any) -> Any:
         """Wrap `schedule`, to record the work of each step."""
@@ -99,7 +99,7 @@ class _SchedulerHooks:
             if observer is not None and (self._probed or self._fits(output)):
                 observer.scheduled(args[0], output, at)
 
-        return self._hooks.around(
+        return self._hooks.wrap(
             original, "schedule", before=before, after=after, failed=self._lose_track
         )
 
@@ -115,7 +115,7 @@ class _SchedulerHooks:
             if self._observer is not None:
                 self._observer.ended(args[0], output_of(args, kwargs), results)
 
-        return self._hooks.around(
+        return self._hooks.wrap(
             original, "update_from_output", before=before, after=after, failed=self._lose_track
         )
 
@@ -135,8 +135,8 @@ class _SchedulerHooks:
             if self._observer is not None:
                 self._observer.refused(args[0], request_of(args, kwargs))
 
-        watched = self._hooks.noting_errors(original, "add_request_refused", refused)
-        return self._hooks.around(watched, "add_request", before=before)
+        watched = self._hooks.wrap_errors(original, "add_request_refused", refused)
+        return self._hooks.wrap(watched, "add_request", before=before)
 
     def free_request(self, original: Any) -> Any:
         """Wrap `_free_request`, to record the end of each request."""
@@ -148,7 +148,7 @@ class _SchedulerHooks:
                 self._observer.ends(args[0], request)
                 self._observer.freed(request.request_id)
 
-        return self._hooks.around(original, "free_request", before=before)
+        return self._hooks.wrap(original, "free_request", before=before)
 
     def preempt_request(self, original: Any) -> Any:
         """Wrap `_preempt_request`, to record preemptions."""
@@ -158,7 +158,7 @@ class _SchedulerHooks:
             if self._observer is not None:
                 self._observer.preempted(request_of(args, kwargs).request_id)
 
-        return self._hooks.around(original, "preempt_request", before=before)
+        return self._hooks.wrap(original, "preempt_request", before=before)
 
     def _begin(self, scheduler: Any) -> None:
         lacking = guard.missing(scheduler, _READ)

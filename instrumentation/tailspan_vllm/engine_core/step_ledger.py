@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tailspan_vllm.engine_core.block_hashes import BlockHashes
-from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.queue_waits import QueueWait
 from tailspan_vllm.engine_core.range_max import RangeMax
 from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
 from tailspan_vllm.engine_core.step_model import StepModel, Work
@@ -29,7 +29,7 @@ class Track:
 
     request_id: str
     scheduled: float
-    waited: Waited | None = None
+    waited: QueueWait | None = None
     external_cached_tokens: int | None = None
     """Prompt tokens loaded from outside the engine when the request was first scheduled."""
     kv_load: KvLoad | None = None
@@ -62,7 +62,7 @@ class Account(NamedTuple):
     prefill: Parts | None = None
     decode: Parts | None = None
     itl_max_s: float | None = None
-    waited: Waited | None = None
+    waited: QueueWait | None = None
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
     bill: Bill | None = None

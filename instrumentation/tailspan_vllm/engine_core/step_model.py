@@ -45,7 +45,7 @@ PACE_LIMIT = 50.0
 
 GAIN_LIMIT = 1e12
 
-_UP, _DOWN, _LEAST = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
+_UP, _DOWN, _MIN = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
 class Work(NamedTuple):
@@ -121,7 +121,7 @@ class StepModel:
         huber = 1.0
         if self.ready:
             up = duration > predicted * self.pace
-            self.pace = min(max(self.pace * (_UP if up else _DOWN), _LEAST), PACE_LIMIT)
+            self.pace = min(max(self.pace * (_UP if up else _DOWN), _MIN), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
             # The residual is relative to the pace. If it were relative to the prediction, a

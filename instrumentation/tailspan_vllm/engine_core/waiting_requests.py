@@ -11,7 +11,7 @@ from typing import Any
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.kv_loads import KvLoads
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Hold, Queue, Waited
+from tailspan_vllm.engine_core.queue_waits import HoldReason, Queue, QueueWait
 from tailspan_vllm.request.parts import KvLoad
 
 
@@ -49,14 +49,14 @@ class WaitingRequests:
             changed = self.queue.decided(at, obstacle, held)
             self._evicted = False
             for request_id, hold in changed.items():
-                if hold is Hold.KV_LOAD:
+                if hold is HoldReason.KV_LOAD:
                     request = scheduler.requests.get(request_id)
                     self._loading[request_id] = self._load_of(scheduler, request)
         except Exception:
             guard.note_failure("queue")
             self.queue = None
 
-    def admitted(self, request_id: str, at: float) -> Waited | None:
+    def admitted(self, request_id: str, at: float) -> QueueWait | None:
         """Return the wait of a request that joins the batch."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
@@ -66,7 +66,7 @@ class WaitingRequests:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
 
-    def left(self, request_id: str) -> Waited | None:
+    def left(self, request_id: str) -> QueueWait | None:
         """Remove a request that was never scheduled, and return its wait."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 

@@ -22,7 +22,7 @@ from tailspan_vllm.export.sender import Sender
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import Outcome, RequestRecord
-from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import bounded_text
 from tailspan_vllm.settings import Settings
 
@@ -84,7 +84,7 @@ class EngineCapture:
         # A child process of `multiprocessing` ends without calling `atexit` handlers.
         Finalize(self, self.sender.close, exitpriority=10)
 
-    @guard.harmless("engine_only.introduced")
+    @guard.catch_exceptions("engine_only.introduced")
     def introduced(self, identity: Identity) -> None:
         """Begin to sample the engine."""
         self._state = EngineState(
@@ -108,7 +108,7 @@ class EngineCapture:
             os.getpid(),
         )
 
-    @guard.harmless("engine_only.began")
+    @guard.catch_exceptions("engine_only.began")
     def began(self, scheduler: Any, request: Any) -> None:
         """Record that a request enters the queue."""
         request_id = request.request_id
@@ -127,7 +127,7 @@ class EngineCapture:
         self.in_flight.add(flight)
         self.sender.expect()
 
-    @guard.harmless("engine_only.admitted")
+    @guard.catch_exceptions("engine_only.admitted")
     def admitted(self, request: Any) -> None:
         """Record the number of cached prompt tokens, which vLLM discards later."""
         flight = self._open.get(request.request_id)
@@ -136,16 +136,16 @@ class EngineCapture:
             flight.cached_tokens = prefill.num_cached_tokens
             flight.prefill = prefill
 
-    @guard.harmless("engine_only.preempted")
+    @guard.catch_exceptions("engine_only.preempted")
     def preempted(self, request_id: str) -> None:
         """Record a preemption."""
         flight = self._open.get(request_id)
-        if flight is not None and len(flight.preempted_at) < PREEMPTIONS_KEPT:
+        if flight is not None and len(flight.preempted_at) < PREEMPTIONS_LIMIT:
             flight.preempted_at.append(time.monotonic())
         if self._state is not None:
             self._state.add(names.ENGINE_PREEMPTIONS, 1)
 
-    @guard.harmless("engine_only.ended")
+    @guard.catch_exceptions("engine_only.ended")
     def ended(self, request: Any) -> None:
         """Record that a request has finished or been aborted."""
         flight = self._open.pop(request.request_id, None)
@@ -164,7 +164,7 @@ class EngineCapture:
         )
         self.sender.submit(partial(record_of, flight, ended))
 
-    @guard.harmless("engine_only.stepped")
+    @guard.catch_exceptions("engine_only.stepped")
     def stepped(self, results: Any) -> None:
         """Record a step's statistics, which vLLM sends to one of its clients."""
         for outputs in results.values():
@@ -179,7 +179,7 @@ class EngineCapture:
                     )
                 self._steps.append(stats)
 
-    @guard.harmless("engine_only.closed")
+    @guard.catch_exceptions("engine_only.closed")
     def closed(self) -> None:
         """Forget all requests, because the hooks are switched off and will not report their ends.
 
@@ -188,7 +188,7 @@ class EngineCapture:
         self.in_flight.remove_all(self._open.values())
         self._open.clear()
 
-    @guard.harmless("engine_only.catch_up")
+    @guard.catch_exceptions("engine_only.catch_up")
     def _catch_up(self) -> None:
         state = self._state
         steps = [(self._steps.popleft(), None, None) for _ in range(len(self._steps))]

@@ -15,7 +15,7 @@ from tailspan_vllm.engine_state.model_shape import shape_of
 
 T = TypeVar("T")
 
-MOST_LOADING_S = 3_600.0
+MAX_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
 (VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A process that is older than this created the engine long
 after its own start, so the age of the process is not the loading time."""
@@ -62,7 +62,7 @@ def _loading_s(started_unix_ns: int | None) -> float | None:
         return None
     since_s = 0.0 if started_unix_ns is None else (time.time_ns() - started_unix_ns) / 1e9
     loading_s = max(0.0, age_s - since_s)
-    return loading_s if loading_s <= MOST_LOADING_S else None
+    return loading_s if loading_s <= MAX_LOADING_S else None
 
 
 def _device() -> str | None:

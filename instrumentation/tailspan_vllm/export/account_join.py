@@ -24,10 +24,10 @@ from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
-KEPT = 32768
+ACCOUNTS_LIMIT = 32768
 """Maximum number of accounts that wait for their record, including other API servers' requests."""
 
-ENGINES_KEPT = 1024
+ENGINES_LIMIT = 1024
 """Maximum number of engines with stored messages; no server has more engines."""
 
 DISCOVER_S = 5.0
@@ -99,10 +99,10 @@ class AccountJoin:
                 self._identities[decoded.engine] = decoded
             elif isinstance(decoded, dict):
                 self._take_sample(decoded)
-        while len(self._accounts) > KEPT:
+        while len(self._accounts) > ACCOUNTS_LIMIT:
             self._accounts.popitem(last=False)
         for by_engine in (self._samples, self._identities):
-            while len(by_engine) > ENGINES_KEPT:
+            while len(by_engine) > ENGINES_LIMIT:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:

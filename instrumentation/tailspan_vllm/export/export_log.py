@@ -35,14 +35,14 @@ class ExportLog:
         self._settings = settings
         self._logger = logger
         self._clock = clock
-        self._away: set[Signal] = set()
+        self._unavailable: set[Signal] = set()
         self._logged_at: dict[tuple[str, str], float] = {}
         self._begun = False
 
     @property
-    def away(self) -> frozenset[Signal]:
+    def unavailable(self) -> frozenset[Signal]:
         """The signals whose collector does not respond or asks to wait."""
-        return frozenset(self._away)
+        return frozenset(self._unavailable)
 
     def begin(self) -> None:
         """Log where data is sent, and which variables are malformed. Idempotent."""
@@ -59,13 +59,13 @@ class ExportLog:
 
     def note(self, signal: Signal, outcome: Outcome) -> None:
         """Process the outcome of one message, and log a change."""
-        was_away = self.away
+        was_unavailable = self.unavailable
         if outcome.retryable:
-            self._away.add(signal)
+            self._unavailable.add(signal)
         else:
-            self._away.discard(signal)
+            self._unavailable.discard(signal)
         shown = self._settings.destinations[signal].shown
-        if self.away and not was_away:
+        if self.unavailable and not was_unavailable:
             unreachable = outcome.verdict is Verdict.UNREACHABLE
             self._logger.warning(
                 "tailspan: %s (%s): %s; keeping up to %d spans and trying again",
@@ -76,7 +76,7 @@ class ExportLog:
                 outcome.reason,
                 self._settings.queue_limit,
             )
-        elif was_away and not self.away:
+        elif was_unavailable and not self.unavailable:
             self._logger.warning("tailspan: the collector at %s is back", shown)
         if outcome.verdict in (Verdict.REFUSED, Verdict.DENIED) or outcome.rejected:
             self._refused(signal, shown, outcome.reason)

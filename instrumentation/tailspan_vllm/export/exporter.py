@@ -16,7 +16,7 @@ from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
 from tailspan_vllm.export.outbox import Outbox
-from tailspan_vllm.export.reader import SAMPLES_KEPT
+from tailspan_vllm.export.reader import SAMPLES_LIMIT
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.export.transport import Outcome, post_to
@@ -53,7 +53,7 @@ class Exporter:
             lambda _count, _reason: None,  # totals are cumulative, so no count is needed
             partial(reports.note, "metrics"),
         )
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
         self._starts = EngineStarts(self._send_events)
         self._in_flight = InFlightReports(self._send_events)
 
@@ -64,7 +64,7 @@ class Exporter:
             self._resource = self._named_resource()
             self._starts.resend()
 
-    @guard.harmless("send_spans")
+    @guard.catch_exceptions("send_spans")
     def send_spans(self, queue: SpanQueue) -> None:
         """Send the encoded spans of a queue."""
         if queue not in self._spans:
@@ -78,27 +78,31 @@ class Exporter:
             )
         self._spans[queue].send(queue.spans, queue.taken)
 
-    @guard.harmless("send_samples")
+    @guard.catch_exceptions("send_samples")
     def send_samples(self, samples: deque[Sample]) -> None:
-        """Send samples, or keep the latest `SAMPLES_KEPT` while the collector is unreachable."""
+        """Send samples, or keep the latest `SAMPLES_LIMIT` while the collector is unreachable."""
         while samples:
             self._samples.append(samples.popleft())
         self._metrics.send(self._samples)
 
-    @guard.harmless("send_starts")
+    @guard.catch_exceptions("send_starts")
     def send_starts(self, engines: Mapping[int, EngineState]) -> None:
         """Send engine starts that the collector has not accepted yet."""
-        if self._reports.away - {"logs"}:
+        if self._reports.unavailable - {"logs"}:
             # The collector may have lost the starts, or may be a new collector.
             self._starts.resend()
         elif self._settings.events:
             self._starts.send(list(engines.values()), self._resource, time.monotonic())
 
-    @guard.harmless("send_in_flight")
+    @guard.catch_exceptions("send_in_flight")
     def send_in_flight(self, in_flight: InFlight, build: BuildInFlight) -> None:
         """Report the requests in flight, unless spans are waiting, because reports must not delay
         spans."""
-        if self._settings.events and self._settings.spans and not self._reports.away - {"logs"}:
+        if (
+            self._settings.events
+            and self._settings.spans
+            and not self._reports.unavailable - {"logs"}
+        ):
             self._in_flight.send(in_flight, build, self._resource)
 
     def _send_events(self, message: ExportLogsServiceRequest) -> Outcome:

@@ -26,13 +26,13 @@ logger = logging.getLogger("vllm.tailspan")
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts the service account's token, the API's certificate and the namespace."""
 
-MOST_WAIT_S: Final = 10.0
+MAX_WAIT_S: Final = 10.0
 """Maximum time that the report of a start waits for the answers."""
 TIMEOUT_S: Final = 3.0
 """Maximum time to connect, and maximum time without data while an answer arrives."""
-MOST_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of an answer. A pod has at most 1.5 MiB, the default limit of etcd."""
-MOST_EVENTS: Final = 500
+MAX_EVENTS: Final = 500
 _RIGHTS: Final = "the service account needs `get pods` and `list events` in its namespace"
 
 
@@ -62,10 +62,10 @@ class PodStart:
         The first call starts the thread. The result is empty if the parts are unknown.
         """
         if self._parts is None and self._until is None:
-            self._until = time.monotonic() + MOST_WAIT_S
+            self._until = time.monotonic() + MAX_WAIT_S
             threading.Thread(target=self._ask, name="tailspan-kubernetes", daemon=True).start()
         if self._parts is None and self._until is not None and time.monotonic() > self._until:
-            self._log(f"no answer within {MOST_WAIT_S:.0f} s")
+            self._log(f"no answer within {MAX_WAIT_S:.0f} s")
             self._parts = {}
         return self._parts
 
@@ -94,7 +94,7 @@ class PodStart:
         events = None
         try:
             selected = quote(f"involvedObject.uid={uid}", safe="")
-            events = self._get(f"{base}/events?fieldSelector={selected}&limit={MOST_EVENTS}")
+            events = self._get(f"{base}/events?fieldSelector={selected}&limit={MAX_EVENTS}")
         except _UnknownError as reason:
             self._log(f"{reason}; the pull of images counts as the container's start")
         return parts_before(pod, events, labels.get("k8s.container.name"), first.began_unix_ns)
@@ -122,11 +122,11 @@ class PodStart:
                 if answer.status_code != 200:
                     right = f" ({_RIGHTS})" if answer.status_code in (401, 403, 404) else ""
                     raise _UnknownError(f"HTTP {answer.status_code} for {path[:200]}{right}")
-                text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+                text = answer.raw.read(MAX_BYTES + 1, decode_content=True)
         except (OSError, HTTPError) as error:  # exceptions of the `requests` package are OSErrors
             raise _UnknownError(f"{type(error).__name__} for {path[:200]}") from error
-        if len(text) > MOST_BYTES:
-            raise _UnknownError(f"an answer of more than {MOST_BYTES} bytes for {path[:200]}")
+        if len(text) > MAX_BYTES:
+            raise _UnknownError(f"an answer of more than {MAX_BYTES} bytes for {path[:200]}")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:

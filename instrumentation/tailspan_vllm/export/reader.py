@@ -26,7 +26,7 @@ JOIN_S: Final = 2.0
 
 CPUS: Final = os.cpu_count()
 
-SAMPLES_KEPT: Final = 600
+SAMPLES_LIMIT: Final = 600
 """Maximum number of samples that wait for an unreachable collector. Dropping the oldest samples
 loses no counts, because totals are cumulative."""
 
@@ -41,7 +41,7 @@ class Reader:
         self.engines: dict[int, EngineState] = {}
         """The engines to sample each second, by number. The reader adds engines that it finds only
         through the link."""
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """Returns the requests in flight, or None if this process does not capture them."""
         self.served: float | None = None
@@ -61,7 +61,7 @@ class Reader:
         """Return whether the connections to all engines are open."""
         return self._join.connections >= max(1, len(self.engines))
 
-    @guard.harmless("read_link")
+    @guard.catch_exceptions("read_link")
     def read_link(self, look: bool = False) -> None:
         """Read the messages that have arrived on the link.
 
@@ -71,7 +71,7 @@ class Reader:
         self.messages = 0
         self.messages = self._join.read(look)
 
-    @guard.harmless("close_link")
+    @guard.catch_exceptions("close_link")
     def close(self) -> None:
         """Close the link."""
         self._join.close()
@@ -119,7 +119,7 @@ class Reader:
         else:
             queue.add(span)
 
-    @guard.harmless("report_starts")
+    @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
         """Queue a span of each engine's start after the engine core has reported its part.
 
@@ -141,7 +141,7 @@ class Reader:
             if span is not None:
                 queue.add(encode_span(span))
 
-    @guard.harmless("look_at_engines")
+    @guard.catch_exceptions("look_at_engines")
     def look_at_engines(self, sampled: bool) -> None:
         """Update the states of the engines.
 
@@ -159,7 +159,7 @@ class Reader:
             self._join.add_sample(state)
         unfinished = self._last_step.gauges(states, self.in_flight())
         for state in states:
-            for name in names.OF_THE_UNFINISHED:
+            for name in names.UNFINISHED_GAUGES:
                 state.gauges.pop(name, None)
             state.gauges |= unfinished.get(state.engine, {})
             state.totals |= self._processors.core(self._join.process_of(state.engine))

@@ -178,7 +178,7 @@ class Sender:
         self._reading.join(FLUSH_S)
         self._sending.join(until - time.monotonic())
 
-    @guard.harmless("at_end")
+    @guard.catch_exceptions("at_end")
     def _finish_capture(self) -> None:
         self._at_end()
 

@@ -23,7 +23,7 @@ from tailspan_vllm.start_up.failed_start import failed_starts
 from tailspan_vllm.start_up.process import first_process
 from tailspan_vllm.start_up.progress import ProgressReports
 
-MOST_WAIT_S: Final = 2.0
+MAX_WAIT_S: Final = 2.0
 """Maximum time that a failed server waits for the collector before it ends."""
 
 
@@ -45,9 +45,9 @@ class StartWatch:
         """Report a failed start when this process ends."""
         atexit.register(self.end)
 
-    @guard.harmless("failed_start")
+    @guard.catch_exceptions("failed_start")
     def end(self) -> None:
-        """Send the starts that failed. Waits at most `MOST_WAIT_S`."""
+        """Send the starts that failed. Waits at most `MAX_WAIT_S`."""
         reports, self._reports = self._reports, None
         first = first_process(self._environ)
         if reports is None or first is None or os.getpid() != self._process:
@@ -60,7 +60,7 @@ class StartWatch:
         if not spans:
             return
         where = settings_from(self._environ).destinations["traces"]
-        where = replace(where, timeout_s=min(where.timeout_s, MOST_WAIT_S))
+        where = replace(where, timeout_s=min(where.timeout_s, MAX_WAIT_S))
         # Resource.create() would start threads, which fails in a program that is ending.
         named = Resource(resource_attributes(self._environ, self._port))
         post_to(where)(export_of(OTELResourceDetector().detect().merge(named), SCOPE, spans))

@@ -156,7 +156,7 @@ def _add_request(original: Any, capture: Capture, hooks: Hooks) -> Any:
             capture.flight_lost(current.get())
             raise
 
-    return hooks.around(original, "add_request", after=after)
+    return hooks.wrap(original, "add_request", after=after)
 
 
 def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
@@ -166,7 +166,7 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
         engine = int.from_bytes(identity, "little")  # the engine's number, in two bytes
         capture.flight_routed(request_of(args, kwargs).request_id, engine)
 
-    return hooks.around(original, "routed", after=after)
+    return hooks.wrap(original, "routed", after=after)
 
 
 def _open(processor: Any) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _finish(original: Any, capture: Capture, hooks: Hooks) -> Any:
         if flight is not None:
             capture.flight_removed(flight, state)
 
-    return hooks.around(original, "finish_request", before=before)
+    return hooks.wrap(original, "finish_request", before=before)
 
 
 def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
@@ -217,7 +217,7 @@ def _finished(original: Any, capture: Capture, hooks: Hooks) -> Any:
                 capture.flight_lost(flight.exchange)
             raise
 
-    return hooks.around(original, "finished", after=after)
+    return hooks.wrap(original, "finished", after=after)
 
 
 def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
@@ -234,7 +234,7 @@ def _abort_requests(original: Any, capture: Capture, hooks: Hooks) -> Any:
             if flight is not None:
                 capture.flight_ended(flight, state, "abort")
 
-    return hooks.around(original, "abort_requests", after=after)
+    return hooks.wrap(original, "abort_requests", after=after)
 
 
 def _events(original: Any, capture: Capture, hooks: Hooks) -> Any:
@@ -255,7 +255,7 @@ def _events(original: Any, capture: Capture, hooks: Hooks) -> Any:
             elif kind == "SCHEDULED" and flight.preempted_at:
                 flight.resumed_at.append(event.timestamp)
 
-    return hooks.around(original, "events", before=before)
+    return hooks.wrap(original, "events", before=before)
 
 
 def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
@@ -266,4 +266,4 @@ def _refused(original: Any, capture: Capture, hooks: Hooks) -> Any:
         if exchange is not None:
             exchange.refused = str(reason_of(args, kwargs))
 
-    return hooks.around(original, "refused", before=before)
+    return hooks.wrap(original, "refused", before=before)

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
-from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+from tailspan_vllm.engine_state.hardware import MAX_LOADING_S
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.request_span import SCOPE
 from tailspan_vllm.start_up.failed_start import FailedStart
@@ -42,11 +42,11 @@ def start_span(
     """
     first = first_process(environ)
     parts = None if first is None else parts_of(first, engine, served)
-    if first is None or parts is None or sum(parts.values()) > MOST_LOADING_S:
+    if first is None or parts is None or sum(parts.values()) > MAX_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {state.engine}"
     before_s = sum(before.values())
-    if before_s + sum(parts.values()) > MOST_LOADING_S:
+    if before_s + sum(parts.values()) > MAX_LOADING_S:
         before, before_s = {}, 0.0
     began_unix_ns = first.began_unix_ns - round(before_s * 1e9)
     return span_of_parts(state, {**before, **parts}, began_unix_ns, seed)
@@ -56,7 +56,7 @@ def failed_start_span(
     failed: FailedStart, first: FirstProcess, environ: Mapping[str, str]
 ) -> ReadableSpan | None:
     """Return the span of a start that failed, or None if it took implausibly long."""
-    if sum(failed.parts.values()) > MOST_LOADING_S:
+    if sum(failed.parts.values()) > MAX_LOADING_S:
         return None
     seed = f"{environ.get(TOKEN_VARIABLE, '')} {first.began_unix_ns} {failed.engine} failed"
     state = EngineState(failed.engine, first.began_unix_ns)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 QUOTE: Final = ord('"')
 _REASONING_TOKENS: Final = b'"reasoning_tokens":'
-_MOST_DIGITS: Final = 12
+_MAX_DIGITS: Final = 12
 
 
 class Markers(NamedTuple):
@@ -90,6 +90,6 @@ def reported_reasoning(body: bytes) -> int | None:
     if at < 0:
         return None
     begin = at + len(_REASONING_TOKENS)
-    digits = body[begin : begin + _MOST_DIGITS]
+    digits = body[begin : begin + _MAX_DIGITS]
     length = len(digits) - len(digits.lstrip(b"0123456789"))
     return int(digits[:length]) if 0 < length < len(digits) else None

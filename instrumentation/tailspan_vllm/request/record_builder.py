@@ -13,7 +13,7 @@ from tailspan_vllm.request.exchange import REQUEST_ID, TRACEPARENT, Exchange, Fa
 from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
-PREEMPTIONS_KEPT = 256
+PREEMPTIONS_LIMIT = 256
 """Maximum number of preemptions whose timestamps a span contains (20 kB).
 
 `preemptions` is the number of all preemptions.
@@ -213,8 +213,8 @@ def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_t
     record.scheduled = _reached(facts.scheduled, shift)
     record.first_token = _reached(facts.first_token, shift)
     record.last_token = _reached(facts.last_token, shift)
-    record.preempted_at = [at + shift for at in flight.preempted_at[:PREEMPTIONS_KEPT]]
-    record.resumed_at = [at + shift for at in flight.resumed_at[:PREEMPTIONS_KEPT]]
+    record.preempted_at = [at + shift for at in flight.preempted_at[:PREEMPTIONS_LIMIT]]
+    record.resumed_at = [at + shift for at in flight.resumed_at[:PREEMPTIONS_LIMIT]]
     last = record.last_token or record.scheduled or record.queued
     record.delivered = max(record.delivered, last)
 

@@ -90,8 +90,8 @@ class _StartHooks:
         def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
             self._failed(_config_of(args, kwargs), error)
 
-        watched = self._hooks.noting_errors(original, "start_executor_failed", failed)
-        return self._hooks.around(watched, "start_executor", before=before, after=after)
+        watched = self._hooks.wrap_errors(original, "start_executor_failed", failed)
+        return self._hooks.wrap(watched, "start_executor", before=before, after=after)
 
     def kv_caches(self, original: Any) -> Any:
         """Wrap `_initialize_kv_caches`, which sizes the KV cache, compiles and warms up."""
@@ -108,8 +108,8 @@ class _StartHooks:
         def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
             self._failed(_config_of(args, kwargs), error)
 
-        watched = self._hooks.noting_errors(original, "start_kv_caches_failed", failed)
-        return self._hooks.around(watched, "start_kv_caches", after=after)
+        watched = self._hooks.wrap_errors(original, "start_kv_caches_failed", failed)
+        return self._hooks.wrap(watched, "start_kv_caches", after=after)
 
     def device(self, original: Any) -> Any:
         """Wrap the worker's `init_device`, and time the methods that follow it."""
@@ -127,8 +127,8 @@ class _StartHooks:
         def failed(error: BaseException, args: Arguments, kwargs: Keywords) -> None:
             self._failed(_config_of_worker(args[0]), error)
 
-        watched = self._hooks.noting_errors(original, "start_device_failed", failed)
-        return self._hooks.around(watched, "start_device", before=before, after=after)
+        watched = self._hooks.wrap_errors(original, "start_device_failed", failed)
+        return self._hooks.wrap(watched, "start_device", before=before, after=after)
 
     def _note(self, worker: Any, stage: Stage) -> None:
         note(self._token, _config_of_worker(worker), stage)
@@ -151,8 +151,8 @@ class _StartHooks:
             self._failed(getattr(worker, "vllm_config", None), error)
 
         original = getattr(worker, name)
-        watched = self._hooks.noting_errors(original, f"start_{name}_failed", failed)
-        return self._hooks.around(watched, f"start_{name}", before=before, after=done)
+        watched = self._hooks.wrap_errors(original, f"start_{name}_failed", failed)
+        return self._hooks.wrap(watched, f"start_{name}", before=before, after=done)
 
     def worker_is_ready(self, report: WorkerStart) -> None:
         if multiprocessing.current_process().name.startswith(WORKER_PROCESSES):

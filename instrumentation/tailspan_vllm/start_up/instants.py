@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-WORKERS_KEPT = 1024
+WORKERS_LIMIT = 1024
 """Maximum number of workers of an engine whose reports are kept."""
 
 
@@ -48,7 +48,7 @@ class StartRecord:
 
     def add(self, worker: WorkerStart) -> None:
         """Add a worker's report. Ignore it if it is not valid, or if there are too many reports."""
-        if len(self.workers) < WORKERS_KEPT and all(map(_is_duration, worker)):
+        if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 
     def instants(self) -> EngineInstants | None:

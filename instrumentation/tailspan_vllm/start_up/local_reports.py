@@ -15,7 +15,7 @@ from typing import Final
 
 from tailspan_vllm import guard
 
-MOST_WAITING: Final = 1024
+MAX_WAITING: Final = 1024
 """Number of connections that the kernel keeps, at most net.core.somaxconn."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -43,7 +43,7 @@ class LocalReports:
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._end.setblocking(False)
         self._end.bind(address)
-        self._end.listen(MOST_WAITING)
+        self._end.listen(MAX_WAITING)
         # On a GPU, vLLM forks its engines and workers, and each would keep the listener open.
         end = weakref.ref(self._end)
         os.register_at_fork(after_in_child=lambda: _close(end()))

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tailspan_vllm.engine_state.cpu_time import own_age_s
-from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+from tailspan_vllm.engine_state.hardware import MAX_LOADING_S
 
 START_VARIABLE: Final = "TAILSPAN_START"
-MOST_ANCESTORS: Final = 64
+MAX_ANCESTORS: Final = 64
 
 
 class FirstProcess(NamedTuple):
@@ -33,7 +33,7 @@ def note_first_process(environ: "os._Environ[str]") -> bool:
     if START_VARIABLE in environ:
         return False
     age_s, now, now_unix_ns = own_age_s(), time.monotonic(), time.time_ns()
-    if age_s is None or age_s > MOST_LOADING_S:
+    if age_s is None or age_s > MAX_LOADING_S:
         return False
     environ[START_VARIABLE] = f"{now - age_s!r} {now!r} {now_unix_ns - round(age_s * 1e9)}"
     return True
@@ -56,7 +56,7 @@ def descends_from_process_1(proc: Path = Path("/proc")) -> bool:
     descend from process 1.
     """
     process = "self"
-    for _ in range(MOST_ANCESTORS):
+    for _ in range(MAX_ANCESTORS):
         try:
             text = (proc / process / "stat").read_text()
             number, parent = text.split(" ", 1)[0], text.rpartition(")")[2].split()[1]

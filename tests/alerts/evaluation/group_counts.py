@@ -1,4 +1,4 @@
-"""Counts of an objective's groups, as stored and as computed again."""
+"""Reads the stored counts of an objective's groups, and computes them again."""
 
 from sqlalchemy import Engine
 
@@ -9,7 +9,7 @@ from alerts.objectives import Goodput, Objective
 
 
 def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, Counts]:
-    """Return the stored counts, by the values of the group."""
+    """Return the stored counts, by group."""
     found = {}
     for each in expanded(engine, [objective]):
         assert isinstance(each.indicator, Goodput)

@@ -22,8 +22,6 @@ Row = Callable[..., RequestTimeline]
 
 
 class Counting:
-    """A wrapper of `count_requests` that records the arguments."""
-
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int | None]] = []
 
@@ -78,7 +76,7 @@ def test_only_changed_steps_are_counted_again(engine: Engine, request_row: Row) 
 
 
 def test_with_several_sources_everything_is_counted_again(engine: Engine, request_row: Row) -> None:
-    """A row from a better source removes the count of the other row, in whichever step it was."""
+    """A later row from a better source replaces a row that was already counted."""
     fresh = CountCache()
     fresh.begin(START_S)
     about: dict[str, Any] = {"request_id": "chatcmpl-a", "e2e_s": 1.0, "ttft_s": 0.1}

@@ -11,15 +11,15 @@ from alerts.evaluation.counting import (
     SETTLED_S,
     count_requests,
     counts_between,
-    keep_tally,
     read_tally,
     step_counts,
+    store_tally,
 )
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from alerts.slices import Slices
-from store.alerting.slo_counts import counted
+from store.alerting.slo_counts import read_counted_range
 from store.writer import Writer
 from telemetry.requests import Outcome, RequestTimeline
 
@@ -39,7 +39,7 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
-    """Store one request per minute: every fifth is bad, every seventh is aborted early."""
+    """Store one request per minute: every fifth is bad, and every seventh is aborted early."""
 
     def commit(minutes: range) -> None:
         rows = []
@@ -58,14 +58,13 @@ def fill(engine: Engine, request_row: Row) -> Callable[[range], None]:
 
 
 def totals(engine: Engine, goodput: Goodput, to_s: int) -> tuple[int, int, dict[str, int]]:
-    """Return the numbers of bad, all and excluded requests."""
     tally = read_tally(engine, goodput, to_s - 30 * DAY_S, to_s)
     counts = tally.history.counts(to_s - 30 * DAY_S, to_s)
     return counts.bad, counts.events, tally.excluded()
 
 
 def test_an_empty_store_counts_nothing(engine: Engine) -> None:
-    keep_tally(engine, FAST, START_S)
+    store_tally(engine, FAST, START_S)
     tally = read_tally(engine, FAST, START_S - 100, START_S)
     assert tally.since_s is None
     assert tally.history.window(100, START_S).counts.events == 0
@@ -78,7 +77,7 @@ def test_counts_of_selected_instants_equal_those_of_all(engine: Engine, fill: Fi
     instants = [now_s - each for each in (300, 3_600, 7_200, DAY_S, 9 * DAY_S)]
     for kept_until_s in (None, now_s - 7_000, now_s):
         if kept_until_s is not None:
-            keep_tally(engine, FAST, kept_until_s)
+            store_tally(engine, FAST, kept_until_s)
         whole = read_tally(engine, FAST, from_s, now_s)
         some = read_tally(engine, FAST, from_s, now_s, instants=instants)
         assert some.since_s == whole.since_s
@@ -112,7 +111,7 @@ def test_stored_and_recomputed_slices_are_equal(engine: Engine, fill: Fill, off_
     assert 0 < bad < len(slices)
     assert counts_between(engine, SLICED, starts[-1], now_s) == anew[-1]
     for kept_until_s in (now_s - 7_000, now_s):
-        keep_tally(engine, SLICED, kept_until_s)
+        store_tally(engine, SLICED, kept_until_s)
         assert found() == anew
 
 
@@ -125,27 +124,27 @@ def test_stored_and_recomputed_counts_are_equal(engine: Engine, fill: Fill) -> N
     assert excluded["aborted"] == sum(1 for m in range(2_000) if m % 7 == 0 and m % 5 != 0)
     assert events + excluded["aborted"] == 2_000
     for each in (FAST, FASTER):
-        keep_tally(engine, each, now_s - 600 * 60)
+        store_tally(engine, each, now_s - 600 * 60)
         assert totals(engine, each, now_s) == anew[each.digest]
-        keep_tally(engine, each, now_s)
-        keep_tally(engine, each, now_s)
+        store_tally(engine, each, now_s)
+        store_tally(engine, each, now_s)
         assert totals(engine, each, now_s) == anew[each.digest]
 
 
 def test_later_requests_are_added(engine: Engine, fill: Fill) -> None:
     fill(range(100))
-    keep_tally(engine, FAST, START_S + 100 * 60)
+    store_tally(engine, FAST, START_S + 100 * 60)
     fill(range(100, 200))
     _, events, excluded = totals(engine, FAST, START_S + 200 * 60)
     assert events + sum(excluded.values()) == 200
 
 
 def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
-    """The rows of recent requests may still be in transit."""
+    """Rows of recent requests may still be on their way."""
     fill(range(100))
     now_s = START_S + 100 * 60
-    keep_tally(engine, FAST, now_s)
-    kept = counted(engine, FAST.digest)
+    store_tally(engine, FAST, now_s)
+    kept = read_counted_range(engine, FAST.digest)
     assert kept
     assert now_s - SETTLED_S - EVALUATION_S < kept.until_unix_s <= now_s - SETTLED_S
 
@@ -153,8 +152,8 @@ def test_only_settled_counts_are_stored(engine: Engine, fill: Fill) -> None:
 def test_a_changed_objective_is_counted_again(engine: Engine, fill: Fill) -> None:
     fill(range(60))
     now_s = START_S + 60 * 60
-    keep_tally(engine, FAST, now_s)
-    assert counted(engine, FASTER.digest) is None
+    store_tally(engine, FAST, now_s)
+    assert read_counted_range(engine, FASTER.digest) is None
     tally = read_tally(engine, FASTER, now_s - 30 * DAY_S, now_s)
     assert tally.since_s == START_S
     assert tally.history.counts(0, now_s).events > 0

@@ -12,7 +12,7 @@ from alerts.evaluation.status import status_at, status_edges
 from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
-from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
+from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
 from store.database import open_database
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
@@ -45,9 +45,9 @@ def counted(engine: Engine, to_s: int = END_S) -> Counts:
 
 @pytest.fixture
 def store(tmp_path: Path, request_row: Row) -> Callable[[str], Engine]:
-    """Return a store with a request every five seconds for four hours.
+    """Return a store with four hours of requests, one every five seconds.
 
-    All requests are bad for half an hour.
+    All requests of half an hour are bad.
     """
 
     def make(name: str) -> Engine:
@@ -66,7 +66,7 @@ def store(tmp_path: Path, request_row: Row) -> Callable[[str], Engine]:
 
 @pytest.fixture
 def run(store: Store, objective: MakeObjective) -> Callable[..., list[IncidentRow]]:
-    """Evaluate at each instant with a new evaluator, and return the incidents."""
+    """Evaluate at each instant with a new evaluator, as after restarts; return the incidents."""
 
     def go(name: str, at_s: Sequence[int]) -> list[IncidentRow]:
         engine = store(name)
@@ -165,7 +165,7 @@ def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
 def test_an_incident_is_simulated_unless_real_requests_alone_would_cause_it(
     tmp_path: Path, objective: MakeObjective, request_row: Row
 ) -> None:
-    """An incident that continues with real requests alone becomes real."""
+    """The incident becomes real when real requests alone would continue it."""
     engine = open_database(f"sqlite:///{tmp_path}/mixed.db")
     simulated_until_s = BEGAN_S + 1800
     rows = []
@@ -223,7 +223,6 @@ def test_an_evaluation_in_the_future_does_not_mute_alerts(
             Evaluator(engine, [objective()]).evaluate(at_s)
         pages[name] = [row for row in read_incidents(engine, "chat") if row.severity == "page"]
         assert evaluated_until(engine, "chat") == (instants[-1] - 15) // 15 * 15
-        # No request is counted twice or omitted.
         kept = read_tally(engine, GOODPUT, 0, END_S).history
         recounted = {
             each.until_unix_s: (each.bad, each.good)
@@ -247,7 +246,7 @@ def test_an_incident_that_only_began_in_the_future_ends(
     ghost = IncidentRow(
         "chat", "ticket", at_s + 600, at_s + 60, at_s + 900, None, at_s + 700, "9", None
     )
-    keep_evaluation(engine, "chat", at_s + 900, [real, ghost])
+    store_evaluation(engine, "chat", at_s + 900, [real, ghost])
     Evaluator(engine, [objective()]).evaluate(at_s)
     found = {(row.severity, row.fired_unix_s): row for row in read_incidents(engine, "chat")}
     kept = found["page", real.fired_unix_s]
@@ -273,7 +272,7 @@ def test_a_slow_clock_does_not_remove_counts_of_deleted_requests(
 def test_counting_old_requests_again_takes_a_limited_share_of_the_time(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """A sender of rows that are hours old must not delay other senders."""
+    """Rows that are hours old must not delay the counting of recent requests."""
     engine = store("slow")
     elapsed = iter([0.0, *[float(20 * number) for number in range(1, 200)]])
     Evaluator(engine, [objective()]).evaluate(END_S)
@@ -323,8 +322,7 @@ def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
     request_row: Callable[..., RequestTimeline],
     objective: Callable[..., Objective],
 ) -> None:
-    """An instant without requests is not recorded as evaluated. It is evaluated again when its
-    requests arrive."""
+    """An instant without requests is evaluated again when its requests arrive."""
     engine = open_database(f"sqlite:///{tmp_path}/start.db")
     evaluator, now_s = Evaluator(engine, [objective()]), END_S
     assert evaluator.evaluate(now_s) == []

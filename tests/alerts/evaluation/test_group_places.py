@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.evaluation.group_places import Candidates, give
+from alerts.evaluation.group_places import Candidates, assign_places
 from alerts.groups import Group
 
 
@@ -15,7 +15,7 @@ def candidates(active: dict[str, int], requests: int = 1) -> Candidates:
 
 def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
     names = {f"x{at}": 1 for at in range(100)} | {"acme": 5, "globex": 3}
-    placed = give(candidates(names), {}, places=3).placed
+    placed = assign_places(candidates(names), {}, places=3).placed
     assert placed[:2] == (("acme",), ("globex",))
     assert len(placed) == 3
 
@@ -23,30 +23,30 @@ def test_a_free_place_goes_to_the_group_that_was_active_for_longest() -> None:
 def test_of_equally_active_groups_that_with_more_requests_gets_the_place() -> None:
     made = candidates({f"x{at}": 1 for at in range(100)})
     made.add(("tenant",), 0, 40)
-    assert give(made, {}, places=1).placed == (("tenant",),)
+    assert assign_places(made, {}, places=1).placed == (("tenant",),)
 
 
 def test_a_burst_of_new_names_gets_no_place() -> None:
     burst = candidates({f"x{at}": 1 for at in range(100_000)})
-    assert give(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
+    assert assign_places(burst, {("quiet",): 1, ("acme",): 100}, places=2).placed == ()
 
 
 def test_a_tenant_replaces_a_name_that_was_active_once() -> None:
     held: dict[Group, int] = {("x1",): 1, ("x2",): 1, ("acme",): 100}
-    found = give(candidates({"globex": 3}), held, places=3)
+    found = assign_places(candidates({"globex": 3}), held, places=3)
     assert found.placed == (("globex",),)
     assert found.removed in ((("x1",),), (("x2",),))
 
 
 def test_a_tenant_of_working_days_keeps_its_place_over_the_weekend() -> None:
-    """A new name takes a place only with more than twice as many active hours, of 24 per day."""
+    """A new group needs more than twice the active hours of the group that it replaces."""
     day = candidates({"new": 24})
-    assert give(day, {("acme",): 12}, places=1).removed == ()
-    assert give(day, {("acme",): 11}, places=1).removed == (("acme",),)
+    assert assign_places(day, {("acme",): 12}, places=1).removed == ()
+    assert assign_places(day, {("acme",): 11}, places=1).removed == (("acme",),)
 
 
 def test_a_fixed_group_keeps_its_place() -> None:
-    found = give(candidates({"new": 24}), {("acme",): 0}, frozenset({("acme",)}), places=1)
+    found = assign_places(candidates({"new": 24}), {("acme",): 0}, frozenset({("acme",)}), places=1)
     assert (found.placed, found.removed) == ((), ())
 
 
@@ -71,7 +71,7 @@ def test_there_are_never_more_groups_than_places(
 ) -> None:
     known: dict[Group, int] = {(name,): hours for name, hours in held.items()}
     made = candidates({name: hours for name, hours in active.items() if (name,) not in known})
-    found = give(made, known, places=5)
+    found = assign_places(made, known, places=5)
     assert len(known) - len(found.removed) + len(found.placed) <= 5
     if found.removed:
         least = min(made.hours(each) for each in found.placed)

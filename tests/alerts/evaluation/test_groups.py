@@ -46,10 +46,10 @@ def store(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
 
 
 def day(row: Row, **tenants: int) -> list[RequestTimeline]:
-    """Store four hours of requests of each tenant, and return the engine.
+    """Return four hours of requests of each tenant.
 
-    The value of each tenant is the interval of its requests in seconds. The requests of acme are
-    slow for half an hour.
+    The arguments are the seconds between two requests of a tenant. The requests of acme are slow
+    for half an hour.
     """
     return [
         row(
@@ -177,7 +177,7 @@ def test_a_reserved_group_has_a_place_before_its_first_request(
 def test_before_the_first_evaluation_groups_are_found_in_the_rows(
     engine: Engine, request_row: Row
 ) -> None:
-    """For a new objective, `tailspan slo status` needs this."""
+    """`tailspan slo status` reads the groups of a new objective from the rows."""
     store(engine, day(request_row, acme=5, globex=5))
     found = stored(engine, own(), 0, END_S + 15)
     assert found == recounted(engine, own(), 0, END_S + 15)

@@ -24,7 +24,6 @@ Row = Callable[..., RequestTimeline]
 
 
 def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
-    """Return the counts of each group that has requests."""
     found = stored(engine, objective, START_S - STEP_S, to_s)
     return {group: counts for group, counts in found.items() if counts.events}
 
@@ -125,8 +124,8 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     total = sum(found.values(), Counts(0, 0))
     assert total == Counts(bad, bad + good)
     assert len(found) > 3
-    # For these groups, `other` contains only requests that were counted before the group had a
-    # place.
+    # The stored `other` contains only requests that were counted before their group had a place.
+    # The recount has no `other`.
     counted = recounted(engine, objective, START_S - STEP_S, end_s)
     again = {group: counts for group, counts in counted.items() if counts.events}
     assert sum(again.values(), Counts(0, 0)) == total

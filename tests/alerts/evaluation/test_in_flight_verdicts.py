@@ -13,15 +13,15 @@ from alerts.evaluation.counting import (
     EVALUATION_S,
     SETTLED_S,
     count_requests,
-    keep_tally,
     read_tally,
+    store_tally,
 )
 from alerts.evaluation.in_flight_verdicts import newly_bad, was_bad_in_flight
 from alerts.evaluation.request_verdicts import Verdict, judge, selects
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
-from store.alerting.slo_counts import count_again
+from store.alerting.slo_counts import mark_counts_incomplete
 from store.alerting.slo_marks import read_marks
 from store.writer import Writer
 from telemetry.in_flight import InFlightRequest
@@ -70,11 +70,11 @@ def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
         ("e2e_s <= 10", None, {"ttft_s": 0.1}, True),
         ("e2e_s <= 30", None, {}, False),
         ("not (e2e_s > 10)", None, {}, True),
-        # A request that waits for its first byte does not miss an objective with a lower bound.
+        # A lower bound cannot be missed while the request waits for its first byte.
         ("ttft_s > 30", None, {}, False),
         ("e2e_s >= 1", None, {}, False),
         ("queue_s <= 1", None, {}, False),
-        # A value that is not yet measured makes every comparison false, also `is unknown`.
+        # Every comparison with a value that is not yet measured is false, even `is unknown`.
         ("output_tokens >= 1", None, {}, False),
         ("tpot_s is unknown", None, {}, False),
         ("not (tpot_s is unknown)", None, {}, False),
@@ -85,7 +85,6 @@ def report(age_s: float = 20.0, **about: Any) -> InFlightRequest:
         ("ttft_s <= 0.5", "tenant is unknown", {"tenant": None}, True),
         ("ttft_s <= 0.5", "streamed == true", {"streamed": None}, False),
         ("ttft_s <= 0.5", "prompt_tokens < 100", {"prompt_tokens": 50}, True),
-        # The engine of a request is known only at its end.
         ("ttft_s <= 0.5", "engine == 0", {}, False),
         ("ttft_s <= 0.5", "engine is unknown", {}, False),
         ("ttft_s <= 0.5", "not (engine == 1)", {}, False),
@@ -130,7 +129,7 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
     tokens: int | None,
     ages: list[float],
 ) -> None:
-    """All reports together count the request exactly once, as its row does."""
+    """A request counts once in all of its reports together, and once in its row."""
     ttft_s = None if ttft_ratio is None else ttft_ratio * e2e_s
     if ttft_s is not None and not streamed:
         ttft_s = e2e_s
@@ -166,7 +165,6 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
 
 
 def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:
-    """Return the number of bad requests in (from, to]."""
     tally = read_tally(engine, FAST, from_s, to_s)
     return tally.history.counts(from_s, to_s).bad
 
@@ -187,20 +185,22 @@ def test_a_hung_request_counts_at_once_and_only_once(engine: Engine, request_row
 def test_requests_of_a_server_that_died_stay_bad_as_of_their_last_report(
     engine: Engine, request_row: Row
 ) -> None:
-    """If the server had only lost its connection, rows would replace the reports."""
+    """A server that only lost its connection sends rows later, which replace the reports."""
     row = request_row(received_unix_ns=START_S * S, e2e_s=4000.0, ttft_s=0.2)
     lost = replace(row, span_id=f"{2:016x}")
     now_s = START_S + 2 * SETTLED_S
     with Writer(engine) as writer:
         late = replace(report_of(row, 20.0), ttft_s=None)
         writer.submit([], [], in_flight=[late, replace(late, span_id=lost.span_id)]).result(10)
-        keep_tally(engine, FAST, now_s)
+        store_tally(engine, FAST, now_s)
         assert bad(engine, now_s) == 2
         assert bad(engine, START_S + 30, START_S + 15) == 2
         writer.submit([row], []).result(10)
         marks = read_marks(engine, 100)
-        count_again(engine, min(mark.until_unix_s for mark in marks) - EVALUATION_S, marks)
-        keep_tally(engine, FAST, now_s)
+        mark_counts_incomplete(
+            engine, min(mark.until_unix_s for mark in marks) - EVALUATION_S, marks
+        )
+        store_tally(engine, FAST, now_s)
         assert bad(engine, now_s) == 1
 
 
@@ -252,6 +252,6 @@ def test_cached_and_recomputed_counts_are_equal(engine: Engine, request_row: Row
             marks = read_marks(engine, 1_000)
             fresh.add_marks(marks)
             if marks:
-                count_again(engine, min(each.until_unix_s for each in marks) - 15, marks)
+                mark_counts_incomplete(engine, min(each.until_unix_s for each in marks) - 15, marks)
             asked = (engine, FAST, now_s - 40 * EVALUATION_S, now_s, EVALUATION_S)
             assert fresh.count(*asked) == count_requests(*asked)

@@ -36,7 +36,7 @@ def pages_of(objective: MakeObjective) -> Callable[..., list[Incident]]:
 
 
 def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
-    """The start is the time at which the burn began, not the time of detection."""
+    """The incident's start is the start of the burn, which is before the alert."""
     (incident,) = pages_of((2 * HOUR_S, 2 * HOUR_S + 1800))
     assert abs(incident.began_s - 2 * HOUR_S) <= 60
     assert abs(incident.fired_s - (2 * HOUR_S + 518)) <= 15
@@ -50,7 +50,7 @@ def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
 def test_ordinary_noise_before_a_burn_does_not_move_its_start(
     objective: MakeObjective, seed: int
 ) -> None:
-    """At nine tenths of the budget, four of ten minutes exceed the budget by chance."""
+    """At a burn rate of 0.9, four of ten minutes are above the budget by chance."""
     chance = Random(seed)
     start_s = 3 * HOUR_S
     buckets = [

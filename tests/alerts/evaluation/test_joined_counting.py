@@ -1,14 +1,14 @@
-"""An objective counts a request of prefill and decode servers once, with the user's latencies."""
+"""A joined request counts once, with the user's latencies."""
 
 import pytest
 from sqlalchemy import Engine
 
-from alerts.evaluation.counting import count_requests, counts_between, keep_tally
+from alerts.evaluation.counting import count_requests, counts_between, store_tally
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
 from tests.store.joined.rows import START_NS, S
-from tests.store.joined.test_users import BOTH, STATED, pair, put
+from tests.store.joined.test_user_requests import BOTH, STATED, pair, put
 
 START_S = START_NS // S
 NUMBER = 50
@@ -38,7 +38,7 @@ def test_each_request_counts_once_with_the_sum_of_its_waits(
         for count in count_requests(engine, goodput, from_s, from_s + 15, 15)
     ]
     assert sorted(steps, key=str) == sorted(found, key=str), "each request is in one step"
-    keep_tally(engine, goodput, START_S + 2_000)
+    store_tally(engine, goodput, START_S + 2_000)
     whole = counts_between(engine, goodput, START_S - 15, START_S + 600)
     assert (whole.bad, whole.events) == (bad, NUMBER)
 

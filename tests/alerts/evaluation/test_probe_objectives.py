@@ -1,4 +1,4 @@
-"""Objectives on probes: their verdicts, and the same counts live and on /metrics."""
+"""Objectives on probes: verdicts, stored counts and the counts on /metrics."""
 
 import math
 import re
@@ -63,7 +63,7 @@ FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
     [
         ("first_content_s <= 0.08", {}, Verdict.GOOD),
         ("first_content_s <= 0.079", {}, Verdict.BAD),
-        # 1 ms late + 2 ms DNS + 3 ms connect + 4 ms TLS + 500 ms.
+        # `wait_s` is 1 ms late + 2 ms DNS + 3 ms connect + 4 ms TLS + 500 ms.
         ("wait_s <= 0.5101", {}, Verdict.GOOD),
         ("wait_s <= 0.5099", {}, Verdict.BAD),
         ("wait_s <= 0.5061", {"dns_s": None, "tls_s": None}, Verdict.GOOD),
@@ -81,7 +81,7 @@ FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
         ("first_content_s is unknown", {"first_content_s": None}, Verdict.GOOD),
         ("output_tokens >= 9 and cost_usd < 0.01", {}, Verdict.GOOD),
         ("wait_s <= 1", {"e2e_s": 604_800.0}, Verdict.BAD),
-        # The times of a cache are not the model's.
+        # A cached answer does not measure the model.
         ("first_content_s <= 1", CACHED, Verdict.UNKNOWN),
         ("first_content_s <= 0.01 and wait_s <= 5", CACHED, Verdict.UNKNOWN),
         ("not e2e_s > 100", CACHED, Verdict.UNKNOWN),
@@ -162,7 +162,7 @@ def store(tmp_path: Path) -> Callable[[list[Probe]], Engine]:
 
 
 def _history(hours: int = 4, every_s: int = 15) -> list[Probe]:
-    """Probes of two regions; those of ap-south are slow for the last half hour."""
+    """Return probes of two regions; those of ap-south are slow for the last half hour."""
     found = []
     for number, at_s in enumerate(range(START_S, START_S + hours * 3600, every_s)):
         slow = at_s >= START_S + hours * 3600 - 1800
@@ -219,7 +219,7 @@ def test_a_probe_counts_in_the_step_in_which_it_ended(
 def test_probes_that_arrive_late_are_counted(
     tmp_path: Path, store: Callable[[list[Probe]], Engine]
 ) -> None:
-    """Results wait in the prober while the collector does not answer."""
+    """The prober keeps results while the collector does not answer, and sends them later."""
     results = _history(1)
     engine = store(results[:40])
     asked = objective(where="where: all, by: [region]")
@@ -245,7 +245,7 @@ def test_probes_that_arrive_late_are_counted(
 def test_older_requests_do_not_move_the_start_of_the_counts(
     store: Callable[[list[Probe]], Engine], request_row: Callable[..., Any], by: str
 ) -> None:
-    """Time before the first probe would otherwise count as time without any bad probe."""
+    """Time before the first probe must not count as time without bad probes."""
     engine = store(_history())
     now_s = START_S + 4 * 3600 + 4 * SETTLED_S
     asked = objective(where=f"where: all{by}")

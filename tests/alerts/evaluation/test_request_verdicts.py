@@ -114,7 +114,7 @@ def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
 def test_a_verdict_that_an_abort_cannot_change_is_decided(
     request_row: Make, good: str, about: dict[str, object], verdict: Verdict
 ) -> None:
-    """An abort ends the current phase early, so its recorded duration is a lower bound."""
+    """An abort ends the current phase early, so the phase's recorded duration is a lower bound."""
     assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
 
 
@@ -130,7 +130,7 @@ def test_users_who_stop_answers_do_not_change_the_bad_ratio(request_row: Make) -
 
 
 def test_an_answer_of_one_token_has_no_gap_that_was_too_long(request_row: Make) -> None:
-    """The TPOT of one token is undefined."""
+    """TPOT and ITL of a single token are undefined."""
     one = request_row(output_tokens=1, decode_s=None, itl_max_s=None)
     assert judge(GOODPUT, one) is Verdict.GOOD
     assert judge(parse("not (tpot_s > 0.05)", GOOD), one) is Verdict.GOOD
@@ -233,10 +233,10 @@ TYPES = {
     [
         ({"first_content_s": 0.5}, Verdict.GOOD),
         ({"first_content_s": 0.6}, Verdict.BAD),
-        # Only tool calls, or an older plugin: there is no such time.
+        # Only tool calls, or an older plugin: no `first_content_s` was measured.
         ({"content_tokens": 0}, Verdict.UNKNOWN),
         ({}, Verdict.UNKNOWN),
-        # The client left while the model was reasoning, so it waited at least until then.
+        # The client left before the first content, so it waited at least until then.
         ({"outcome": Outcome.ABORT, "content_tokens": 0}, Verdict.BAD),
         ({"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0}, Verdict.BAD),
         ({"outcome": Outcome.ABORT}, Verdict.ABORTED),

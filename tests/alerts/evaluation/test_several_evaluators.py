@@ -1,4 +1,4 @@
-"""Tests of evaluators of several collectors on one PostgreSQL."""
+"""Evaluators of several collectors on one PostgreSQL."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from alerts.evaluation.counting import count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
 from alerts.objectives import GoodEvents, Objective
 from rig.postgresql import PostgreSQL
-from store.alerting.slo_counts import counted
+from store.alerting.slo_counts import read_counted_range
 from store.database import open_database
 from store.errors import LeaseLost
 from store.leases import EVALUATION, Leases
@@ -32,7 +32,6 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def database(postgresql: PostgreSQL) -> Iterator[Callable[[], Engine]]:
-    """Return a function that opens the database for a further collector."""
     url = postgresql.new_url()
     with ExitStack() as opened:
 
@@ -51,8 +50,7 @@ def write(engine: Engine, request_row: Row, numbers: range) -> None:
 
 
 def stored(engine: Engine, goodput: GoodEvents) -> int:
-    """Return the number of requests in the stored counts."""
-    kept = counted(engine, goodput.digest)
+    kept = read_counted_range(engine, goodput.digest)
     assert kept is not None
     return read_tally(engine, goodput, 0, kept.until_unix_s).history.counts(0, NOW_S).events
 
@@ -63,8 +61,10 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
     objective: Callable[..., Objective],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first evaluator has read 100 of 200 requests, and is stopped before it stores the counts.
-    Meanwhile the second removes the mark of the other 100."""
+    """The first evaluator reads 100 of 200 requests and then loses the lease.
+
+    Before it stores its counts, the second evaluator removes the mark of the other 100 requests.
+    """
     one, other = database(), database()
     leases = [Leases(each, [EVALUATION], expires_s=EXPIRES_S) for each in (one, other)]
     second = Evaluator(other, [objective()], alone=True)
@@ -98,7 +98,7 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
 def test_the_cache_counts_what_other_collectors_store(
     database: Callable[[], Engine], request_row: Row, objective: Callable[..., Objective]
 ) -> None:
-    """Only the holder of the lease removes marks, so its cache misses no request."""
+    """Only the lease's holder removes the marks of new rows, so its cache misses no request."""
     one, other = database(), database()
     goodput = objective().indicator
     assert isinstance(goodput, GoodEvents)

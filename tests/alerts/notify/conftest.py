@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.answering import HttpServer, ReceivedRequest, Reply, answering, raw_server
+from rig.http_servers import HttpServer, ReceivedRequest, Reply, raw_server, running_http_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -63,10 +63,9 @@ def channel() -> Callable[..., Channel]:
 
 @dataclass
 class Receiver:
-    """A real server that records the requests it receives.
+    """A server that records the requests it receives.
 
-    The server sends `answers` in order and repeats the last one. Without answers, it responds with
-    200.
+    It sends `answers` in order and repeats the last one. Without answers, it sends status 200.
     """
 
     server: HttpServer
@@ -88,7 +87,7 @@ def receiver() -> Iterator[Receiver]:
             return here.answers.pop(0)
         return here.answers[0] if here.answers else Reply(body=b"ok")
 
-    with answering(answer) as server:
+    with running_http_server(answer) as server:
         here = Receiver(server)
         yield here
 
@@ -120,7 +119,7 @@ def rude() -> Iterator[Callable[[str], str]]:
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove proxies from the environment, because the test servers are local."""
+    """Unset the proxy variables, because the test servers are local."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

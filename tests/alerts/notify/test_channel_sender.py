@@ -11,14 +11,14 @@ from alerts.notify.http_post import Answer
 from alerts.notify.message import Message, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
 from store.alerting.notification_claims import claim
-from store.alerting.notifications import Notification, keep_notifications, read_notifications
+from store.alerting.notifications import Notification, read_notifications, store_notifications
 
 NOW_S = 1_790_000_030
 OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
 
 
 class Scene:
-    """A sender with a fake clock, prepared answers and its recorded attempts."""
+    """A sender with a fake clock and prepared answers, which records its attempts."""
 
     def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
         self.now_s = NOW_S
@@ -53,7 +53,7 @@ class Scene:
             created_unix_s=self.now_s,
             next_unix_s=self.now_s,
         )
-        keep_notifications(self._engine, [row])
+        store_notifications(self._engine, [row])
 
     def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
         """Advance the clock, run the sender, and return the deliveries as (transition, result)."""
@@ -134,7 +134,7 @@ def test_retry_after_is_respected(scene: MakeScene) -> None:
 
 
 def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
-    """The end of the incident is not sent either, because the receiver never got the start."""
+    """The end of the incident is not sent, because the receiver never got the start."""
     on = scene()
     on.add()
     on.add(Transition.RESOLVED)
@@ -198,11 +198,11 @@ def test_one_incident_does_not_wait_for_another(scene: MakeScene) -> None:
 
 
 def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> None:
-    """Another version of Tailspan stored the row."""
+    """Another version of Tailspan may have stored the row."""
     on = scene()
     on.add()
     odd = replace(on.rows["firing"], message='{"of": "another version"}')
-    keep_notifications(engine, [odd])
+    store_notifications(engine, [odd])
     on.add(fired_unix_s=NOW_S + 1)
     assert [result for _, result in on.deliver()] == [Result.DEAD, Result.DELIVERED]
     assert len(on.sent) == 1
@@ -218,11 +218,11 @@ def test_stopping_leaves_the_rest_in_the_outbox(scene: MakeScene) -> None:
 def test_a_delivery_that_was_not_recorded_is_repeated(
     scene: MakeScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The repeated message has the same id, so that a receiver can drop it."""
+    """The repeated message has the same id, so a receiver can drop it."""
     on = scene()
     on.add()
     with monkeypatch.context() as crash:
-        crash.setattr("alerts.notify.channel_sender.keep_result", lambda *_: 1 / 0)
+        crash.setattr("alerts.notify.channel_sender.store_result", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             on.sender.deliver()
     assert on.deliver() == [("firing", Result.DELIVERED)]
@@ -241,7 +241,7 @@ def test_an_attempt_reports_whether_it_repeats(scene: MakeScene) -> None:
 def test_a_message_whose_sender_was_replaced_is_sent_again_with_the_same_key(
     scene: MakeScene, engine: Engine
 ) -> None:
-    """The first sender was stopped during its attempt. Its late result changes nothing."""
+    """The first sender stops during its attempt. Its late result changes nothing."""
     on = scene()
     on.add()
     on.answers = [BUSY, OK]

@@ -64,7 +64,7 @@ def test_a_webhook_body_matches_its_schema(
 
 
 def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) -> None:
-    """The README describes this signature check to receivers."""
+    """The README documents this check of the signature for receivers."""
     post = webhook.render(channel(), message(), NOW_S)
     parts = dict(part.split("=") for part in post.headers["Tailspan-Signature"].split(","))
     signed = hmac.new(b"the-key", parts["t"].encode() + b"." + post.body, "sha256")

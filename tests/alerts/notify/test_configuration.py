@@ -67,7 +67,7 @@ def test_a_whole_file(folder: Path) -> None:
 def test_a_credential_goes_over_https_or_to_loopback(
     folder: Path, channel: str, refused: bool
 ) -> None:
-    """A signing key is never sent, so it does not require TLS."""
+    """The signing key is allowed over HTTP, because it is never sent."""
     (folder / "notify.yaml").write_text(f"channels:\n  - {channel}\n")
     environ = {"HOOK": "http://hook.example.org/s3cret"}
     if refused:

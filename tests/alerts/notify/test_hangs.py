@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channels import Channel, Kind
-from alerts.notify.hangs import MOST_OPEN, SILENT_S, Hangs, open_hangs
+from alerts.notify.hangs import MAX_OPEN, SILENT_S, Hangs, open_hangs
 from alerts.notify.message import Message, Transition, dumps, loads
 from alerts.notify.message_text import text, title
 from alerts.notify.notifier import Notifier
@@ -20,8 +20,8 @@ from store.alerting.notifications import (
     Notification,
     delete_old_notifications,
     due_notifications,
-    keep_notifications,
     read_hangs,
+    store_notifications,
 )
 from store.writer import Writer
 from telemetry.engines import HUNG_S, EngineSample
@@ -38,8 +38,6 @@ def channel(
 
 
 class Scene:
-    """Stores samples and returns the outbox that results from them."""
-
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.channels: Sequence[Channel] = [channel()]
@@ -142,20 +140,20 @@ def test_only_channels_for_pages_get_a_hang_and_a_new_channel_gets_the_open_one(
 
 
 def test_a_fleet_that_hangs_sends_a_bounded_number_of_pages(scene: Scene) -> None:
-    """A sender could invent any number of replicas."""
-    for number in range(MOST_OPEN + 5):
+    """A sender can invent any number of replica names."""
+    for number in range(MAX_OPEN + 5):
         scene.sample(NOW_S, HUNG_S + 1, replica=f"r{number}")
-    assert len(scene.at(NOW_S)) == MOST_OPEN
-    assert len(scene.at(NOW_S + 1)) == MOST_OPEN
+    assert len(scene.at(NOW_S)) == MAX_OPEN
+    assert len(scene.at(NOW_S + 1)) == MAX_OPEN
     scene.sample(NOW_S + 2, 0.1, replica="r0")
-    assert len(scene.at(NOW_S + 2)) == MOST_OPEN + 1
-    assert len(scene.at(NOW_S + 3)) == MOST_OPEN + 2
+    assert len(scene.at(NOW_S + 2)) == MAX_OPEN + 1
+    assert len(scene.at(NOW_S + 3)) == MAX_OPEN + 2
 
 
 def test_an_end_is_not_sent_if_the_start_was_dropped(scene: Scene) -> None:
     scene.sample(NOW_S, HUNG_S + 1)
     scene.at(NOW_S)
-    keep_notifications(
+    store_notifications(
         scene.engine, [replace(scene.rows[0], state=Delivery.DEAD, next_unix_s=None)]
     )
     scene.sample(NOW_S + 15, 0.1)
@@ -177,7 +175,7 @@ def test_an_ended_hang_is_deleted_after_its_retention(scene: Scene) -> None:
     scene.at(NOW_S + 15)
     for row in scene.rows:
         delivered = replace(row, state=Delivery.DELIVERED, next_unix_s=None)
-        keep_notifications(scene.engine, [delivered])
+        store_notifications(scene.engine, [delivered])
     assert delete_old_notifications(scene.engine, NOW_S + 10**6) == 1
     assert set(open_hangs(scene.engine)) == {"hang:chat-1"}
 
@@ -190,7 +188,7 @@ def test_the_notifier_sends_hangs_and_continues_after_a_restart(scene: Scene) ->
         notifier.begin()
         notifier.enqueue(NOW_S)
     (row,) = scene.rows
-    keep_notifications(
+    store_notifications(
         scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=NOW_S + 60)]
     )
     Notifier(scene.engine, [], [manager], explorer_url=lambda: None).begin()
@@ -226,7 +224,7 @@ def test_every_channel_names_the_replica_that_hangs(scene: Scene) -> None:
     assert title(one).endswith("chat-0: the engine 1 hangs with 3 requests in flight")
     assert loads(dumps(one)) == one
     old = json.loads(dumps(message))
-    del old["hang"]["engines"]  # an outbox that an earlier version wrote
+    del old["hang"]["engines"]  # an earlier version wrote this outbox
     assert loads(json.dumps(old)) == message
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.http_post import MOST_BYTES, Answer, Sender, Verdict, retry_after_s
+from alerts.notify.http_post import MAX_BYTES, Answer, Sender, Verdict, retry_after_s
 from alerts.secrets import Secret
-from rig.answering import Reply
+from rig.http_servers import Reply
 
 POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]
@@ -47,7 +47,7 @@ def test_an_answer_is_judged_by_its_status(
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
-    """The message and its keys must only reach the configured address."""
+    """Only the configured address may receive the message and its keys."""
     receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
@@ -56,7 +56,7 @@ def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
 
 
 def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -> None:
-    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MOST_BYTES)]
+    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MAX_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
     assert answer.text.startswith("[2Jhello xxx")
@@ -88,7 +88,7 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
 
 
 def test_a_refused_connection_has_tailspans_error_text(channel: Make, free_port: int) -> None:
-    """The libraries' messages contain the address, which may be secret."""
+    """The HTTP library's message contains the address, which may be secret."""
     answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
     assert answer == Answer(None, "the connection is refused")
     answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)

@@ -90,7 +90,7 @@ def test_durations_have_about_two_digits(seconds: float, shown: str) -> None:
 )
 @pytest.mark.parametrize("kind", ["slack", "pagerduty", "alertmanager", "webhook"])
 def test_a_tenants_text_stays_text_in_every_channel(message: Make, kind: str, hostile: str) -> None:
-    """A tenant's name cannot create a mention, a link or a line, or move the cursor."""
+    """A tenant's name cannot add a mention, a link or a line, or move the terminal's cursor."""
     tampered = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
     post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), tampered, 0)
     document = json.loads(post.body)
@@ -109,7 +109,6 @@ def test_a_tenants_text_stays_text_in_every_channel(message: Make, kind: str, ho
 
 
 def strings(node: Any, place: tuple[str, ...] = ("",)) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every string of a document with its path."""
     if isinstance(node, str):
         yield place, node
     elif isinstance(node, dict):

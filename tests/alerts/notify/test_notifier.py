@@ -14,9 +14,9 @@ from alerts.secrets import Secret
 from store.alerting.notifications import (
     Delivery,
     Notification,
-    keep_notifications,
     read_notifications,
     remove_notifications,
+    store_notifications,
 )
 from store.database import open_database
 from store.writer import Writer
@@ -31,9 +31,9 @@ EXPLORER = "https://tailspan.example.org"
 
 @pytest.fixture
 def engine(tmp_path: Path, request_row: Callable[..., RequestTimeline]) -> Iterator[Engine]:
-    """Return a store with a request every five seconds for four hours.
+    """Return a store with four hours of requests, one every five seconds.
 
-    All requests are bad for half an hour.
+    All requests of half an hour are bad.
     """
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     rows = [
@@ -56,7 +56,6 @@ class Scene:
         self.cause: str | None = None
 
     def notifier(self) -> Notifier:
-        """Return a new notifier, as after a restart."""
         return Notifier(
             self.engine,
             self.objectives,
@@ -67,14 +66,14 @@ class Scene:
         )
 
     def at(self, now_s: int) -> list[tuple[str, str, str]]:
-        """Evaluate, enqueue, and return the outbox."""
+        """Evaluate, enqueue the messages, and return the outbox."""
         Evaluator(self.engine, self.objectives).evaluate(now_s)
         self.notifier().enqueue(now_s)
         return sorted((row.severity, row.transition, row.channel) for row in self.rows)
 
     def deliver(self) -> None:
         for row in self.rows:
-            keep_notifications(
+            store_notifications(
                 self.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=None)]
             )
 
@@ -97,7 +96,7 @@ def test_a_page_is_sent_once_to_each_channel_for_pages(scene: Scene) -> None:
     paged = scene.at(BEGAN_S + 1_500)
     assert paged == [("page", "firing", "pager"), ("page", "firing", "team")]
     assert scene.at(BEGAN_S + 1_515) == paged
-    # The burn lasted only a quarter of an hour, so with a period of 30 days there is no ticket yet.
+    # A burn of 15 min is too short for a ticket over a period of 30 days.
     assert all(severity != "ticket" for severity, _, _ in paged)
 
 
@@ -147,7 +146,7 @@ def test_without_a_sent_start_no_end_is_sent(scene: Scene) -> None:
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
         dead = row.channel == "pager"
-        keep_notifications(
+        store_notifications(
             scene.engine, [replace(row, state=Delivery.DEAD if dead else Delivery.DELIVERED)]
         )
     over = scene.at(START_S + 14_400)
@@ -172,7 +171,7 @@ def test_the_repeated_alert_of_a_deleted_objective_ends(scene: Scene) -> None:
     scene.at(BEGAN_S)
     scene.at(BEGAN_S + 1_500)
     for row in scene.rows:
-        keep_notifications(
+        store_notifications(
             scene.engine, [replace(row, state=Delivery.DELIVERED, next_unix_s=BEGAN_S + 1_560)]
         )
     scene.objectives = []
@@ -210,7 +209,7 @@ def test_an_outbox_is_deleted_with_its_simulation(scene: Scene) -> None:
 
 
 def test_a_page_is_sent_first_and_its_cause_once_afterwards(scene: Scene) -> None:
-    """Each channel that received the page without a cause receives the cause in the same alert."""
+    """Each channel gets the cause as an update of the page that it received."""
     scene.at(BEGAN_S + 1_200)
     (page,) = (row for row in scene.rows if row.channel == "pager")
     assert loads(page.message).likely_cause is None

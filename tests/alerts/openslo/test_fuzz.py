@@ -1,4 +1,4 @@
-"""Any SLO file, also a hostile one, gives valid PromQL rules, or an error with file and line."""
+"""Any SLO file, even a hostile one, gives valid PromQL rules, or an error with file and line."""
 
 import re
 from typing import Any, Final
@@ -98,7 +98,7 @@ Place = tuple[Any, Any]
 
 
 def places(node: Any) -> list[Place]:
-    """Yield the position of every value in a document, as its container and its key or index."""
+    """Yield the position of every value in a document: its container, and its key or index."""
     keys: list[Any] = []
     if isinstance(node, dict):
         keys = list(node)
@@ -177,13 +177,13 @@ def test_any_query_makes_valid_rules_or_is_refused(query: str, counter: bool) ->
 
 
 def test_the_document_that_is_altered_is_accepted() -> None:
-    """If the unaltered document were refused, the tests above would test only refusals."""
+    """If this document were refused, the tests above would only test refusals."""
     assert held(dumped(plain())) == 2
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\0", "\\e[31m", "\\r", "\\x9b"])
 def test_a_character_that_acts_on_terminals_or_is_no_unicode_is_refused(escape: str) -> None:
-    """Such a character is accepted only as an escape in quotes."""
+    """The YAML file can contain these characters only as escapes."""
     document = plain()
     document["spec"]["service"] = "HERE"
     text = dumped(document).replace("HERE", f'"a{escape}b"')
@@ -272,6 +272,6 @@ def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
 
 @pytest.mark.parametrize("window", ["30d", "999999w"])
 def test_a_condition_looks_back_less_than_the_period(window: str) -> None:
-    """Counts over the period use the same name, and Prometheus has no range of 19,000 years."""
+    """A window as long as the period would give the series name of the period's counts."""
     (error,) = inspect_texts({FILE: conditions({"lookbackWindow": window})}).errors
     assert "allowed: shorter than the period, 30d" in str(error)

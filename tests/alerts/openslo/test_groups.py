@@ -80,7 +80,7 @@ def test_a_wrong_group_of_own_requests_is_refused(total: dict[str, object], want
 def test_a_wrong_group_of_a_query_is_refused(
     total: dict[str, object], bad: dict[str, object], wanted: str
 ) -> None:
-    """A query that sums over all groups would be one group without a name."""
+    """A query that sums over all groups would give one group without a name."""
     found = problems(document("web", "Prometheus", "bad", total, bad))
     assert len(found) == 1
     assert wanted in found[0]
@@ -99,12 +99,12 @@ def test_a_label_of_the_document_cannot_hide_the_group() -> None:
 
 
 def test_histograms_of_vllm_have_no_groups() -> None:
-    """The histograms have no tenant label."""
+    """vLLM's histograms have no tenant label."""
     with pytest.raises(RuleError, match="vLLM's histograms have no labels for by: tenant"):
         vllm_rules([own()], EXPLORER_URL)
 
 
 def test_a_page_of_one_group_does_not_inhibit_another_groups_ticket() -> None:
-    """The inhibition rules compare every label that can be a group."""
+    """The inhibition rules compare every label that can name a group."""
     rules = yaml.safe_load((ROOT / "alerts" / "alertmanager.yaml").read_text())["inhibit_rules"]
     assert all({"slo", *GROUPING} <= set(rule["equal"]) for rule in rules)

@@ -85,7 +85,7 @@ CALENDAR = "calendar: {startTime: '2022-01-01 12:00:00', timeZone: America/New_Y
 
 
 def test_a_calendar_period_is_read(document: Document) -> None:
-    """The burn rates of a calendar period are those of a rolling period of its nominal length."""
+    """A calendar month has the burn rates of a rolling period of 30 days."""
     about = {"period": "1M", "window": CALENDAR}
     (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
     (rolling,) = inspect_texts({"a.yaml": document()}).spec.objectives
@@ -119,7 +119,7 @@ def test_a_calendar_that_cannot_be_read_is_refused(
 
 
 def test_time_slices_are_read(document: Document) -> None:
-    """A number without a unit is in minutes."""
+    """`timeSliceWindow` without a unit is in minutes."""
     about = {"method": "Timeslices", "slices": ", timeSliceTarget: 0.95, timeSliceWindow: 5"}
     (objective,) = inspect_texts({"a.yaml": document(**about)}).spec.objectives
     assert objective.indicator.slices == Slices(300, Fraction(95, 100), "95 %")
@@ -217,7 +217,7 @@ def test_documents_beside_an_slo_are_read_as_strictly(
 
 
 def test_a_policy_may_be_written_within_its_slo() -> None:
-    """Without alertAfter, the short window is a twelfth of the long window."""
+    """Without `alertAfter`, the short window is a twelfth of the long window."""
     inline = (
         "[{kind: AlertPolicy, metadata: {name: own}, spec: {conditions: [{kind: AlertCondition,"
         " metadata: {name: c}, spec: {severity: ticket, condition: {kind: burnrate,"
@@ -261,7 +261,7 @@ def test_a_file_may_be_a_sequence_of_documents(document: Document) -> None:
 
 
 def test_an_objective_that_is_inserted_renames_no_other() -> None:
-    """Stored histories use the objectives' names."""
+    """Stored histories are found by the objective's name."""
     more = ELSEWHERE.replace("[{displayName: strict", "[{target: 0.97}, {displayName: strict")
     names = [each.name for each in inspect_texts({"a.yaml": more}).spec.objectives]
     assert names == ["http-97", "http-99-9", "http-95"]
@@ -330,7 +330,7 @@ def test_all_errors_are_reported_at_once(document: Document) -> None:
 
 
 def test_two_objectives_of_one_name_are_refused(document: Document) -> None:
-    """The counts of two objectives with one name would be added."""
+    """The counts of two objectives with the same name would be added together."""
     findings = inspect_texts({"a.yaml": document(), "b.yaml": document()})
     assert "'chat': a.yaml:8 has this name too" in str(findings.errors[0])
 

@@ -1,5 +1,3 @@
-"""Series and expected results of a promtool rule test."""
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +13,6 @@ PAGE: Final = 'count(ALERTS{alertname="TailspanBudgetBurn",severity="page"})'
 def slo_counters(
     events: Sequence[int] | str, good: Sequence[int] | str, labels: str = 'slo="chat"'
 ) -> dict[str, str]:
-    """Return Tailspan's two counters of an objective as series for promtool."""
     return {
         f"tailspan_slo_{name}_total{{{labels}}}": (
             values if isinstance(values, str) else " ".join(map(str, values))
@@ -25,7 +22,7 @@ def slo_counters(
 
 
 def expect(expr: str, at: int | str, samples: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Return a check that an expression has these samples, by labels.
+    """Return a check that an expression has these values, by series.
 
     Args:
         at: seconds, or a time such as `5m`.
@@ -37,7 +34,6 @@ def expect(expr: str, at: int | str, samples: Mapping[str, float] | None = None)
 def expect_alerts(
     name: str, at: int | str, *alerts: tuple[dict[str, str], dict[str, str]]
 ) -> dict[str, Any]:
-    """Return a check that exactly these alerts fire, each with its labels and annotations."""
     return {
         "eval_time": _time(at),
         "alertname": name,

@@ -1,5 +1,3 @@
-"""The rules for several collectors, evaluated by Prometheus."""
-
 import pytest
 import yaml
 
@@ -35,7 +33,7 @@ def test_a_tenants_rate_is_recorded_only_if_every_collector_names_it(promtool: R
     for instance in "abc":
         series |= per_minute("acme", instance, 1) | named("acme", instance)
         series |= per_minute("other", instance, 2)
-        # Two collectors name `half`, so its rate would be a part only.
+        # Collector c does not name `half`, so a sum over collectors would be too low.
         if instance != "c":
             series |= per_minute("half", instance, 5) | named("half", instance)
     series |= named("new", "a", 1_200) | named("new", "b") | named("new", "c")
@@ -51,7 +49,7 @@ def test_a_tenants_rate_is_recorded_only_if_every_collector_names_it(promtool: R
         rules(),
         series,
         [
-            # `new` was named by the first collector at 20m.
+            # Collector a names `new` since minute 20.
             expect(record, "24m", recorded({"acme": 3, "other": 17}) | unknown),
             expect(record, "26m", recorded({"acme": 3, "new": 1, "other": 16}) | unknown),
         ],

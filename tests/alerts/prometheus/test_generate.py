@@ -44,7 +44,7 @@ def rules_of(text: str) -> list[dict[str, Any]]:
 def test_the_committed_rules_are_those_generated(
     file: str, folder: str, make: Callable[..., str]
 ) -> None:
-    """If this test fails, run make generate and commit the result."""
+    """If this test fails, run `make generate` and commit the result."""
     made = make(load([ALERTS / folder]).objectives, EXPLORER_URL)
     assert (ALERTS / "rules" / f"{file}.yaml").read_text() == made
 
@@ -106,7 +106,7 @@ def test_no_rule_averages_a_ratio_or_a_percentile(objective: Make) -> None:
 
 
 def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: Make) -> None:
-    """With a target of 90 %, a total failure has a burn rate of 10, which is above both factors."""
+    """With a target of 90 %, the burn rate of a total failure is 10."""
     text = tailspan_rules([objective(target="0.9")], EXPLORER_URL)
     assert ", alerting above 9." in text
     assert ", alerting above 6." in text
@@ -129,7 +129,7 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
 def test_a_threshold_between_two_buckets_is_refused(
     document: Callable[..., str], good: str, where: str, wanted: str
 ) -> None:
-    """A histogram counts requests only up to the bounds of its buckets."""
+    """A histogram only counts requests up to the bounds of its buckets."""
     text = document(good=good.replace("'", "''"), where=where)
     (about,) = inspect_texts({"a.yaml": text}).spec.objectives
     with pytest.raises(RuleError, match=wanted):
@@ -137,7 +137,7 @@ def test_a_threshold_between_two_buckets_is_refused(
 
 
 def test_a_buckets_bound_is_matched_in_every_notation(objective: Make) -> None:
-    """`le` is text: a server writes 1.0, and a Prometheus that normalises labels writes 1."""
+    """`le` is text: servers write `1.0`, and a Prometheus that normalises labels writes `1`."""
     about = objective(good="ttft_s <= 1", where="where: 'model == \"m\"'")
     text = vllm_rules([about], EXPLORER_URL)
     assert (
@@ -161,7 +161,7 @@ def test_a_text_cannot_end_its_quotes(text: str) -> None:
 
 
 def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
-    """If Prometheus does not scrape Tailspan, an alert on Tailspan's absence would always fire."""
+    """Prometheus may not scrape Tailspan. An alert on its absence would then always fire."""
     objective = query_objective(bad="http_errors_total", total="http_requests_total")
     rules = rules_of(tailspan_rules([objective], EXPLORER_URL))
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
@@ -181,7 +181,7 @@ def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
 def test_absence_pages_as_soon_as_a_total_failure_would(
     objective: Make, target: str, after: str
 ) -> None:
-    """Absent counters may hide a total failure, but a restart takes up to two minutes."""
+    """The wait is at least two minutes, the longest time that a restart takes."""
     (rule,) = (
         rule
         for rule in rules_of(tailspan_rules([objective(target=target)], EXPLORER_URL))
@@ -212,7 +212,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
 
 
 def expanded(template: str) -> str:
-    """Return Go's expansion of a template that contains only the actions of `literal`."""
+    """Return the result of Go for a template that only has the actions of `literal`."""
     rest = template.replace('{{ "{" }}', "\0")
     assert "{{" not in rest
     return rest.replace("\0", "{")
@@ -220,7 +220,6 @@ def expanded(template: str) -> str:
 
 @given(st.text(st.sampled_from('{}"`-$.\n a') | st.characters(exclude_characters="\0")))
 def test_a_text_is_never_a_template(text: str) -> None:
-    """test_rules_promtool checks the same with Prometheus."""
     assert expanded(literal(text)) == text
 
 

@@ -35,7 +35,7 @@ def foreign_counters(tenant: str, ok: str, failed: str) -> dict[str, str]:
 
 
 def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return checks that only this tenant pages at each minute; none if the name is empty."""
+    """Return checks that only one tenant pages at each minute; an empty name means no page."""
     return [
         expect(PAGES, minute * MINUTE_S, {f'{{tenant="{tenant}"}}': 1} if tenant else {})
         for minute, tenant in tenants.items()
@@ -43,7 +43,7 @@ def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def expected(minutes: range) -> dict[int, str]:
-    """Return at which minutes acme pages according to the live evaluator.
+    """Return the tenant that pages at each minute, according to the live evaluator.
 
     All requests are good for an hour, half are bad for 30 min, then all are good again.
     """
@@ -136,23 +136,23 @@ def test_each_group_of_a_prometheus_query_pages_separately(
 
 
 def test_invented_groups_neither_grow_the_rules_nor_replace_a_tenant(promtool: Run) -> None:
-    """50 of the 200 names with few requests have a place; the others are counted in `other`."""
+    """50 of the 60 names with few requests have a place; the others are counted in `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
-    for at in range(200):
-        series |= foreign_counters(f"x{at:03}", "0x60 0+1x60", "0x120")
+    for at in range(60):
+        series |= foreign_counters(f"x{at:02}", "0x60 0+1x60", "0x120")
     promtool(
         tailspan_rules([foreign(TOTAL, BAD)], EXPLORER_URL),
         series,
         [
             expect("count(slo:tailspan_events:increase5m) == bool 51", "100m", ONE),
-            expect("round(sum(slo:tailspan_events:increase5m)) == bool 1100", "100m", ONE),
+            expect("round(sum(slo:tailspan_events:increase5m)) == bool 400", "100m", ONE),
             *pages({89: "", 110: "acme"}),
         ],
     )
 
 
 def fired(*pairs: tuple[str, str, str]) -> str:
-    """Return the message of these pairs of windows after an hour of 6,000 failed requests."""
+    """Return the message for these pairs of windows after an hour of 6,000 failed requests."""
     return " ".join(
         f"Fired by the last {long} and {short}: 6000 of 6000 bad in the last {long}."
         f" Burn rates: 100.0 and 100.0, alerting above {factor}."

@@ -1,4 +1,4 @@
-"""For calendar periods and time slices, the rules in Prometheus agree with the live evaluator."""
+"""For calendar periods and time slices, Prometheus and the live evaluator agree."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,8 +15,6 @@ from tests.alerts.prometheus.rule_test import MINUTE_S, ONE, PAGE, Run, expect, 
 
 pytestmark = pytest.mark.real
 
-HOUR_S: Final = 3600
-
 Make = Callable[..., Objective]
 
 # promtool's clock starts in 1970, so the first week ends after a few hours.
@@ -25,12 +23,12 @@ WEEK: Final = {
     "window": "calendar: {startTime: '1970-01-01 01:00:00', timeZone: Africa/Monrovia}",
 }
 STARTS_S: Final = 6270
-"""The start in UTC, 01:44:30: in 1970 Monrovia was 44 min 30 s behind UTC."""
+"""The start in UTC is 01:44:30, because Monrovia was 44 min 30 s behind UTC in 1970."""
 SLICED: Final = {"method": "Timeslices", "slices": ", timeSliceTarget: 0.9, timeSliceWindow: 1m"}
 
 
 def counters(minutes: Sequence[tuple[int, int]], samples: int) -> dict[str, str]:
-    """Return both of Tailspan's counters, with this number of values per minute."""
+    """Return Tailspan's two counters, with this number of values per minute."""
     events, good = [0], [0]
     for number, bad in minutes:
         for sample in range(1, samples + 1):
@@ -46,23 +44,23 @@ def near(series: str, value: float, within: float) -> str:
 
 def test_a_new_calendar_period_has_a_new_budget(promtool: Run, objective: Make) -> None:
     about = objective(**WEEK)
-    minutes = [(40, 4 if 60 <= each < 100 else 0) for each in range(240)]
+    step_s = 2 * MINUTE_S
+    steps = [(80, 8 if 15 <= each < 35 else 0) for each in range(70)]
     buckets = [
-        Bucket((each + 1) * MINUTE_S, Counts(bad, number))
-        for each, (number, bad) in enumerate(minutes)
+        Bucket((each + 1) * step_s, Counts(bad, number)) for each, (number, bad) in enumerate(steps)
     ]
     history = History(0, buckets, 15)
-    before = status_at(about, history, 0, {}, 104 * MINUTE_S)
-    after = status_at(about, history, 0, {}, 4 * HOUR_S)
+    first_s, second_s = 104 * MINUTE_S, 140 * MINUTE_S
+    before = status_at(about, history, 0, {}, first_s)
+    after = status_at(about, history, 0, {}, second_s)
     assert before.span.end_s == after.span.start_s == STARTS_S
     assert before.period.bad == 160
     assert after.period.bad == 0
     assert after.budget_left == 1
     assert before.budget_left is not None
-    first_s, second_s = 104 * MINUTE_S, 4 * HOUR_S
     promtool(
         tailspan_rules([about], EXPLORER_URL, now_s=0),
-        counters(minutes, 1),
+        counters(steps, 1),
         [
             expect(near(vocabulary.PERIOD_END, STARTS_S, 1), first_s, ONE),
             expect(near(vocabulary.bad_events("1w"), 160, 9), first_s, ONE),
@@ -72,6 +70,7 @@ def test_a_new_calendar_period_has_a_new_budget(promtool: Run, objective: Make) 
             expect(near(vocabulary.coverage("1w"), float(after.covered), 0.0005), second_s, ONE),
             expect(f'{vocabulary.EXHAUSTED_IN}{{slo="chat"}}', second_s),
         ],
+        interval="2m",
     )
 
 
@@ -110,7 +109,7 @@ def test_time_slices_alert_in_the_same_minute(
 def test_a_ticket_asks_to_generate_the_rules_again_before_their_calendar_ends(
     promtool: Run, objective: Make
 ) -> None:
-    """Without these boundaries, the remaining budget would be absent."""
+    """After the last boundary in the rules, the remaining budget would be absent."""
     rules = tailspan_rules([objective(**WEEK)], EXPLORER_URL, now_s=-4 * 365 * 86_400)
     ends = 'count(ALERTS{alertname="TailspanCalendarEnds",severity="ticket"})'
     promtool(rules, samples=[expect(ends, "5m", ONE)])

@@ -23,7 +23,7 @@ SLOTH = [
     )""",
     'sum(rate(apiserver_request_duration_seconds_bucket{le="5",verb!="WATCH"}[{{.window}}]))',
 ]
-"""The error and total queries of the examples of slok/sloth (examples/*.yml)."""
+"""Error and total queries from the examples of slok/sloth (examples/*.yml)."""
 
 
 @pytest.mark.parametrize("text", SLOTH)
@@ -69,13 +69,12 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
     ],
 )
 def test_an_unsupported_query_is_refused_with_the_reason(text: str, wanted: str) -> None:
-    """Some texts would crash a recursive parser without limits."""
+    """Without limits, some texts would crash a recursive parser."""
     with pytest.raises(ExpressionError, match=wanted):
         read_query(text)
 
 
 def test_the_most_brackets_that_are_allowed_are_parsed() -> None:
-    """The parser works at this limit."""
     depth = MAX_PARTS - 1
     assert read_query(f"{'(' * (depth - 3)}rate(x[{{{{.window}}}}]){')' * (depth - 3)}").per_second
 

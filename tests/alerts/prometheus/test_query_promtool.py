@@ -1,7 +1,7 @@
-"""Rules of objectives over Prometheus queries, evaluated by Prometheus.
+"""Prometheus evaluates rules of objectives over Prometheus queries.
 
-The counters have codes and pods; some reset, start late or never start. The live evaluator gives
-the expected alerts.
+The counters have codes and pods; some reset, start late or never start. The expected alerts are
+those of the live evaluator.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ PLAIN_WAYS: Final = tuple(EVERY_WAY)[:6]
 
 
 def counters(ok: str, failed: str) -> dict[str, str]:
-    """Return counters with values one minute apart, which are equal on two pods."""
+    """Return counters of two pods with equal values, one per minute."""
     return {
         f'http_requests_total{{job="web",pod="{pod}",code="{code}"}}': values
         for code, values in (("200", ok), ("500", failed))
@@ -67,7 +67,7 @@ def counters(ok: str, failed: str) -> dict[str, str]:
 
 
 def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> dict[int, bool]:
-    """Return when the live evaluator pages, by second.
+    """Return whether the live evaluator pages at each second of `at_s`.
 
     Args:
         stretches: (minutes, good events per minute, bad events per minute).
@@ -86,7 +86,6 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
 
 
 def pages(fires: dict[int, bool]) -> list[dict[str, object]]:
-    """Return checks that a page is or is not firing at these seconds."""
     return [expect(PAGE, at_s, ONE if found else {}) for at_s, found in fires.items()]
 
 
@@ -95,7 +94,7 @@ def paged(minutes: Iterable[int]) -> list[dict[str, object]]:
 
 
 def nothing(minutes: Iterable[int], *exprs: str) -> list[dict[str, object]]:
-    """Return checks that these expressions have no samples; the default is the page."""
+    """Return checks that these expressions have no value; the default is the page."""
     return [expect(expr, minute * MINUTE_S) for expr in exprs or (PAGE,) for minute in minutes]
 
 
@@ -104,11 +103,10 @@ def test_a_burn_pages_with_every_way_of_counting(promtool: Run, way: str) -> Non
     at_s = range(MINUTE_S, 130 * MINUTE_S, MINUTE_S)
     fires = expected([(60, 200, 0), (30, 100, 100), (40, 200, 0)], at_s)
     assert {True, False} <= set(fires.values())
-    promtool(
-        tailspan_rules([EVERY_WAY[way]], EXPLORER_URL),
-        counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40"),
-        pages(fires),
-    )
+    rules = tailspan_rules([EVERY_WAY[way]], EXPLORER_URL)
+    series = counters("0+100x60 6050+50x29 7600+100x39", "0x60 50+50x29 1500x40")
+    promtool(rules, series, pages(fires))
+    promtool(rules, series, nothing([5]), every_rule=True)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,7 @@ def test_a_burn_pages_with_every_way_of_counting(promtool: Run, way: str) -> Non
 def test_sloth_pages_of_the_same_queries_at_the_same_minutes(
     promtool: Run, bad: str, total: str
 ) -> None:
-    """Seven hours are good, then all requests fail for 40 minutes, then all are good again."""
+    """All requests are good for seven hours, fail for 40 minutes, and are good again."""
     series = counters("0+100x420 42000+0x40 42000+100x100", "0x420 0+100x40 4000x100")
     ours = yaml.safe_load(tailspan_rules([foreign(bad, total)], EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(99, 100)))
@@ -247,7 +245,7 @@ def test_a_removed_probe_is_absent_and_burns_no_budget(promtool: Run, way: str) 
 
 
 def test_a_ratio_of_no_requests_is_no_burn_and_no_absence(promtool: Run) -> None:
-    """0 of 0 is NaN. A ratio above 1 is counted as 1."""
+    """Without requests, the ratio is NaN. A ratio above 1 counts as 1."""
     ratio = f"{OPEN.format('bad_total')} / {OPEN.format('all_total')}"
     promtool(
         tailspan_rules([query_objective(rawType="failure", raw=ratio)], EXPLORER_URL),

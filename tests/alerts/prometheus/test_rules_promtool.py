@@ -1,7 +1,4 @@
-"""The generated rules, evaluated by Prometheus over synthetic histories.
-
-The live evaluator gives the expected alerts of every step, so the test compares both evaluators.
-"""
+"""Prometheus and the live evaluator agree on the generated rules at every step."""
 
 import shutil
 import subprocess
@@ -38,8 +35,6 @@ States = list[tuple[int, dict[str, State]]]
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive steps with the same numbers of events and bad events."""
-
     length: str
     events: int
     bad: int
@@ -47,7 +42,7 @@ class Stretch:
 
 
 def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[int], list[Bucket]]:
-    """Return both counters at every step, and the buckets from which they are computed."""
+    """Return Tailspan's two counters, and the buckets that they are computed from."""
     events, good = [0], [0]
     buckets: list[Bucket] = []
     at_s = 0
@@ -70,7 +65,7 @@ def check(
     step: str,
     severities: Sequence[str] = ("page", "ticket"),
 ) -> States:
-    """Run both evaluators over a history, check that they agree, and return the alerts."""
+    """Check that Prometheus and the live evaluator agree, and return the alerts."""
     step_s = durations.parse_s(step)
     events, good, buckets = series(stretches, step_s)
     history = History(0, buckets, 15)
@@ -96,7 +91,6 @@ def check(
 
 
 def fired(states: States, severity: str) -> list[int]:
-    """Return the times at which the alert starts to fire, in seconds."""
     return [at_s for at_s, state in states if state[severity] is State.FIRING]
 
 
@@ -144,7 +138,7 @@ def test_a_steady_burn_pages_above_the_fast_factor_only(
 def test_a_steady_burn_makes_a_ticket_above_its_factors(
     promtool: Run, objective: Make, bad: int, period: str, after_s: float | None
 ) -> None:
-    """The steps are coarse because three days are long."""
+    """A history of three days is long, so a step is ten minutes."""
     step_s = 600
     states = check(
         promtool, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]
@@ -166,7 +160,7 @@ def test_a_steady_burn_makes_a_ticket_above_its_factors(
         ({"period": "14d"}, 42, False),
         ({"target": "0.9"}, 620, True),
         ({"target": "0.9"}, 580, False),
-        ({"target": "0.8"}, 930, True),  # the factor is capped at a bad ratio of 0.9
+        ({"target": "0.8"}, 930, True),  # the factor is capped at nine tenths of a total failure
         ({"target": "0.8"}, 870, False),
     ],
 )
@@ -179,7 +173,7 @@ def test_a_steady_burn_pages_above_the_factor_of_its_period_and_target(
 
 
 def test_a_spike_does_not_page(promtool: Run, objective: Make) -> None:
-    """A failure of three minutes is 5 % of an hour."""
+    """A total failure of three minutes makes 5 % of an hour's requests bad."""
     stretches = [Stretch("1h", 100, 0), Stretch("3m", 100, 100), Stretch("1h", 100, 0)]
     assert not fired(check(promtool, objective(), stretches, "1m", ["page"]), "page")
 
@@ -250,7 +244,7 @@ def test_no_data_is_absence_and_not_a_burn(promtool: Run, objective: Make) -> No
 
 
 def test_no_traffic_is_no_burn_and_no_absence(promtool: Run, objective: Make) -> None:
-    """The counters do not grow, and NaN never fires an alert."""
+    """Counters that do not grow give NaN, which never fires an alert."""
     states = check(promtool, objective(), [Stretch("1h", 10, 0), Stretch("3h", 0, 0)], "1m")
     assert not fired(states, "page")
     assert states[-1][1]["page"] is State.NO_DATA
@@ -298,7 +292,7 @@ def test_a_page_has_numbers_and_first_actions(promtool: Run, objective: Make) ->
 
 
 def test_a_page_of_the_slow_pair_has_its_own_windows(promtool: Run, objective: Make) -> None:
-    """The last hour was good, so only the windows of the slow pair fire."""
+    """The last hour is good, so only the slow pair's windows fire."""
     events, good, _ = series([Stretch("5h", 100, 9), Stretch("40m", 100, 8)], 120)
     slow = 'slo:tailspan_alerting_burn:ratio6h{slo="chat"} > bool 8'
     promtool(
@@ -313,7 +307,7 @@ def test_a_page_of_the_slow_pair_has_its_own_windows(promtool: Run, objective: M
 
 
 def test_any_text_in_an_annotation_yields_itself(promtool: Run) -> None:
-    """Go's templates interpret braces, actions, quotes, comments and trim markers."""
+    """Go's templates treat braces, actions, quotes, comments and trim markers specially."""
     texts = [
         "{{{ $value }}}",
         "{{ $value }}",

@@ -22,7 +22,6 @@ ENGINE: Final = '{model="m",replica="r",engine="0"}'
 
 
 def run(promtool: Run, rules: str, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check that exactly these alerts fire at these times."""
     samples = [
         expect(FIRING, at, {f'{{alertname="{name}"}}': 1 for name in names})
         for at, names in fires.items()
@@ -31,7 +30,7 @@ def run(promtool: Run, rules: str, series: dict[str, str], fires: dict[str, list
 
 
 def symptoms(promtool: Run, series: dict[str, str], fires: dict[str, list[str]]) -> None:
-    """Check the alerts on symptoms while Tailspan is scraped and has an engine."""
+    """Check the symptom alerts while Tailspan is scraped and has an engine."""
     series = {"tailspan_build_info": "1x600", LAST_SAMPLE: "0+60x600", **series}
     groups = [latency_group(EXPLORER_URL), *symptom_groups(EXPLORER_URL)]
     run(promtool, render(groups), series, fires)
@@ -83,7 +82,7 @@ def test_a_high_p99_alerts_after_five_minutes(
     )
     symptoms(promtool, {**low, p("0.99"): f"{above}x3 {below}x30"}, {"8m": [], "20m": []})
     symptoms(promtool, {p("0.99"): f"{above}x10 stale _x30"}, {"10m": [alert], "12m": []})
-    # With few requests, the P99 is absent. It is above the limit if a lower quantile is.
+    # With few requests, P99 is absent. A lower quantile above the limit is enough for the alert.
     symptoms(promtool, low, {"30m": []})
     symptoms(promtool, {p("0.5"): f"{above}x40"}, {"30m": [alert]})
 
@@ -118,7 +117,7 @@ def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
 
 
 def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
-    """A front end reports all its requests with each of its engines."""
+    """Each engine's series counts all requests of the front end, so the page does not add them."""
     series = {
         f'tailspan_engine_{name}{{model="m",replica="r",engine="{number}"}}': values
         for number in (0, 1)
@@ -132,7 +131,6 @@ def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
 def alerts_with_summary(
     promtool: Run, alert: str, series: dict[str, str], labels: dict[str, str], summary: str
 ) -> None:
-    """Check that one alert fires with these labels and this summary."""
     groups = symptom_groups(EXPLORER_URL)
     (rule,) = [
         rule
@@ -152,7 +150,7 @@ def alerts_with_summary(
             {"29m": [], "33m": [], "45m": ["TailspanQueueOutgrowsBatch"], "80m": []},
             id="long queue",
         ),
-        pytest.param(  # as at night: one of five samples has a waiting request and no running one
+        pytest.param(  # at night: one of five samples has a waiting request and no running request
             {"waiting_requests": "1 0 0 0 0 " * 20, "running_requests": "0x100"},
             {"30m": [], "60m": []},
             id="one waiting request now and then",
@@ -240,7 +238,7 @@ def test_a_silent_engine_and_a_missing_tailspan_alert(promtool: Run) -> None:
     ],
 )
 def test_losses_of_the_instrumentation_alert(promtool: Run, alert: str, series: str) -> None:
-    """One lost request causes an alert; a new process does not."""
+    """One lost request causes an alert. A counter that a new process resets does not."""
     symptoms(promtool, {series: "0x20 1x30"}, {"20m": [], "22m": [alert], "40m": []})
     symptoms(promtool, {series: "5x20 0x30"}, {"20m": [], "25m": [], "40m": []})
 
@@ -270,7 +268,7 @@ def test_a_part_of_tailspan_that_does_not_work_is_a_ticket(promtool: Run) -> Non
 def test_vllms_own_histogram_pages_and_other_buckets_are_absent(
     promtool: Run, objective: Callable[..., Objective]
 ) -> None:
-    """With other bounds, nothing is counted, and the alert on absent data fires."""
+    """Without a bucket at the threshold, nothing is counted and the alert on absent data fires."""
     rules = vllm_rules([objective(good="ttft_s <= 1")], EXPLORER_URL)
     name = "vllm:time_to_first_token_seconds"
     for le in ("1", "1.0"):
@@ -378,7 +376,7 @@ def _results(region: str, values: str, outcome: str = "stop") -> dict[str, str]:
 
 
 def test_a_prober_that_stops_reporting_is_a_ticket_for_an_hour(promtool: Run) -> None:
-    """The exporter omits the gauges of an endpoint without results, and keeps its counters."""
+    """On /metrics, an endpoint without recent results has counters but no gauges."""
     silent = ["TailspanProberSilent"]
     series = {
         **_probe("eu", "success", "1x20 stale _x200"),
@@ -398,7 +396,7 @@ def test_a_prober_that_is_not_silent_has_no_ticket(promtool: Run) -> None:
     gone = _probe("eu", "success", "1x20 stale _x100")
     for series in (
         {},
-        {**gone, **_results("eu", "0x5 1x115")},  # one result: the interval is not known
+        {**gone, **_results("eu", "0x5 1x115")},  # one result: the interval is unknown
         {**gone, **_results("eu", "0+1x20 20x100"), **_results("eu", "0+1x120", "over_budget")},
         {**gone, **_results("eu", "0+1x20 stale _x100")},  # Tailspan was restarted
         {
@@ -416,7 +414,7 @@ def test_slow_from_one_region_differs_from_slow_everywhere(promtool: Run) -> Non
         (slow, usual, ["TailspanProbeSlowFromOneRegion"]),
         (slow, slow, []),
         (usual, usual, []),
-        ("0.01x360 0.05x40", usual, []),  # twice as slow, but only by 40 ms
+        ("0.01x360 0.05x40", usual, []),  # twice as slow, but only 40 ms slower
     ):
         waits = {
             **_probe("eu", "duration_seconds", eu, "processing"),

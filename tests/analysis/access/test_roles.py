@@ -103,7 +103,7 @@ def test_a_malformed_claim_is_an_error(tmp_path: Path, groups: Any) -> None:
 def test_the_audit_log_escapes_texts_and_limits_its_size(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     check_writable(path)
-    log = AuditLog(path, most_bytes=2_000)
+    log = AuditLog(path, max_bytes=2_000)
     log.sign_in('eve"\n{"event": "sign_in"}\x1b[2J\u2028', "accepted")
     (line,) = path.read_text(encoding="ascii").splitlines()
     assert json.loads(line)["who"].startswith('eve"\n')
@@ -134,7 +134,7 @@ def test_an_audit_log_that_cannot_be_written_does_not_fail(
 
 
 def _append(path: Path, who: str) -> None:
-    log = AuditLog(path, most_bytes=20_000)
+    log = AuditLog(path, max_bytes=20_000)
     for number in range(200):
         log.read(Interface.MCP, who, f"{who}-{number}", found=True)
 

@@ -9,7 +9,7 @@ from analysis.budget.answer import BudgetAnswer, BudgetQuestion, BudgetVerdict, 
 from analysis.budget.as_json import as_json
 from analysis.budget.budget import PARTS, Budget
 from analysis.budget.measured_parts import Extent, layers_of
-from analysis.budget.spending import least_requests, spend
+from analysis.budget.spending import min_requests, spend
 from store.queries import Window
 from store.writer import Writer
 from telemetry.application_operations import ApplicationOperation, Operation
@@ -26,7 +26,7 @@ def budget(latency: str = "ttft", percentile: str = "p95", total: int = 100, **m
 
 
 def served(number: int, **about: Any) -> RequestTimeline:
-    """A request: frontend 5 ms, queue by its number, prefill 40 ms, delivery 1 ms."""
+    """Return a request: front end 5 ms, queue by its number, prefill 40 ms, delivery 1 ms."""
     queue_s = number % 100 * MS
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",
@@ -50,7 +50,7 @@ def served(number: int, **about: Any) -> RequestTimeline:
 
 
 def client(number: int, network_ms: float = 10) -> tuple[RequestTimeline, ApplicationOperation]:
-    """The client's row of a request, and its call; the client's clock is a day behind."""
+    """Return the client's row and call of a request. The client's clock is 1,000 s behind."""
     server = served(number)
     at_ns = server.received_unix_ns - 1_000 * 10**9
     assert server.ttft_s is not None
@@ -77,7 +77,7 @@ def client(number: int, network_ms: float = 10) -> tuple[RequestTimeline, Applic
 
 
 def retrieved(call: ApplicationOperation, ms: float) -> list[ApplicationOperation]:
-    """A retrieval before a call, and formatting of 5 ms after it."""
+    """Return a retrieval before a call, and formatting of 5 ms after it."""
     number = call.span_id[:15]
 
     def beside(mark: str, at_unix_ns: int, length_s: float, operation: Operation) -> Any:
@@ -117,7 +117,7 @@ def lines(answer: BudgetAnswer) -> dict[str, tuple[float | None, float | None]]:
 
 
 def check_sums(answer: BudgetAnswer) -> None:
-    """The lines with a budget sum to the tail's mean, and their budgets to the total."""
+    """Check that the lines with a budget sum to the tail's mean, and their budgets to the total."""
     found = answer.spending
     assert found is not None
     known = [each for each in found.lines if each.budget_s is not None and each.spent_s is not None]
@@ -130,7 +130,7 @@ def test_the_tails_parts_sum_to_its_mean_and_the_queue_overspends(ask: Any) -> N
     check_sums(found)
     spending = found.spending
     assert (spending.requests, spending.tail_requests) == (400, 20)
-    # The slowest 20 of 400 have a queue of 95 to 99 ms.
+    # The slowest 20 of 400 requests wait 95 to 99 ms in the queue.
     assert spending.mean_s == pytest.approx(0.143)
     assert lines(found)["queue"] == pytest.approx((0.02, 0.097))
     assert lines(found)["unassigned"] == pytest.approx((0.03, 0.001))
@@ -138,7 +138,7 @@ def test_the_tails_parts_sum_to_its_mean_and_the_queue_overspends(ask: Any) -> N
     assert spending.worst.layer == "queue"
     assert spending.worst.over_s == pytest.approx(0.077)
     assert spending.percentile_s == pytest.approx(0.14)
-    # With at most 20 ms in the queue, no request takes more than 66 ms.
+    # If the queue takes at most 20 ms, no request takes more than 66 ms.
     assert spending.worst.within_s == pytest.approx(0.066)
     assert spending.within_ratio == pytest.approx(0.55)
     assert found.verdict is BudgetVerdict.OVER
@@ -152,7 +152,7 @@ def test_a_kept_budget_is_within(ask: Any) -> None:
 
 
 def test_too_few_requests_are_no_answer(ask: Any) -> None:
-    assert least_requests("p95") == 281
+    assert min_requests("p95") == 281
     found = ask(budget(), [served(n) for n in range(280)])
     assert found.verdict is BudgetVerdict.INSUFFICIENT_DATA
     assert found.spending is None
@@ -174,7 +174,7 @@ def test_without_clients_the_network_is_unknown_and_not_zero(ask: Any) -> None:
 
 
 def test_the_network_counts_for_requests_with_a_client(ask: Any) -> None:
-    """The clients' clocks are 1,000 s behind, which does not matter."""
+    """The clients' clocks are 1,000 s behind, which changes no result."""
     rows = [served(n) for n in range(700)]
     pairs = [client(n) for n in range(350)]
     found = ask(budget(network=8, queue=30), [*rows, *(row for row, _ in pairs)])
@@ -193,7 +193,7 @@ def test_the_application_is_part_of_the_latency(ask: Any, latency: str) -> None:
     check_sums(found)
     assert found.extent is Extent.APPLICATION
     assert lines(found)["before.retrieval"] == pytest.approx((0.02, 0.03))
-    # The server's mean of the slowest 15 requests, the network, and the application.
+    # The mean of the slowest 15 requests: the server, the network, and the application.
     server_s = 0.046 if latency == "ttft" else 0.248
     around_s = 0.04 if latency == "ttft" else 0.055
     assert found.spending.mean_s == pytest.approx(0.097 + server_s + around_s)
@@ -201,7 +201,6 @@ def test_the_application_is_part_of_the_latency(ask: Any, latency: str) -> None:
 
 
 def test_rows_may_arrive_in_any_order_and_twice(ask: Any) -> None:
-    """The operations arrive before the model's rows, and again after them."""
     pairs = [client(n) for n in range(300)]
     operations = [each for _, call in pairs for each in [call, *retrieved(call, 30)]]
     planned = budget(before=20)
@@ -245,7 +244,6 @@ def test_a_layer_that_overspends_names_the_command_that_predicts_a_change(ask: A
 
 
 def test_the_lines_of_any_latencies_sum() -> None:
-    """For random parts, percentiles and budgets, lines sum to the mean of the slowest."""
     rng = np.random.default_rng(3)
     for percentile in ("p50", "p90", "p95", "p99"):
         for latency in ("ttft", "e2e"):

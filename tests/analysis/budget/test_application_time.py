@@ -4,8 +4,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.budget.application_time import Around, around
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from analysis.budget.application_time import TimeAroundCall, time_around_call
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 MS_NS = 10**6
 BASE_NS = 1_763_634_000_000_000_000
@@ -24,7 +24,7 @@ def span(
     )
 
 
-def milliseconds(found: Around | None) -> tuple[dict[str, float], dict[str, float]]:
+def milliseconds(found: TimeAroundCall | None) -> tuple[dict[str, float], dict[str, float]]:
     assert found is not None
     before, after = (
         {str(operation): ns / MS_NS for operation, ns in part.items()}
@@ -44,8 +44,8 @@ WORKFLOW = [
 
 
 def test_each_operation_has_its_own_time() -> None:
-    """Embeddings inside a retrieval are not counted twice, and the rest is `other`."""
-    before, after = milliseconds(around("call", WORKFLOW))
+    """Embeddings inside a retrieval count once, and the rest is `other`."""
+    before, after = milliseconds(time_around_call("call", WORKFLOW))
     assert before == {"other": 17, "validation": 3, "retrieval": 22, "embeddings": 8}
     assert after == {"other": 15, "formatting": 35}
     assert sum(before.values()) == 50
@@ -57,11 +57,11 @@ def test_order_and_repetition_do_not_matter(
     trace: Sequence[ApplicationOperation], data: st.DataObject
 ) -> None:
     repeated = [*trace, *data.draw(st.lists(st.sampled_from(trace)))]
-    assert around("call", repeated) == around("call", WORKFLOW)
+    assert time_around_call("call", repeated) == time_around_call("call", WORKFLOW)
 
 
 def test_without_an_enclosing_span_the_time_between_operations_counts() -> None:
-    before, after = milliseconds(around("call", WORKFLOW[1:]))
+    before, after = milliseconds(time_around_call("call", WORKFLOW[1:]))
     assert before == {"validation": 3, "other": 15, "retrieval": 22, "embeddings": 8}
     assert after == {"other": 5, "formatting": 35}
 
@@ -73,8 +73,11 @@ def test_time_between_two_calls_is_before_the_second_one() -> None:
         span("tool", Operation.TOOL, 32, 50),
         span("two", Operation.CALL, 60, 90),
     ]
-    assert milliseconds(around("one", trace)) == ({"other": 10}, {})
-    assert milliseconds(around("two", trace)) == ({"other": 12, "tool": 18}, {"other": 10})
+    assert milliseconds(time_around_call("one", trace)) == ({"other": 10}, {})
+    assert milliseconds(time_around_call("two", trace)) == (
+        {"other": 12, "tool": 18},
+        {"other": 10},
+    )
 
 
 def test_the_later_of_two_parallel_operations_has_the_time() -> None:
@@ -83,7 +86,7 @@ def test_the_later_of_two_parallel_operations_has_the_time() -> None:
         span("b", Operation.TOOL, 10, 40),
         span("call", Operation.CALL, 40, 50),
     ]
-    assert milliseconds(around("call", trace)) == ({"retrieval": 10, "tool": 30}, {})
+    assert milliseconds(time_around_call("call", trace)) == ({"retrieval": 10, "tool": 30}, {})
 
 
 def test_a_parallel_call_is_a_call() -> None:
@@ -92,40 +95,43 @@ def test_a_parallel_call_is_a_call() -> None:
         span("long", Operation.CALL, 0, 60),
         span("call", Operation.CALL, 10, 20),
     ]
-    before, after = milliseconds(around("call", trace))
+    before, after = milliseconds(time_around_call("call", trace))
     assert before == {"call": 10}
     assert after == {"call": 40, "other": 40}
 
 
 def test_the_clock_of_another_process_is_not_compared() -> None:
-    """Its spans are left out, even if its clock is hours away."""
+    """Spans of another process are omitted, even if its clock is hours away."""
     other = [span("far", Operation.RETRIEVAL, -9_000_000, -8_000_000, process="elsewhere")]
-    assert around("call", [*WORKFLOW, *other]) == around("call", WORKFLOW)
+    assert time_around_call("call", [*WORKFLOW, *other]) == time_around_call("call", WORKFLOW)
     only = [WORKFLOW[4], *other]
-    assert around("call", only) is None
+    assert time_around_call("call", only) is None
 
 
 def test_a_corrected_clock_changes_nothing() -> None:
-    """Each span may be corrected by another time."""
+    """Each span's clock may be corrected by a different time."""
     corrected = [
         replace(each, at_unix_ns=each.at_unix_ns - number * 7_000_000, clock_ahead_s=number * 0.007)
         for number, each in enumerate(WORKFLOW)
     ]
-    assert around("call", corrected) == around("call", WORKFLOW)
+    assert time_around_call("call", corrected) == time_around_call("call", WORKFLOW)
 
 
 def test_a_router_is_no_operation_of_the_application() -> None:
     routed = [*WORKFLOW, span("router", Operation.ROUTER, -1_000, 1_000)]
-    assert around("call", routed) == around("call", WORKFLOW)
+    assert time_around_call("call", routed) == time_around_call("call", WORKFLOW)
 
 
 def test_what_is_not_known_is_none() -> None:
-    assert around("call", []) is None
-    assert around("call", [WORKFLOW[4]]) is None
-    assert around("missing", WORKFLOW) is None
+    assert time_around_call("call", []) is None
+    assert time_around_call("call", [WORKFLOW[4]]) is None
+    assert time_around_call("missing", WORKFLOW) is None
     huge = [span(f"{number}", Operation.TOOL, number, number + 1) for number in range(900)]
-    assert around("call", [*WORKFLOW, *huge[: MOST_PER_TRACE - len(WORKFLOW) - 1]]) is not None
-    assert around("call", [*WORKFLOW, *huge]) is None
+    assert (
+        time_around_call("call", [*WORKFLOW, *huge[: MAX_PER_TRACE - len(WORKFLOW) - 1]])
+        is not None
+    )
+    assert time_around_call("call", [*WORKFLOW, *huge]) is None
 
 
 @given(
@@ -147,7 +153,7 @@ def test_the_parts_sum_to_the_time_around_the_call(
         span(f"{number}", operation, start, start + length)
         for number, (operation, start, length) in enumerate(drawn)
     ]
-    before, after = milliseconds(around("call", [call, *others]))
+    before, after = milliseconds(time_around_call("call", [call, *others]))
     first = min(start for _, start, _ in drawn)
     last = max(start + length for _, start, length in drawn)
     assert round(sum(before.values()), 6) == max(0, 60 - first)

@@ -1,5 +1,3 @@
-"""Requests with a latency that is a sum of known terms."""
-
 import numpy as np
 
 from analysis.compare.parts import Observed
@@ -13,7 +11,10 @@ def observed(
     load: float = 8.0,
     groups: int = 2,
 ) -> Observed:
-    """Return 10 requests per second of 10 ms, 20 µs per token and 1 ms per running request."""
+    """Return 10 requests per second with a latency that is a sum of known terms.
+
+    The terms are 10 ms, 20 µs per token and 1 ms per running request.
+    """
     chance = np.random.default_rng(seed)
     tokens = prompts * chance.lognormal(6.5, 0.8, number)
     running = chance.poisson(load, number).astype(np.float64)

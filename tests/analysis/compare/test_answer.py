@@ -22,7 +22,7 @@ FAR = Window(10**18, 10**18 + 10**12)
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Return a database with two windows; in the second, each step takes 20 % longer."""
+    """Return a database with two windows; steps take 20 % longer in the second one."""
     yield from opened(tmp_path_factory.mktemp("compare"), store)
 
 
@@ -42,7 +42,7 @@ def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
     assert found.change_ratio == pytest.approx(0.2, abs=0.02)
     assert answer.coefficients is not None
     assert answer.coefficients.pace.value == pytest.approx(1.2, abs=0.01)
-    # On the server before the change, the replay also has fewer running requests.
+    # The replay of the server before the change also has fewer running requests.
     assert answer.total.total_change_s is not None
     assert found.parts is not None
     assert answer.total.total_change_s > found.parts.change_s * 0.9
@@ -108,7 +108,7 @@ def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
 
 
 def test_the_end_of_the_data_is_excluded(engine: Engine) -> None:
-    """Near the end of the data, only fast requests have ended and are stored."""
+    """Among the last requests, only the fast ones have ended and are stored."""
     late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
     answer = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(late)), replay=False)
     assert "have not ended yet" in answer.notes[0]
@@ -130,7 +130,7 @@ def test_the_end_of_the_data_is_excluded_on_both_sides_of_a_canary(engine: Engin
 
 
 def test_a_reader_of_one_tenant_gets_no_comparison(engine: Engine) -> None:
-    """The requests of the other tenants are a part of the load."""
+    """A comparison needs the whole load, which contains the other tenants' requests."""
     grant = Grant(frozenset({"acme"}), None, costs=False)
     with pytest.raises(NotAllowed, match="all tenants"):
         read_sides(
@@ -167,7 +167,7 @@ def test_an_unknown_version_selects_nothing(canary: Engine) -> None:
 def test_too_many_requests_are_refused_before_they_are_read(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.compare.answer.MOST_READ", 10)
+    monkeypatch.setattr("analysis.compare.answer.MAX_READ", 10)
     with pytest.raises(CompareError, match="allowed: at most 10"):
         answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)))
 

@@ -56,7 +56,7 @@ def test_a_load_that_was_never_seen_is_undecided() -> None:
 
 
 def test_a_much_slower_server_is_worse_although_most_requests_meet_more_work() -> None:
-    """Most requests meet a load without a comparison, but the few others are clearly slower."""
+    """Most requests have no counterpart at equal load. The others are clearly slower."""
     before, slower = observed(2000, 1, load=4.0), observed(2000, 2, factor=2.0, load=16.0)
     found = decide(before, slower, Criteria(0.5))
     assert 0.1 < found.compared_ratio < 0.5

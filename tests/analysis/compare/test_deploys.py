@@ -29,7 +29,7 @@ BOTH = ("ttft", "tpot")
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A database with a deploy after which the steps take 20 % longer."""
+    """Return a database with a deploy after which steps take 20 % longer."""
     yield from opened(tmp_path_factory.mktemp("deploys"), store_deploy)
 
 
@@ -56,7 +56,6 @@ def test_a_slower_deploy_is_found_with_its_numbers(engine: Engine, deploy: Deplo
 def test_a_single_latency_gives_the_same_decision_as_compare(
     engine: Engine, deploy: Deploy
 ) -> None:
-    """The requests are read once for all latencies."""
     after = deploy.after(AFTER.to_unix_ns)
     assert after is not None
     both = compare_deploy(engine, deploy, after, BOTH)
@@ -74,7 +73,7 @@ def test_too_few_requests_say_how_many_are_missing(engine: Engine, deploy: Deplo
 def test_a_large_range_is_shortened_on_the_side_far_from_the_deploy(
     engine: Engine, deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploys, "MOST_REQUESTS", 500)
+    monkeypatch.setattr(deploys, "MAX_REQUESTS", 500)
     after = deploy.after(AFTER.to_unix_ns)
     assert after is not None
     answer = compare_deploy(engine, deploy, after, ["ttft"])

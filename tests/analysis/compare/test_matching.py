@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from analysis.compare.matching import MATCHES, Group, match, near, seen
+from analysis.compare.matching import MATCHES, Group, is_in_range_before, match, near
 
 
 def group(number: int, of: int = 0, seed: int = 0) -> Group:
@@ -50,4 +50,4 @@ def test_few_requests_used_often_count_as_few() -> None:
 def test_more_work_than_ever_before_is_not_seen() -> None:
     before = np.array([[1.0, 5.0], [1.0, 10.0]])
     after = np.array([[1.0, 10.9], [1.0, 11.1]])
-    assert seen(before, after).tolist() == [True, False]
+    assert is_in_range_before(before, after).tolist() == [True, False]

@@ -17,7 +17,7 @@ from tests.analysis.compare.test_server_changes import start
 from tests.analysis.compare.two_windows import SECONDS, START_S, put, simulated
 
 PACES = (1.0, 1.07, 0.94, 1.06, 0.95, 1.04)
-"""How slow each process is; all have the same configuration."""
+"""The factor of each process's step durations; all processes have the same configuration."""
 APART_S = 600
 
 
@@ -27,7 +27,7 @@ def window(number: int) -> Window:
 
 
 def restarted(number: int, pace: float) -> Dataset:
-    """Return the window of a process, which began to load after the one before it."""
+    """Return the window of a process that began to load 600 s after the one before it."""
     data = simulated(START_S + APART_S * number, 50 + number, pace)
     starts = [replace(each, process=1_000 + number, loading_s=20.0) for each in data.starts]
     return replace(data, starts=starts)
@@ -50,7 +50,7 @@ def question(before: int, after: int) -> CompareQuestion:
 def test_a_restart_that_is_as_slow_as_others_is_not_worse(engine: Engine) -> None:
     answer = answer_compare(engine, question(4, 5), replay=False)
     assert answer.restart is not None
-    # Each of two replicas was started five times until before the change.
+    # Each of two replicas was started five times before the change.
     assert answer.restart.freedom == 8
     assert answer.restart.difference == pytest.approx(1.0, abs=0.02)
     assert answer.restart.log_sd == pytest.approx(0.065, abs=0.03)

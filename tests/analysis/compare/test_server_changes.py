@@ -49,7 +49,7 @@ def test_a_restart_and_a_first_start_are_no_change() -> None:
 
 
 def test_two_deployments_far_apart_are_two_changes() -> None:
-    """The latest one counts."""
+    """The latest deployment counts."""
     found = change_of(BEFORE, [start("r0", 100, "b"), start("r1", 160, "b"), start("r0", 800, "c")])
     assert found is not None
     assert (found.from_unix_ns, found.to_unix_ns) == (800 * 10**9, 800 * 10**9)
@@ -62,7 +62,7 @@ def test_a_change_begins_when_its_first_engine_begins_to_load() -> None:
 
 
 def test_the_first_starts_of_a_range_are_the_state_before_the_others() -> None:
-    """A fleet of two that is stopped, and started again with three, is a deploy."""
+    """Two replicas that stop and three that start are a deploy."""
     first = [start("r0", 100), start("r1", 101)]
     again = [start("r0", 300), start("r1", 300), start("r2", 300)]
     found = change_of([], [*first, *again])
@@ -77,7 +77,6 @@ def test_the_first_starts_of_a_range_are_the_state_before_the_others() -> None:
 
 
 def sent(**last_s: int) -> dict[str, int]:
-    """Return the last sample of each replica, given in seconds."""
     return {name: at_s * 10**9 for name, at_s in last_s.items()}
 
 
@@ -118,7 +117,7 @@ def test_the_end_of_a_replica_before_the_range_is_no_change() -> None:
 def test_new_names_in_the_place_of_old_ones_are_compared_with_them(
     config: str, version: str, what: str | None
 ) -> None:
-    """A Deployment of Kubernetes gives each pod a new name at each rollout."""
+    """A Kubernetes Deployment gives each pod a new name at each rollout."""
     during = [start("r2", 100, config, version), start("r3", 160, config, version)]
     found = change_of(BEFORE, during, sent(r0=110, r1=170, r2=900, r3=900))
     assert (None if found is None else found.what) == what

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from analysis.compare.step_coefficients import NAMES, Stretches, coefficients_of
+from analysis.compare.step_coefficients import NAMES, WorkIntervals, coefficients_of
 
 TRUE = np.array([7e-3, 32e-6, 1.3e-9, 0.05e-6, 15e-6])
 
 
-def stretches(number: int, seed: int, factor: float = 1.0) -> Stretches:
+def stretches(number: int, seed: int, factor: float = 1.0) -> WorkIntervals:
     chance = np.random.default_rng(seed)
     steps = chance.integers(200, 500, number).astype(np.float64)
     prefill = chance.uniform(0, 40, number) * 1000
@@ -17,7 +17,7 @@ def stretches(number: int, seed: int, factor: float = 1.0) -> Stretches:
         ],
         axis=1,
     )
-    return Stretches(work, work @ TRUE * factor * chance.lognormal(0, 0.002, number))
+    return WorkIntervals(work, work @ TRUE * factor * chance.lognormal(0, 0.002, number))
 
 
 def test_the_coefficients_and_their_common_factor_are_found() -> None:

@@ -1,4 +1,4 @@
-"""Two simulated windows, before and after a change."""
+"""Stores two simulated windows, before and after a change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -38,13 +38,15 @@ def simulated(start_s: int, seed: int, slower: float) -> Dataset:
 
 
 def store(url: str, slower: float = 1.2) -> None:
-    """Store a window, and ten minutes later a window of a slower server."""
+    """Store a window, and ten minutes later a window of a server with slower steps."""
     put(url, [simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)])
 
 
 def store_canary(url: str, start_s: int = START_S, slower: float = 1.5) -> None:
-    """Store a window in which sim-1 runs another version and configuration than sim-0, and its
-    steps take `slower` times as long."""
+    """Store a window in which only sim-1 has a new version and configuration.
+
+    The steps of sim-1 take `slower` times as long.
+    """
     stable, canary = simulated(start_s, 5, 1.0), simulated(start_s, 6, slower)
     put(
         url,
@@ -90,7 +92,7 @@ def put(url: str, windows: Sequence[Dataset]) -> None:
 
 
 def store_deploy(url: str, slower: float = 1.2) -> None:
-    """Store two windows as `store` does, and `max_num_seqs=64` in the second window."""
+    """Store the windows of `store`; the second one has `max_num_seqs=64`, as after a deploy."""
     before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
     starts = [
         replace(
@@ -104,7 +106,6 @@ def store_deploy(url: str, slower: float = 1.2) -> None:
 
 
 def opened(folder: Path, fill: Callable[[str], object]) -> Iterator[Engine]:
-    """Yield a database in a folder after `fill` has stored its requests."""
     url = f"sqlite:///{folder / 'tailspan.db'}"
     fill(url)
     engine = open_database(url)

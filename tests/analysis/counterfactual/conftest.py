@@ -11,7 +11,6 @@ from tests.analysis.counterfactual.longer_outputs import CONFIG
 
 @pytest.fixture(scope="package")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """A simulated fleet whose outputs become longer."""
     data = run(CONFIG)
     engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('store') / 'tailspan.db'}")
     with Writer(engine) as writer:

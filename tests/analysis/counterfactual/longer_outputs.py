@@ -16,8 +16,6 @@ CONFIG = FleetConfig(
 
 
 def question(metric: Metric = Metric.E2E, **where: str) -> Question:
-    """Return the question why the window is slower than the time before."""
-
     def at(seconds: float) -> int:
         return CONFIG.started_unix_ns + round(seconds * 1e9)
 

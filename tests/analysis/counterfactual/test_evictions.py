@@ -15,7 +15,7 @@ BLOCKS, HITS, PACE = Factor(Kind.BLOCKS), Factor(Kind.CACHE_HITS), Factor(Kind.P
 
 
 def evicting(kept: float = KEPT) -> tuple[Recorded, Recorded]:
-    """Return a window whose cache has kept only this share of its tokens, and a baseline."""
+    """Return a window whose cache kept the share `kept` of its tokens, and a baseline."""
     window, baseline = ranges("longer_outputs")
     place = window.requests.column_names.index("cached_tokens")
     fewer = np.floor(np.nan_to_num(window.column("cached_tokens")) * kept)
@@ -36,7 +36,7 @@ def test_tokens_that_an_earlier_request_had_are_repeated() -> None:
 def test_a_cache_that_contains_less_of_the_repeated_tokens_has_evicted_them() -> None:
     found = evictions(*evicting(), [PACE, HITS, Factor(Kind.RATE), BLOCKS])
     assert found is not None
-    assert found.factor == 3  # lost blocks before more requests
+    assert found.factor == 3  # lost blocks are checked before more requests
     assert found.kept == pytest.approx(KEPT, abs=0.05)
 
 
@@ -65,5 +65,5 @@ def test_evicted_tokens_return_with_the_blocks_and_other_hits_with_the_prompts()
     found = evictions(*evicting(), [BLOCKS, HITS])
     none, blocks, hits, both = (cached_tokens(found, *each) for each in ((), (0,), (1,), (0, 1)))
     assert blocks == pytest.approx(none / KEPT, rel=0.1)
-    assert hits == pytest.approx(both * KEPT, rel=0.2)  # the small cache evicts the same share
+    assert hits == pytest.approx(both * KEPT, rel=0.2)  # the smaller cache evicts the same share
     assert cached_tokens(None, 1) == pytest.approx(both, rel=0.1)

@@ -1,4 +1,4 @@
-"""Explanations from a store, tested by replay."""
+"""Shares and predictions by replay, for explanations that are read from a store."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_the_filter_selects_only_the_slow_requests(stored: Engine) -> None:
 
 
 def test_a_lever_without_a_predicted_effect_is_omitted(stored: Engine) -> None:
-    """More replicas shorten the latency, but one more batch slot does not."""
+    """Adding replicas shortens the latency; one more batch slot does not."""
     explanation = explain_question(stored, question())
     levers = [
         Lever("add replicas", change="replicas=2"),
@@ -97,7 +97,7 @@ def test_without_causes_nothing_is_replayed(stored: Engine) -> None:
 def test_only_the_slowest_part_of_a_large_window_is_replayed(
     stored: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_REQUESTS", 300)
+    monkeypatch.setattr(module, "MAX_REQUESTS", 300)
     asked = question()
     window = module._slowest_part(stored, asked, 0.05)
     baseline = module._last_part(stored, asked)

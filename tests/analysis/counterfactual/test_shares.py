@@ -1,4 +1,4 @@
-"""Shares by replay, on simulated fleets with known causes."""
+"""Shares by replay on simulated fleets with known faults."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -38,7 +38,6 @@ SHARE = 0.05
 
 @cache
 def simulated(*causes: str) -> Dataset:
-    """Return two minutes without a fault, then two minutes with these faults."""
     return run(
         FleetConfig(
             duration_s=float(ENDED_S),
@@ -143,7 +142,7 @@ def test_the_window_and_the_baseline_are_reproduced() -> None:
 
 
 def test_a_cause_that_was_not_injected_gets_nothing() -> None:
-    """The detectors propose both causes, because the mean output becomes longer."""
+    """The mean output becomes longer, so the detectors propose both causes."""
     tenant = simulated().config.workload.tenants[-1].name
     causes = [
         proposed("longer_outputs", 0.6),
@@ -242,7 +241,7 @@ def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() ->
 
 
 def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
-    """Each cause alone would have no effect; the recorded waits contain both."""
+    """Each cause alone would have no effect. The recorded waits are those of both."""
     injected = ["load_exceeds_capacity", "frontend_cpu"]
     causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
     front_end, load = decided(injected, causes, Metric.TTFT).shares
@@ -251,7 +250,7 @@ def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
 
 
 def test_more_ordinary_requests_of_a_tenant_also_fill_the_steps() -> None:
-    """No long prompts were added, so that factor contains all of the added requests."""
+    """No long prompts were added, so the cause's factor covers all requests that were added."""
     tenant = simulated().config.workload.tenants[0].name
     causes = [proposed("prefill_interference", tenant=tenant)]
     (share,) = decided(["tenant_flood"], causes, Metric.TPOT).shares
@@ -279,11 +278,11 @@ def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
 
 
 def test_one_factor_is_divided_among_its_causes() -> None:
-    """If a replay removes two causes in the same way, they keep the ratio of the accounting."""
+    """If a replay removes two causes together, they keep their ratio in the accounting."""
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)
-    assert first.low == second.low == 0.0  # the replay cannot distinguish these causes
+    assert first.low == second.low == 0.0
 
 
 def test_with_a_cause_that_no_replay_removes_shares_are_undecided() -> None:
@@ -292,7 +291,7 @@ def test_with_a_cause_that_no_replay_removes_shares_are_undecided() -> None:
 
 
 def test_a_window_that_is_not_reproduced_is_not_decided() -> None:
-    """The measured latency contains a part that the model does not have."""
+    """The measured latencies are five times those of the replay's model."""
     window, baseline = ranges("longer_outputs")
     place = window.requests.column_names.index("e2e_s")
     slower = pa.chunked_array([np.asarray(window.column("e2e_s")) * 5])
@@ -363,7 +362,7 @@ def test_a_longer_baseline_is_cut_to_its_end_and_a_shorter_one_is_repeated() -> 
 def test_a_share_is_less_certain_if_a_replay_removes_only_a_part_of_the_growth(
     left_s: float, expected: float
 ) -> None:
-    """Each factor alone leaves `left_s` of 10 s. Both together remove the whole growth."""
+    """Each factor alone leaves `left_s` of a growth of 10 s; both together leave nothing."""
     both = frozenset([0, 1])
     values = {frozenset[int](): 12.0, frozenset([0]): 2 + left_s, frozenset([1]): 2 + left_s}
     means = TailMeans({**values, both: 2.0}, baseline_s=2.0, factors=2)

@@ -1,4 +1,4 @@
-"""`explain_joined` names the pool and the cause of a simulated fault."""
+"""`explain_joined` finds the pool and the cause of a simulated fault."""
 
 import pytest
 from sqlalchemy import Engine

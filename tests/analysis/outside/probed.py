@@ -1,4 +1,4 @@
-"""Probes of two endpoints from two regions. The server of one endpoint has stored rows, too."""
+"""Probes of two endpoints from two regions, and rows of one endpoint's server."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,14 +35,16 @@ def probe(number: int, **changes: Any) -> Probe:
 
 
 def failed(number: int, **changes: Any) -> Probe:
-    """A probe whose connection was refused."""
     measured = ("first_byte_s", "first_event_s", "first_content_s", "e2e_s", "itl_max_s")
     known = {"error": REFUSED, "error_type": "connect", "outcome": ProbeOutcome.ERROR}
     return probe(number, **{**dict.fromkeys((*measured, "cost_usd")), **known, **changes})
 
 
 def probes() -> Iterator[Probe]:
-    """An hour: chat is self-hosted, claude is managed, and its last minutes fail from ap-south."""
+    """Yield an hour of probes of chat, which is self-hosted, and claude, which is managed.
+
+    The last probes of claude fail from ap-south.
+    """
     number = 0
     for step in range(LENGTH_S // EVERY_S):
         for place, (region, network_s) in enumerate(NETWORK_S.items()):
@@ -66,7 +68,7 @@ def probes() -> Iterator[Probe]:
 
 
 def rows(request_row: Callable[..., RequestTimeline], of: list[Probe]) -> list[RequestTimeline]:
-    """The rows of the server of chat, whose clock is a minute behind."""
+    """Return the rows of the server of chat, whose clock is a minute behind."""
     return [
         request_row(
             number,
@@ -84,7 +86,6 @@ def rows(request_row: Callable[..., RequestTimeline], of: list[Probe]) -> list[R
 
 
 def store(url: str, results: list[Probe], server: list[RequestTimeline]) -> None:
-    """Write probes and rows of servers to a new database."""
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(server, [], probes=results).result(60)

@@ -63,10 +63,10 @@ def answer(
 
 
 def test_phases_sum_to_the_whole_wait(answer: OutsideAnswer) -> None:
-    assert [(p.endpoint, p.region) for p in answer.places] == [
+    assert [(p.endpoint, p.region) for p in answer.endpoints] == [
         (endpoint, region) for endpoint in ("chat", "claude") for region in ("ap-south", "eu-west")
     ]
-    for place in answer.places:
+    for place in answer.endpoints:
         assert place.phases_s is not None
         assert tuple(place.phases_s) == PHASES
         assert sum(place.phases_s.values()) == pytest.approx(place.wait_mean_s)
@@ -82,7 +82,7 @@ def test_phases_sum_to_the_whole_wait(answer: OutsideAnswer) -> None:
 
 
 def test_a_pair_is_the_very_request_whatever_the_clocks(answer: OutsideAnswer) -> None:
-    chat = {p.region: p for p in answer.places if p.endpoint == "chat"}
+    chat = {p.region: p for p in answer.endpoints if p.endpoint == "chat"}
     for region, network_s in NETWORK_S.items():
         found = chat[region].network
         assert found is not None
@@ -90,30 +90,30 @@ def test_a_pair_is_the_very_request_whatever_the_clocks(answer: OutsideAnswer) -
         assert found.p50_s == pytest.approx(network_s)
         assert found.p99_s is None  # needs 381 probes
     assert {p.hosting for p in chat.values()} == {"self-hosted"}
-    assert {p.hosting for p in answer.places if p.endpoint == "claude"} == {"managed"}
+    assert {p.hosting for p in answer.endpoints if p.endpoint == "claude"} == {"managed"}
 
 
 def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) -> None:
-    for place in answer.places:
+    for place in answer.endpoints:
         assert place.cache is not None
         assert place.cache.difference_s == pytest.approx(-0.05)
         assert place.cache.cached_ratio == pytest.approx(0.64)
-    assert answer.places[0].cache is not None
-    assert answer.places[0].cache.pairs == 60
+    assert answer.endpoints[0].cache is not None
+    assert answer.endpoints[0].cache.pairs == 60
 
 
 def test_a_gateways_cache_is_no_latency_of_the_model(
     opened: Callable[..., Engine], answer: OutsideAnswer
 ) -> None:
-    """Every answer of the cache takes 1 ms. Only their own number shows them."""
-    (model,) = [p for p in answer.places if (p.endpoint, p.region) == ("chat", "eu-west")]
+    """No latency contains the cached answers of 1 ms; `cached` counts them."""
+    (model,) = [p for p in answer.endpoints if (p.endpoint, p.region) == ("chat", "eu-west")]
     of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
     fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
     of_cache = [
         replace(each, outcome=ProbeOutcome.CACHED, **fast) if each.twin else each
         for each in of_model
     ]
-    (place,) = _ask(opened(of_cache)).places
+    (place,) = _ask(opened(of_cache)).endpoints
     assert (place.sent, place.answered, place.cached) == (120, 120, 60)
     assert place.cache is None
     assert place.first_content is not None
@@ -126,7 +126,7 @@ def test_a_gateways_cache_is_no_latency_of_the_model(
     assert place.wait_mean_s > model.wait_mean_s
     assert all(step.wait_p50_s is None or step.wait_p50_s > 0.4 for step in place.steps)
     every = [replace(each, outcome=ProbeOutcome.CACHED, **fast) for each in of_model]
-    (place,) = _ask(opened(every)).places
+    (place,) = _ask(opened(every)).endpoints
     assert (place.success_ratio, place.cached) == (1, 120)
     assert (place.wait, place.first_content, place.phases_s, place.cache) == (None,) * 4
 
@@ -144,7 +144,7 @@ def test_no_effect_of_the_prefix_cache_is_none(opened: Callable[..., Engine]) ->
             )
             for number in range(2 * pairs)
         ]
-        (place,) = _ask(opened(results)).places
+        (place,) = _ask(opened(results)).endpoints
         assert place.cache is not None
         return place.cache.effect, place.cache.difference_low_s is None
 
@@ -155,14 +155,14 @@ def test_no_effect_of_the_prefix_cache_is_none(opened: Callable[..., Engine]) ->
 
 
 def test_failures_have_their_sentences_and_their_share(answer: OutsideAnswer) -> None:
-    claude = next(p for p in answer.places if (p.endpoint, p.region) == ("claude", "ap-south"))
+    claude = next(p for p in answer.endpoints if (p.endpoint, p.region) == ("claude", "ap-south"))
     assert (claude.sent, claude.answered) == (120, 110)
     assert claude.success_ratio == pytest.approx(110 / 120)
     (failure,) = claude.failures
     assert (failure.error_type, failure.sentence, failure.probes) == ("connect", REFUSED, 10)
     assert sum(step.sent - step.answered for step in claude.steps[-5:]) == 10
     assert sum(step.sent for step in claude.steps) == 120
-    assert claude.cost_usd == pytest.approx(0.120)  # a failure may cost, too
+    assert claude.cost_usd == pytest.approx(0.120)  # a failed probe may cost money, too
 
 
 def test_the_json_has_no_value_that_json_lacks(answer: OutsideAnswer) -> None:
@@ -176,13 +176,13 @@ def test_the_json_has_no_value_that_json_lacks(answer: OutsideAnswer) -> None:
 
 def test_labels_select_probes(opened: Callable[..., Engine]) -> None:
     engine = opened([*probes(), probe(900, region=None, at_unix_ns=START_S * NS)])
-    (place,) = _ask(engine, region="eu-west", endpoint="chat").places
+    (place,) = _ask(engine, region="eu-west", endpoint="chat").endpoints
     assert place.sent == 120
-    (place,) = _ask(engine, region=None).places
+    (place,) = _ask(engine, region=None).endpoints
     assert place.region is None
     with pytest.raises(ValueError, match=r"unknown label 'tenant'; allowed: region, endpoint"):
         _ask(engine, tenant="acme")
-    assert _ask(engine, endpoint="other").places == ()
+    assert _ask(engine, endpoint="other").endpoints == ()
 
 
 def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -> None:
@@ -192,7 +192,7 @@ def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -
             (ProbeOutcome.MISSED, ProbeOutcome.OVER_BUDGET, ProbeOutcome.ABORT)
         )
     ]
-    (place,) = _ask(opened(results)).places
+    (place,) = _ask(opened(results)).endpoints
     assert (place.sent, place.answered, place.success_ratio) == (0, 0, None)
     assert place.not_sent == {"missed": 1, "over_budget": 1, "abort": 1}
     assert place.failures == []
@@ -200,7 +200,7 @@ def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -
 
 
 def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
-    """No prober sends them, but another sender may."""
+    """Tailspan's prober sends instants in order, but another sender may not."""
     results = [
         probe(
             number,
@@ -213,7 +213,7 @@ def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
             [(5.0, 1.0, 2.0), (None, None, 1.0), (0.5, None, 1.0), (600_000.0, 0.0, 604_800.0)]
         )
     ]
-    (place,) = _ask(opened(results)).places
+    (place,) = _ask(opened(results)).endpoints
     assert place.phases_s is not None
     assert min(place.phases_s.values()) >= 0
     assert sum(place.phases_s.values()) == pytest.approx(place.wait_mean_s)
@@ -227,7 +227,7 @@ def test_a_pair_with_a_gap_between_is_no_pair(opened: Callable[..., Engine]) -> 
         for number, (each, twin) in enumerate(zip(at, twins, strict=True))
     ]
     results.append(probe(9, at_unix_ns=(START_S + 900) * NS, twin=True))  # its first was missed
-    (place,) = _ask(opened(results)).places
+    (place,) = _ask(opened(results)).endpoints
     assert place.cache is not None
     assert place.cache.pairs == 2
 
@@ -239,19 +239,17 @@ def test_ten_thousand_endpoints_are_a_short_answer(opened: Callable[..., Engine]
     ]
     bad = failed(10_001, endpoint="\u202ebad", at_unix_ns=START_S * NS)
     found = _ask(opened([*results, bad]))
-    assert len(found.places) == outside.MOST_PLACES
-    assert found.left_out == 10_001 - outside.MOST_PLACES
+    assert len(found.endpoints) == outside.MAX_ENDPOINTS
+    assert found.left_out == 10_001 - outside.MAX_ENDPOINTS
     assert found.read == 10_001
-    assert any(each.endpoint == bad.endpoint for each in found.places)
+    assert any(each.endpoint == bad.endpoint for each in found.endpoints)
 
 
 def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fixed schedule of the probes does not decide which of them are read."""
-    monkeypatch.setattr(
-        outside, "probe_sample", partial(store_probes.probe_sample, most_rows=2_000)
-    )
+    """Probes have a fixed schedule, which must not decide which probes are read."""
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=2_000))
     rng = np.random.default_rng(11)
     long = Window(START_S * NS, (START_S + 86_400) * NS)
     results: list[Probe] = []
@@ -269,7 +267,7 @@ def test_a_long_window_is_a_sample_with_all_failures(
     found = answer_outside(engine, OutsideQuestion(long, {}))
     assert found.read == pytest.approx(2_000, rel=0.15)
     assert found.scale == pytest.approx(10_800 / 2_000)
-    a, b = found.places
+    a, b = found.endpoints
     assert sum(each.probes for each in a.failures) == 5
     for place in (a, b):
         assert place.sent == pytest.approx(5_400, rel=0.15)
@@ -277,7 +275,7 @@ def test_a_long_window_is_a_sample_with_all_failures(
         assert place.phases_s["late"] == pytest.approx(0.1, rel=0.15)
         assert place.cache is not None
         assert place.cache.pairs > 200
-    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, most_rows=4))
+    monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=4))
     outage = [replace(each, outcome=ProbeOutcome.ERROR) for each in results[:1_000]]
     found = answer_outside(opened(outage), OutsideQuestion(long, {}))
     assert found.read < 1_000
@@ -286,4 +284,4 @@ def test_a_long_window_is_a_sample_with_all_failures(
 
 def test_no_probe_is_an_empty_answer(opened: Callable[..., Engine]) -> None:
     found = _ask(opened([]))
-    assert (found.places, found.read, found.left_out) == ((), 0, 0)
+    assert (found.endpoints, found.read, found.left_out) == ((), 0, 0)

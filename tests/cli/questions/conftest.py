@@ -7,7 +7,6 @@ from tests.served_api import store_fleet
 
 @pytest.fixture(scope="session")
 def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the database of a fleet with an open incident."""
     url = f"sqlite:///{tmp_path_factory.mktemp('fleet')}/tailspan.db"
     store_fleet(url)
     return url

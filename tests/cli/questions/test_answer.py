@@ -14,7 +14,7 @@ Pairs = list[tuple[str, str]]
 
 
 def _range() -> Pairs:
-    """Return a range that does not depend on when each of two commands runs."""
+    """Return the last 15 minutes as fixed times, so that two commands read the same range."""
     now = int(time.time())
     return [("from", str(now - 300)), ("to", str(now))]
 
@@ -49,7 +49,7 @@ def test_the_status_of_objectives_equals_the_commands_output(of_fleet: str) -> N
     here = [json.loads(line) for line in answered("slo", [("at", at)]).text.splitlines()]
     there = [json.loads(line) for line in printed.stdout.splitlines()]
     for each in (*here, *there):
-        each.pop("no_data_for_s")  # the value is larger in the second result
+        each.pop("no_data_for_s")  # the second command runs later
     assert here == there
 
 
@@ -140,7 +140,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
         ("explain", [("baseline", "1763634000/1763634600")], True),
         ("stats", [("precision", "exact")], True),
         ("stats", [("by", "http_status")], True),
-        ("stats", [], False),  # many requests are read from rollups
+        ("stats", [], False),  # many requests are counted from rollups
         ("slo", [], False),
         ("cost", [], False),
         ("requests", [("limit", "3")], False),
@@ -149,7 +149,7 @@ def test_more_parameters_than_allowed_are_refused() -> None:
 def test_a_range_with_too_many_requests_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch, name: str, given: Pairs, refused: bool
 ) -> None:
-    monkeypatch.setattr(row_limit, "MOST_READ", 100)
+    monkeypatch.setattr(row_limit, "MAX_READ", 100)
     if not refused:
         answered(name, given)
         return
@@ -169,7 +169,7 @@ def test_a_range_with_too_many_requests_is_refused(
 def test_a_side_with_too_many_requests_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch, given: Pairs, parameter: str
 ) -> None:
-    monkeypatch.setattr(row_limit, "MOST_OF_SIDE", 100)
+    monkeypatch.setattr(row_limit, "MAX_OF_SIDE", 100)
     with pytest.raises(Refused, match="allowed: at most 100; ask about a shorter range") as caught:
         answered("compare", given)
     assert caught.value.problem["status"] == 422
@@ -179,11 +179,11 @@ def test_a_side_with_too_many_requests_is_refused(
 def test_an_answer_with_too_many_rows_or_characters_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer, "MOST_LINES", 20)
+    monkeypatch.setattr(answer, "MAX_LINES", 20)
     with pytest.raises(Refused, match="over 20 objects; allowed: at most 20") as caught:
         answered("requests", [])
     assert caught.value.problem["status"] == 422
-    monkeypatch.setattr(answer, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(answer, "MAX_CHARACTERS", 100)
     with pytest.raises(Refused, match="over 100 characters"):
         answered("requests", [("limit", "1")])
 

@@ -5,7 +5,7 @@ import pytest
 
 from cli.questions.declared import questions
 from cli.questions.refusal import Refused
-from cli.questions.short_answer import MOST_CHARACTERS
+from cli.questions.short_answer import MAX_CHARACTERS
 from cli.questions.tools import listed, used
 
 
@@ -22,7 +22,7 @@ def test_a_tools_answer_is_short_and_links_to_the_explorer(
 ) -> None:
     monkeypatch.setenv("TAILSPAN_EXPLORER_URL", "http://127.0.0.1:8501")
     text = used("requests", {"last": "20m", "limit": 2_000, "where": ["tenant=acme"]})
-    assert len(text) <= MOST_CHARACTERS
+    assert len(text) <= MAX_CHARACTERS
     found = json.loads(text)
     *rows, note = found["answer"]
     assert len(rows) + note["omitted"] > len(rows)

@@ -1,4 +1,4 @@
-"""A fake of AMD SMI's Python library, with the names and shapes of ROCm 7."""
+"""A fake of AMD SMI's Python library, as in ROCm 7."""
 
 from collections import Counter
 from typing import Any

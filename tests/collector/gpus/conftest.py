@@ -1,5 +1,3 @@
-"""A fake driver, and clocks that the tests set."""
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,8 +34,7 @@ def clock() -> Clock:
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
     """Return a function that installs a driver with these GPUs.
 
-    The library of the previous reader is closed first: it closes in its own thread, and must not
-    find the next driver.
+    Threads of earlier readers end first. Otherwise, they would close the new driver's library.
     """
 
     def given_back() -> None:
@@ -58,7 +55,6 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
 
 @pytest.fixture
 def reader(clock: Clock) -> Any:
-    """Return a reader on that clock, and close it at the end."""
     made = NvmlReader(clock_unix_ns=lambda: NOW_UNIX_NS, clock=clock)
     yield made
     made.close()
@@ -69,7 +65,10 @@ TICKS_PER_S = 100
 
 
 class FakeProc:
-    """A fake /proc. The environment of every process contains secrets that must not be read."""
+    """A fake /proc.
+
+    The environment of every process contains secrets, which must not be read.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -87,7 +86,7 @@ class FakeProc:
         visible: str | None = None,
         program: str = "/usr/bin/python3.12",
     ) -> None:
-        """Add a process; `own_pid` is its id within a container."""
+        """Add a process; `own_pid` is its id within its container."""
         folder = self.root / str(pid)
         folder.mkdir()
         numbers = str(pid) if own_pid is None else f"{pid}\t{own_pid}"
@@ -109,7 +108,7 @@ class FakeProc:
             (folder / "root" / "etc" / "hostname").write_text(f"{hostname}\n")
 
     def listens(self, pid: int, *ports: int, others: int = 9_999) -> None:
-        """Add a process' listening sockets, another process' socket and an open connection."""
+        """Add listening sockets of the process, another process' socket, and an open connection."""
         folder = self.root / str(pid)
         (folder / "net").mkdir()
         (folder / "fd").mkdir()
@@ -130,7 +129,7 @@ class FakeProc:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> FakeProc:
-    """Return the processes of a machine: init, the kernel's, and a shell."""
+    """Return a machine's processes: init, a kernel thread, and a shell."""
     made = FakeProc(tmp_path)
     made.add(1, 0, name="systemd")
     made.add(2, 0, name="kthreadd")

@@ -1,4 +1,4 @@
-"""A fake NVIDIA driver below the real Python package: only the C library is fake."""
+"""A fake of NVIDIA's C library, which the real Python package calls."""
 
 # ruff: noqa: N802 -- the methods are the C library's functions, under their own names
 
@@ -29,7 +29,7 @@ class Slice:
 
 @dataclass
 class Card:
-    """A GPU; the defaults are a busy H100."""
+    """A GPU; by default, a busy H100."""
 
     uuid: str = "GPU-1"
     name: str = H100
@@ -49,18 +49,17 @@ class Card:
     gpm_codes: dict[int, int] = field(default_factory=dict)
     """Error codes by GPM metric."""
     slices: list[Slice | None] | None = None
-    """The MIG slices. None if MIG is off or unsupported; an item is None if the slot is empty."""
+    """The MIG slices, None for an empty slot. The list is None if MIG is off or unsupported."""
     reasons: int = 0
     bus_bits: int = 5120
     failing: dict[str, int] = field(default_factory=dict)
-    """Error codes by function, for this card only."""
+    """Error codes by function, for this card."""
 
 
 class Driver:
     """A fake of the library.
 
-    `failing` maps functions to error codes, for every card. `old` are the functions that the
-    library lacks.
+    `failing` maps functions to error codes, for every card. The functions in `old` are missing.
     """
 
     def __init__(self, *cards: Card) -> None:
@@ -141,7 +140,7 @@ class Driver:
         memory._obj.reserved = RESERVED
 
     def do_nvmlDeviceGetMemoryInfo(self, of: Any, memory: Any) -> None:
-        """The first version counts reserved memory as used, as measured on an H100."""
+        """Count reserved memory as used, as version 1 of the function does on an H100."""
         memory._obj.used, memory._obj.total = 70 * GIB + RESERVED, 80 * GIB
 
     def do_nvmlDeviceGetMemoryBusWidth(self, of: Card, bits: Any) -> None:

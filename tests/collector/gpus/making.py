@@ -1,5 +1,3 @@
-"""Functions that make readings of GPUs."""
-
 from typing import Any
 
 from collector.gpus.reader import GpuReading

@@ -19,7 +19,7 @@ def test_a_gpu_has_several_names_and_the_exact_one_is_preferred() -> None:
 
 
 def test_gpu_numbers_mean_this_machine_and_host_numbers_an_exporters() -> None:
-    """Each machine has a GPU 0."""
+    """Every machine has a GPU 0, so the number alone is ambiguous."""
     claims = configured_owners_of(["0=here", "*=here", "there/0=yonder"])
     assert claims.assigned(of_dcgm(Hostname="there")) == "yonder"
     assert claims.assigned(of_dcgm(Hostname="elsewhere")) is None

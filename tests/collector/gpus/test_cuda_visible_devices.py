@@ -27,12 +27,12 @@ GPUS = [
     ],
 )
 def test_the_variable_is_read_up_to_the_first_invalid_entry(variable: str, seen: list[str]) -> None:
-    """A unique prefix of a UUID is enough."""
+    """An entry may be a UUID's first characters, if only one GPU has them."""
     assert visible(variable, GPUS) == seen
 
 
 def test_gpu_numbers_are_ignored_if_the_models_differ() -> None:
-    """CUDA numbers GPUs by speed, the driver by slot."""
+    """CUDA numbers GPUs by speed, and the driver numbers them by slot."""
     mixed = [*GPUS, reading("GPU-d", index=3, model_name="NVIDIA L4")]
     assert visible("0,1", mixed) == []
     assert visible("GPU-d", mixed) == ["GPU-d"]

@@ -8,7 +8,7 @@ import pytest
 
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reader import GpuReading, Reader, ReaderError, Reading, Why
+from collector.gpus.reader import AbsenceReason, GpuReading, Reader, ReaderError, Reading
 from collector.scrape.credentials import Access
 from collector.scrape.exposition import samples_of
 from collector.scrape.failure_reasons import DiscoveryError
@@ -49,7 +49,6 @@ REPORTED = {
 
 
 def exposition(series: dict[str, str], about: str = ABOUT) -> bytes:
-    """Return an exporter's output with one GPU."""
     return "".join(
         f"# HELP {name} …\n# TYPE {name} gauge\n{name}{{{about}}} {value}\n"
         for name, value in series.items()
@@ -61,7 +60,7 @@ def gpus(body: bytes) -> tuple[GpuReading, ...]:
 
 
 def test_an_exporters_gpu_is_read_in_base_units() -> None:
-    """Memory copy time is not bandwidth, and DCGM reports no peak."""
+    """The share of time with memory copies is not bandwidth, and DCGM reports no peak."""
     [gpu] = gpus(exposition(REPORTED))
     assert (gpu.gpu, gpu.index, gpu.source) == ("GPU-a", 1, GpuSource.DCGM)
     assert (gpu.model_name, gpu.at_unix_ns) == ("NVIDIA A100-SXM4-80GB", NOW_UNIX_NS)
@@ -89,10 +88,10 @@ def test_an_exporters_gpu_is_read_in_base_units() -> None:
 
 
 def test_counters_that_are_not_asked_for_are_named() -> None:
-    """The default configuration of dcgm-exporter has no bandwidth."""
+    """In its default configuration, dcgm-exporter reports no bandwidth."""
     [gpu] = gpus(exposition({"DCGM_FI_DEV_POWER_USAGE": "70"}))
     assert gpu.values == {"power_w": 70.0}
-    assert {each.why for each in gpu.absent.values()} == {Why.NOT_REPORTED}
+    assert {each.why for each in gpu.absent.values()} == {AbsenceReason.NOT_REPORTED}
     assert "DCGM_FI_PROF_DRAM_ACTIVE" in gpu.absent["dram_bandwidth_ratio"].detail
 
 
@@ -109,7 +108,7 @@ def test_counters_that_are_not_asked_for_are_named() -> None:
 def test_an_impossible_value_is_unknown(name: str, value: str, field: str) -> None:
     [gpu] = gpus(exposition({name: value}))
     assert field not in gpu.values
-    assert gpu.absent[field].why is Why.IMPOSSIBLE
+    assert gpu.absent[field].why is AbsenceReason.IMPOSSIBLE
 
 
 @pytest.mark.parametrize("value", ["+Inf", "-Inf", "-1", "1e308", "-1e308", "1e19", "NaN"])
@@ -125,7 +124,7 @@ def test_not_a_number_is_unknown() -> None:
 
 
 def test_slices_are_separate_and_have_no_power() -> None:
-    """An exporter repeats the card's power for each slice, so the sum would be too high."""
+    """An exporter repeats the card's power for each slice, so a sum would be too high."""
     slices = b"".join(
         exposition(REPORTED, f'{ABOUT},GPU_I_PROFILE="1g.10gb",GPU_I_ID="{number}"')
         for number in (3, 5)
@@ -134,7 +133,7 @@ def test_slices_are_separate_and_have_no_power() -> None:
     assert (first.gpu, last.gpu, first.index) == ("GPU-a/3", "GPU-a/5", None)
     assert first.values["dram_bandwidth_ratio"] == 0.690789
     assert not {"power_w", "energy_j_total"} & first.values.keys()
-    assert first.absent["power_w"].why is Why.SLICED
+    assert first.absent["power_w"].why is AbsenceReason.SLICED
 
 
 @pytest.mark.parametrize(
@@ -188,19 +187,19 @@ def test_a_failing_exporter_does_not_affect_the_others(stranger: Stranger) -> No
 
     reading = asyncio.run(ask())
     assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]
-    assert reading.failures[0].absence.why is Why.NOT_UNDERSTOOD
+    assert reading.failures[0].absence.why is AbsenceReason.NOT_UNDERSTOOD
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"vllm:num_requests_running 1\n", Why.NOT_UNDERSTOOD),
-        (b"DCGM_FI_DEV_POWER_USAGE{", Why.NOT_UNDERSTOOD),
-        (b"DCGM_FI_DEV_POWER_USAGE 12\n", Why.NOT_UNDERSTOOD),
+        (b"vllm:num_requests_running 1\n", AbsenceReason.NOT_UNDERSTOOD),
+        (b"DCGM_FI_DEV_POWER_USAGE{", AbsenceReason.NOT_UNDERSTOOD),
+        (b"DCGM_FI_DEV_POWER_USAGE 12\n", AbsenceReason.NOT_UNDERSTOOD),
     ],
     ids=["of an engine", "malformed", "of no GPU"],
 )
-def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: Why) -> None:
+def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: AbsenceReason) -> None:
     async def ask() -> tuple[ReaderError, str]:
         async with stranger(responding(body)) as url:
             with pytest.raises(ReaderError) as series:
@@ -215,7 +214,7 @@ def test_another_server_is_no_exporter(stranger: Stranger, body: bytes, why: Why
 def test_an_unreachable_exporter_is_reported(urls: Any) -> None:
     with pytest.raises(ReaderError) as series:
         asyncio.run(_read(*urls))
-    assert series.value.absence.why is Why.UNREACHABLE
+    assert series.value.absence.why is AbsenceReason.UNREACHABLE
 
 
 def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: Path) -> None:
@@ -234,7 +233,7 @@ def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: P
             ):
                 with pytest.raises(ReaderError, match=why) as series:
                     await _ask(place(url, access))
-                assert series.value.absence.why is Why.SHUT
+                assert series.value.absence.why is AbsenceReason.SHUT
                 assert TOKEN not in str(series.value)
 
     asyncio.run(ask())

@@ -5,13 +5,11 @@ from contextlib import suppress
 import pytest
 
 from collector.gpus.driver_thread import DriverThread
-from collector.gpus.reader import Absence, ReaderError, Reading, Why
+from collector.gpus.reader import Absence, AbsenceReason, ReaderError, Reading
 from tests.collector.gpus.making import reading
 
 
 class Library:
-    """A library that the test controls."""
-
     def __init__(self) -> None:
         self.threads: set[str] = set()
         self.error: Exception | None = None
@@ -46,7 +44,7 @@ def test_every_call_comes_from_one_thread() -> None:
 
 
 def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
-    """Otherwise one more thread would block every second."""
+    """A call each second would block one more thread each second."""
     library = Library()
     library.going.clear()
 
@@ -55,7 +53,7 @@ def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
         for _ in range(3):
             with pytest.raises(ReaderError) as late:
                 await apart.read()
-            assert late.value.absence.why is Why.TIMEOUT
+            assert late.value.absence.why is AbsenceReason.TIMEOUT
         library.going.set()
         async with asyncio.timeout(30):
             while True:
@@ -73,7 +71,7 @@ def test_a_driver_that_hangs_is_not_called_again_until_it_returns() -> None:
 
 def test_an_exception_is_passed_on() -> None:
     library = Library()
-    library.error = ReaderError(Absence(Why.NO_DRIVER))
+    library.error = ReaderError(Absence(AbsenceReason.NO_DRIVER))
 
     async def read() -> None:
         apart = DriverThread(library)
@@ -94,7 +92,7 @@ def test_an_unused_driver_starts_no_thread_to_close() -> None:
 
 @pytest.mark.parametrize("later", range(5))
 def test_a_stop_that_arrives_together_with_the_answer_is_not_lost(later: int) -> None:
-    """`asyncio.wait_for` of Python 3.11 loses it, so the sampling went on forever."""
+    """In Python 3.11, `asyncio.wait_for` loses this cancellation, and sampling never ends."""
     library = Library()
     library.going.clear()
 
@@ -105,7 +103,7 @@ def test_a_stop_that_arrives_together_with_the_answer_is_not_lost(later: int) ->
         pending = apart._pending
         assert pending is not None
         library.going.set()
-        pending.result(30)  # blocks the event loop, so the answer has not been taken yet
+        pending.result(30)  # blocks the event loop, so `read` has not taken the result yet
         for _ in range(later):
             await asyncio.sleep(0)
         stopped = sampling.cancel()

@@ -7,7 +7,14 @@ import pytest
 
 from collector.gpus.nvml import REOPEN_S, NvmlReader
 from collector.gpus.nvml_errors import CODES
-from collector.gpus.reader import GONE, MEASURED, GpuReading, ReaderError, Reading, Why
+from collector.gpus.reader import (
+    LOST_GPU,
+    MEASURED,
+    AbsenceReason,
+    GpuReading,
+    ReaderError,
+    Reading,
+)
 from telemetry.gpus import GpuSource
 from tests.collector.gpus.conftest import NOW_UNIX_NS, Clock
 from tests.collector.gpus.driver import DRAM, GIB, H100, RESERVED, SM, Card, Driver, Slice
@@ -36,19 +43,18 @@ def second(reader: NvmlReader, clock: Clock) -> Reading:
 
 
 def only(reading: Reading) -> GpuReading:
-    """Return the only GPU of a reading without failures."""
     assert reading.failures == ()
     [gpu] = reading.gpus
     return gpu
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """If NVIDIA adds a code, this test fails."""
+    """If NVIDIA adds a code, `CODES` needs it."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
 def test_a_hopper_is_read_in_full(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Bandwidth is the measured share of 3.35 TB/s, which follow from memory width and clock."""
+    """Bandwidth is a share of the peak of 3.35 TB/s, which follows from memory width and clock."""
     install(Card(processes=[42, 43], reasons=0x4 | 0x20))
     gpu = only(second(reader, clock))
     assert (gpu.gpu, gpu.index, gpu.model_name) == ("GPU-1", 0, H100)
@@ -98,19 +104,19 @@ def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> 
     install(Card())
     gpu = only(reader.read())
     assert set(gpu.absent) == RATES
-    assert {each.why for each in gpu.absent.values()} == {Why.FIRST_LOOK}
+    assert {each.why for each in gpu.absent.values()} == {AbsenceReason.FIRST_LOOK}
     assert gpu.values["power_w"] == 512.5
 
 
 def test_after_a_pause_the_next_reading_has_no_rate(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An average over a minute is not the rate of one second."""
+    """An average over a minute is not reported as the rate of one second."""
     install(Card())
     second(reader, clock)
     clock.s += 60
     late = only(reader.read())
-    assert late.absent["dram_bandwidth_ratio"].why is Why.FIRST_LOOK
+    assert late.absent["dram_bandwidth_ratio"].why is AbsenceReason.FIRST_LOOK
     assert "60 s ago" in late.absent["dram_bandwidth_ratio"].detail
     clock.s += 1
     assert "dram_bandwidth_ratio" in only(reader.read()).values
@@ -119,11 +125,11 @@ def test_after_a_pause_the_next_reading_has_no_rate(
 def test_a_reading_that_comes_too_soon_keeps_the_previous_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver updates its counters ten times per second."""
+    """The driver updates its counters only ten times per second."""
     install(Card())
     reader.read()
     clock.s += 0.05
-    assert only(reader.read()).absent["sm_active_ratio"].why is Why.FIRST_LOOK
+    assert only(reader.read()).absent["sm_active_ratio"].why is AbsenceReason.FIRST_LOOK
     clock.s += 0.06
     assert "sm_active_ratio" in only(reader.read()).values
 
@@ -140,7 +146,7 @@ def test_two_buffers_a_gpu_are_held_and_freed(install: Install, clock: Clock) ->
 
 
 def test_an_older_gpu_has_all_but_rates(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """The share of time in which memory was used is not bandwidth."""
+    """The share of time with memory accesses is not bandwidth."""
     driver = install(Card(supports_gpm=False))
     gpu = only(second(reader, clock))
     assert set(gpu.absent) == RATES
@@ -175,7 +181,7 @@ def test_a_failing_metric_affects_only_itself(
 def test_a_share_slightly_above_one_is_one(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """The driver and the reader measure time with different clocks."""
+    """The clocks of the driver and of the reader differ slightly."""
     install(Card(gpm={DRAM: 100.4}))
     assert only(second(reader, clock)).values["dram_bandwidth_ratio"] == 1.0
 
@@ -216,11 +222,11 @@ def test_a_measurement_that_fails_is_absent_with_the_reason(
 ) -> None:
     install(Card(failing={function: getattr(pynvml, name)}))
     reading = second(reader, clock)
-    if CODES[name] in GONE:
+    if CODES[name] in LOST_GPU:
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
         return
     gpu = only(reading)
-    # The fake driver also has the functions' older names.
+    # The fake driver also has the older names of these functions.
     older = "EventReasons" in function or "MemoryInfo" in function
     renamed = name == "NVML_ERROR_FUNCTION_NOT_FOUND" and older
     missing = set() if renamed else FIELD_OF[function]
@@ -240,7 +246,7 @@ def test_counters_that_fail_leave_the_rest(
     driver = install(Card())
     driver.failing[function] = getattr(pynvml, name)
     reading = second(reader, clock)
-    if CODES[name] in GONE:
+    if CODES[name] in LOST_GPU:
         assert [each.absence.why for each in reading.failures] == [CODES[name]]
     else:
         gpu = only(reading)
@@ -260,9 +266,9 @@ def test_hidden_processes_are_unknown(install: Install, reader: NvmlReader) -> N
 def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """NVML is opened again every 30 s to find a lost GPU.
+    """The reader opens NVML again every 30 s to find a lost GPU.
 
-    Each time, the other GPUs have one reading without rates.
+    The other GPUs then have one reading without rates.
     """
     lost, other = Card(), Card(uuid="GPU-2")
     driver = install(lost, other)
@@ -272,7 +278,7 @@ def test_a_lost_gpu_does_not_stop_others_and_is_found_again(
     reading = reader.read()
     assert [gpu.gpu for gpu in reading.gpus] == ["GPU-2"]
     assert not reading.gpus[0].absent
-    assert [each.absence.why for each in reading.failures] == [Why.LOST]
+    assert [each.absence.why for each in reading.failures] == [AbsenceReason.LOST]
     assert len(driver.buffers) == 2
     lost.failing.clear()
     begun = driver.calls["nvmlInitWithFlags"]
@@ -298,23 +304,25 @@ def test_a_forbidden_gpu_does_not_cause_a_new_start_of_nvml(
 
 
 def test_each_slice_is_read_by_itself(install: Install, reader: NvmlReader, clock: Clock) -> None:
-    """Power and energy belong to the card. An empty slot is not a failure."""
+    """Power and energy are known for the card only. An empty slot is no failure."""
     install(Card(slices=[Slice("MIG-a", 3, processes=[7]), None, Slice("MIG-b", 5, {SM: 10.0})]))
     reading = second(reader, clock)
     assert reading.failures == ()
     card, first, last = reading.gpus
     assert (card.gpu, card.index, first.gpu, first.index) == ("GPU-1", 0, "MIG-a", None)
     assert card.values["power_w"] == 512.5
-    assert card.absent["memory_used_bytes"].why is Why.SLICED
+    assert card.absent["memory_used_bytes"].why is AbsenceReason.SLICED
     assert card.processes is None
     assert first.values["memory_total_bytes"] == 10 * GIB
     assert first.values["dram_bandwidth_ratio"] == 0.4
     assert first.values["sm_clock_hz"] == 1_755_000_000
     assert first.processes == frozenset({7})
-    assert {first.absent[name].why for name in ("power_w", "energy_j_total")} == {Why.SLICED}
-    assert first.absent["dram_bandwidth_bytes_per_s"].why is Why.SLICED
+    assert {first.absent[name].why for name in ("power_w", "energy_j_total")} == {
+        AbsenceReason.SLICED
+    }
+    assert first.absent["dram_bandwidth_bytes_per_s"].why is AbsenceReason.SLICED
     assert last.values["sm_active_ratio"] == 0.1
-    assert last.absent["dram_bandwidth_ratio"].why is Why.NOT_SUPPORTED
+    assert last.absent["dram_bandwidth_ratio"].why is AbsenceReason.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("name", ANY_CODE)
@@ -324,14 +332,14 @@ def test_a_gpu_without_a_mig_mode_is_whole(
     """GPUs before Ampere have no MIG mode."""
     install(Card(failing={"nvmlDeviceGetMigMode": getattr(pynvml, name)}))
     reading = second(reader, clock)
-    if CODES[name] not in GONE:
+    if CODES[name] not in LOST_GPU:
         assert set(only(reading).values) == EVERYTHING
 
 
 def test_missing_functions_of_an_older_driver_are_unknown(
     install: Install, reader: NvmlReader, clock: Clock
 ) -> None:
-    """An older driver lacks functions, and uses the older name for throttle reasons."""
+    """An older driver lacks functions, and has another name for throttle reasons."""
     driver = install(Card(reasons=0x8))
     driver.old = {
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -344,7 +352,7 @@ def test_missing_functions_of_an_older_driver_are_unknown(
     gpu = only(second(reader, clock))
     assert gpu.values["throttle_reasons"] == "hw_slowdown"
     assert gpu.values["memory_used_bytes"] == 70 * GIB + RESERVED
-    assert {each.why for each in gpu.absent.values()} == {Why.OLD_DRIVER}
+    assert {each.why for each in gpu.absent.values()} == {AbsenceReason.OLD_DRIVER}
     assert (set(gpu.absent), gpu.processes) == (RATES, None)
 
 
@@ -358,20 +366,20 @@ def test_without_a_driver_there_is_no_gpu(
     monkeypatch.setattr(pynvml, "CDLL", nowhere)
     with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert caught.value.absence.why is Why.NO_LIBRARY
+    assert caught.value.absence.why is AbsenceReason.NO_LIBRARY
 
 
 def test_a_driver_without_a_gpu_is_a_reason(install: Install, reader: NvmlReader) -> None:
     driver = install()
     with pytest.raises(ReaderError) as caught:
         reader.read()
-    assert (caught.value.absence.why, driver.open) == (Why.NO_GPU, 0)
+    assert (caught.value.absence.why, driver.open) == (AbsenceReason.NO_GPU, 0)
 
 
 def test_a_missing_package_is_named_with_its_extra(
     reader: NvmlReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package's name for pip differs from the module's name."""
+    """The package has different names for pip and for import."""
     really = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -408,4 +416,4 @@ def test_a_failing_slice_affects_only_itself(
     reading = second(reader, clock)
     assert [gpu.gpu for gpu in reading.gpus] == ["GPU-1", "MIG-b"]
     [failure] = reading.failures
-    assert (failure.what, failure.absence.why) == ("GPU 0 MIG slice 0", Why.FAILED)
+    assert (failure.what, failure.absence.why) == ("GPU 0 MIG slice 0", AbsenceReason.FAILED)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
-from collector.gpus.owners import MOST_KNOWN, SILENT_NS, Owners
+from collector.gpus.owners import MAX_KNOWN, SILENT_NS, Owners
 from collector.gpus.reader import GpuReading
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -22,7 +22,7 @@ def present() -> WallClock:
 
 @pytest.fixture
 def owners(proc: FakeProc, present: WallClock) -> Owners:
-    """Return a machine with two servers, 60 and 80, each with a worker."""
+    """Return the owners on a machine with two servers, 60 and 80, with one worker each."""
     proc.add(60, 50)
     proc.add(61, 60)
     proc.add(80, 50)
@@ -31,7 +31,6 @@ def owners(proc: FakeProc, present: WallClock) -> Owners:
 
 
 def engine(replica: str, process: int, **about: Any) -> EngineSample:
-    """Return a sample of an engine that started with its process."""
     plain: dict[str, Any] = {
         "engine": 0,
         "at_unix_ns": NOW_UNIX_NS,
@@ -42,7 +41,7 @@ def engine(replica: str, process: int, **about: Any) -> EngineSample:
 
 
 def own(owners: Owners, *gpus: GpuReading) -> dict[str, tuple[str, int | None]]:
-    """Return the replica and the foreign processes by GPU."""
+    """Return the replica and the number of foreign processes, by GPU."""
     return {each.gpu: (each.replica, each.foreign_processes) for each in owners.assign(gpus)}
 
 
@@ -129,7 +128,7 @@ def test_engines_of_one_launcher_belong_to_its_api_servers(owners: Owners, proc:
 def test_an_idle_gpu_belongs_to_the_process_that_sees_it(
     owners: Owners, proc: FakeProc, variable: str
 ) -> None:
-    """The server has not loaded its model yet, or its workers are hidden."""
+    """No process uses the GPU: the model is not loaded yet, or the workers are hidden."""
     proc.add(70, 50, visible=variable)
     owners.on_stored([], [engine("chat-0", 70)])
     gpus = [reading("GPU-1", index=0), reading("GPU-2", index=1)]
@@ -147,7 +146,7 @@ def test_a_gpu_that_two_replicas_see_has_no_owner(owners: Owners, proc: FakeProc
 
 
 def test_a_container_has_its_own_gpu_numbers(owners: Owners, proc: FakeProc) -> None:
-    """A container numbers its GPUs itself: its GPU 0 may be the host's GPU 5."""
+    """GPU 0 of a container may be GPU 5 of the host."""
     proc.add(70, 50, own_pid=70, visible="0", hostname="chat-0")
     owners.on_stored([], [engine("chat-0", 70)])
     assert own(owners, reading(index=0)) == {"GPU-1": (HERE, 0)}
@@ -166,30 +165,30 @@ def test_an_engine_that_has_counted_nothing_is_ignored(owners: Owners) -> None:
 
 
 def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> None:
-    """Another process may have the engine's process id by then."""
+    """By then, another process may have the engine's process id."""
     owners.on_stored([], [engine("chat-0", 60)])
     present.unix_ns += SILENT_NS
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}
 
 
 def test_invented_engines_do_not_fill_the_memory(owners: Owners, present: WallClock) -> None:
-    owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MOST_KNOWN)])
+    owners.on_stored([], [engine(f"r{n}", 10_000 + n) for n in range(MAX_KNOWN)])
     owners.on_stored([], [engine("chat-0", 60)])
-    assert len(owners._engines) == MOST_KNOWN
+    assert len(owners._engines) == MAX_KNOWN
     present.unix_ns += SILENT_NS
     owners.on_stored([], [engine("chat-0", 60)])
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": ("chat-0", 0)}
 
 
 def alone(proc: FakeProc) -> Owners:
-    """Return the owners as an agent sees them, without engine samples."""
+    """Return the owners that an agent finds without engine samples."""
     return Owners(HERE, proc.processes(), configured_owners_of([]), receives_engines=False)
 
 
 def test_an_agent_names_a_gpu_by_where_its_server_listens(owners: Owners, proc: FakeProc) -> None:
     proc.listens(60, 8000)
     proc.listens(80, 8001)
-    proc.listens(61, 29_500)  # a port between workers of one server
+    proc.listens(61, 29_500)  # a port between a server's workers
     proc.add(99, 50)
     gpus = [
         reading("GPU-1", processes=frozenset({61})),

@@ -14,7 +14,7 @@ def process(
     began_s: float | None = BEGAN_S,
     program: str | None = "python",
 ) -> Process:
-    """Return a process in a container, with its id there."""
+    """Return a process; `own_pid` is its id in its container."""
     return Process(pid, own_pid or pid, own_pid is not None, began_s, program)
 
 
@@ -24,18 +24,17 @@ WORKER = [process(90), process(80), process(70), process(50)]
 def whose(
     ancestry: list[Process], *known: EngineProcess, container: str | None = None
 ) -> str | None:
-    """Return the replica of the first process."""
     return replica_of(ancestry, by_process(known), HERE, lambda _pid: container)
 
 
 @pytest.mark.parametrize("pid", [90, 80, 70])
 def test_an_ancestor_that_an_engine_named_is_the_replicas(pid: int) -> None:
-    """Workers use the GPU, but their API server sends the samples."""
+    """A worker uses the GPU, and its ancestor, the API server, sends the samples."""
     assert whose(WORKER, EngineProcess("gpu-host:8000", pid, COUNTS_NS)) == "gpu-host:8000"
 
 
 def test_another_machines_process_of_that_number_is_not_meant() -> None:
-    """A default name contains the host; for a configured name, the start time must match."""
+    """A default name contains the host. For a configured name, the start time must match."""
     assert whose(WORKER, EngineProcess("other:8000", 70, COUNTS_NS)) is None
     assert whose(WORKER, EngineProcess("chat-0", 70, COUNTS_NS)) == "chat-0"
     long_ago = round((BEGAN_S - 60) * 1e9)
@@ -51,7 +50,7 @@ def test_a_name_with_this_host_precedes_a_configured_name() -> None:
 
 
 def test_two_matching_configured_names_give_no_replica() -> None:
-    """No owner is better than a wrong owner."""
+    """A GPU without an owner is better than a GPU with the wrong owner."""
     known = [EngineProcess("chat-0", 70, COUNTS_NS), EngineProcess("chat-1", 70, COUNTS_NS)]
     assert whose(WORKER, *known) is None
 
@@ -62,7 +61,7 @@ LAUNCHED = [process(90), process(80), process(60), process(50, program="bash")]
 
 @pytest.mark.parametrize("own_pid", [None, 7], ids=["here", "in a container"])
 def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None) -> None:
-    """With several API servers, the launcher sends no samples, but its other children do."""
+    """A launcher of several API servers sends no samples, but its other children do."""
     servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
     known = by_process([EngineProcess("chat-0", own_pid or 70, COUNTS_NS)])
 
@@ -84,7 +83,7 @@ def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None
     ids=["a shell", "hidden", "another program", "another time", "unknown time"],
 )
 def test_a_shell_as_common_parent_makes_no_sibling(launcher: Process, sister: Process) -> None:
-    """Two servers may have the same parent: a shell or a supervisor."""
+    """A shell or a supervisor may be the parent of two servers."""
     known = by_process([EngineProcess("chat-0", 70, None)])
     chain = [process(90), process(80), launcher]
 
@@ -104,7 +103,7 @@ def test_a_server_in_the_agents_container_may_be_process_1() -> None:
 
 @pytest.mark.parametrize("replica", ["chat-0", "chat-0:8000"])
 def test_a_container_is_known_by_its_name(replica: str) -> None:
-    """A pod's name is its host name, and the server in each pod is process 1."""
+    """A pod's host name is the pod's name, and the server in each pod is process 1."""
     pod = [process(900, 12), process(880, 1), process(860)]
     known = [
         EngineProcess(replica, 1, COUNTS_NS),

@@ -12,7 +12,6 @@ PYTHON = "/usr/bin/python3.12"
 
 
 def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
-    """Each ancestor has its id, its id in the container, and its start time."""
     proc.add(60, 50, started_s=BOOTED_S + 7.25)
     proc.add(70, 60, own_pid=1)
     assert list(proc.processes().ancestry(70)) == [
@@ -23,7 +22,7 @@ def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
 
 
 def test_the_first_of_a_machine_is_no_ancestor_and_that_of_a_container_is(proc: FakeProc) -> None:
-    """In a container, process 1 may be the server itself."""
+    """In a container, process 1 may be the server."""
     assert [each.pid for each in proc.processes().ancestry(50)] == [50]
     (proc.root / "2" / "status").unlink()
     assert [each.pid for each in proc.processes().ancestry(50)] == [50, 1]
@@ -36,7 +35,7 @@ def test_a_process_that_is_gone_has_no_ancestors(proc: FakeProc) -> None:
 
 
 def test_a_chain_without_end_ends(proc: FakeProc) -> None:
-    """Processes change while they are read, so an ancestry may contain a cycle."""
+    """Processes change while they are read, so a chain of parents may contain a cycle."""
     proc.add(60, 61)
     proc.add(61, 60)
     assert len(list(proc.processes().ancestry(60))) == 64

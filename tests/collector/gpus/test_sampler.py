@@ -6,8 +6,8 @@ import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import Owners
-from collector.gpus.reader import Absence, Failure, ReaderError, Reading, Why
-from collector.gpus.sampler import LOOK_AGAIN_S, GpuReader, GpuSampler
+from collector.gpus.reader import Absence, AbsenceReason, Failure, ReaderError, Reading
+from collector.gpus.sampler import REDISCOVER_S, GpuReader, GpuSampler
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
@@ -16,8 +16,6 @@ Make = Callable[..., GpuSampler]
 
 
 class Answers:
-    """A reader that returns these readings in order, and repeats the last."""
-
     def __init__(self, *answers: Reading | Exception) -> None:
         self.answers = list(answers)
         self.asked = 0
@@ -31,8 +29,6 @@ class Answers:
 
 
 class Kept:
-    """A sink that stores samples, or refuses them."""
-
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
         self.refusal: Exception | None = None
@@ -59,25 +55,22 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
     return make
 
 
-def ask(sampler: GpuSampler, *readers: GpuReader) -> None:
-    """Read each reader once, in order."""
-
+def read(sampler: GpuSampler, *readers: GpuReader) -> None:
     async def run() -> None:
         for reader in readers:
-            await sampler.ask(reader)
+            await sampler.read(reader)
 
     asyncio.run(run())
 
 
-def absent(why: Why) -> ReaderError:
-    """Return the error of a reader without a GPU."""
+def absent(why: AbsenceReason) -> ReaderError:
     return ReaderError(Absence(why))
 
 
 def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
     reader = GpuReader("nvml", Answers(Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
-    ask(made, reader)
+    read(made, reader)
     assert [(each.replica, each.gpu) for each in kept.samples] == [
         ("chat-0", "GPU-1"),
         ("chat-0", "GPU-2"),
@@ -88,13 +81,21 @@ def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> N
     assert state.duration_s is not None
 
 
-@pytest.mark.parametrize("why", [Why.NO_PACKAGE, Why.NO_LIBRARY, Why.NO_DRIVER, Why.NO_GPU])
+@pytest.mark.parametrize(
+    "why",
+    [
+        AbsenceReason.NO_PACKAGE,
+        AbsenceReason.NO_LIBRARY,
+        AbsenceReason.NO_DRIVER,
+        AbsenceReason.NO_GPU,
+    ],
+)
 def test_without_a_gpu_nothing_is_logged(
-    sampler: Make, caplog: pytest.LogCaptureFixture, why: Why
+    sampler: Make, caplog: pytest.LogCaptureFixture, why: AbsenceReason
 ) -> None:
     reader = GpuReader("nvml", Answers(absent(why)))
     made = sampler(reader)
-    ask(made, reader, reader)
+    read(made, reader, reader)
     [state] = made.report()
     assert (state.up, state.failures) == (None, {})
     assert state.absence == Absence(why)
@@ -105,27 +106,30 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
     sampler: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = Reading((reading(),))
-    reader = GpuReader("nvml", Answers(good, absent(Why.NO_DRIVER), absent(Why.NO_DRIVER), good))
+    reader = GpuReader(
+        "nvml",
+        Answers(good, absent(AbsenceReason.NO_DRIVER), absent(AbsenceReason.NO_DRIVER), good),
+    )
     made = sampler(reader)
-    ask(made, reader, reader, reader)
+    read(made, reader, reader, reader)
     [state] = made.report()
-    assert (state.up, state.failures, state.gpus) == (False, {Why.NO_DRIVER: 2}, ())
+    assert (state.up, state.failures, state.gpus) == (False, {AbsenceReason.NO_DRIVER: 2}, ())
     assert caplog.text.count("no_driver") == 1
-    ask(made, reader)
+    read(made, reader)
     assert (state.up, state.absence) == (True, None)
 
 
 def test_a_lost_gpu_and_its_return_are_logged_once(
     sampler: Make, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(Why.LOST)),))
+    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(AbsenceReason.LOST)),))
     reader = GpuReader("nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
-    ask(made, reader, reader)
+    read(made, reader, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (True, {Why.LOST: 2})
+    assert (state.up, state.failures) == (True, {AbsenceReason.LOST: 2})
     assert [each.gpu for each in kept.samples] == ["GPU-2", "GPU-2"]
-    ask(made, reader)
+    read(made, reader)
     assert [each.getMessage() for each in caplog.records] == [
         "gpus: nvml: GPU 0: lost",
         "gpus: nvml: GPU 0 is back",
@@ -138,11 +142,11 @@ def test_an_exception_of_a_reader_is_an_ordinary_failure(
 ) -> None:
     reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
     made = sampler(reader)
-    ask(made, reader)
+    read(made, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (False, {Why.FAILED: 1})
+    assert (state.up, state.failures) == (False, {AbsenceReason.FAILED: 1})
     assert type(defect).__name__ in str(state.absence)
-    ask(made, reader)
+    read(made, reader)
     assert len(kept.samples) == 1
 
 
@@ -150,18 +154,18 @@ def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> No
     reader = GpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")
-    ask(made, reader)
+    read(made, reader)
     [state] = made.report()
-    assert (state.up, state.failures) == (False, {Why.NOT_KEPT: 1})
+    assert (state.up, state.failures) == (False, {AbsenceReason.NOT_KEPT: 1})
     kept.refusal = None
-    ask(made, reader)
+    read(made, reader)
     assert (state.up, len(kept.samples)) == (True, 1)
 
 
 def test_a_gpu_of_two_readers_is_sampled_once(sampler: Make, kept: Kept) -> None:
     nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
     dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
-    ask(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
+    read(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
     assert [str(each.source) for each in kept.samples] == ["nvml", "nvml"]
 
 
@@ -177,7 +181,7 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
         await asyncio.sleep(0)
 
     here = GpuReader("nvml", Answers(Reading((reading(),))))
-    nothing = GpuReader("amd_smi", Answers(absent(Why.NO_PACKAGE)))
+    nothing = GpuReader("amd_smi", Answers(absent(AbsenceReason.NO_PACKAGE)))
 
     async def run() -> None:
         made = sampler(here, nothing, pause=pause)
@@ -189,5 +193,5 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
 
     asyncio.run(run())
     assert {round(each) for each in pauses} & {1}
-    assert any(each > LOOK_AGAIN_S - 5 for each in pauses)
+    assert any(each > REDISCOVER_S - 5 for each in pauses)
     assert "--gpu-replica GPU-typo: no such GPU was found on this machine" in caplog.text

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from collector.gpus.reader import Absence, GpuReading, Why
+from collector.gpus.reader import Absence, AbsenceReason, GpuReading
 from collector.gpus.source_preference import SILENT_NS, SourcePreference
 from tests.collector.gpus.conftest import NOW_UNIX_NS
 from tests.collector.gpus.making import of_dcgm, reading
@@ -8,13 +8,13 @@ from tests.collector.gpus.making import of_dcgm, reading
 BANDWIDTH = {"dram_bandwidth_ratio": 0.5}
 
 
-def _absent(why: Why) -> dict[str, Absence]:
+def _absent(why: AbsenceReason) -> dict[str, Absence]:
     return {"dram_bandwidth_ratio": Absence(why)}
 
 
-OLD = reading(absent=_absent(Why.NOT_SUPPORTED))
+OLD = reading(absent=_absent(AbsenceReason.NOT_SUPPORTED))
 HOPPER = reading(values=BANDWIDTH)
-FIRST = reading(absent=_absent(Why.FIRST_LOOK))
+FIRST = reading(absent=_absent(AbsenceReason.FIRST_LOOK))
 EXPORTER = replace(of_dcgm(), values=BANDWIDTH)
 
 
@@ -28,7 +28,7 @@ def test_a_source_with_bandwidth_is_preferred() -> None:
 
 
 def test_the_driver_is_preferred_if_two_readers_have_bandwidth() -> None:
-    """The driver is read every second, and has values in its first reading."""
+    """The driver is read every second, and its first reading has values."""
     assert kept(EXPORTER, FIRST, EXPORTER, HOPPER, FIRST, EXPORTER) == [
         True,
         True,

@@ -31,7 +31,7 @@ def test_an_expensive_sender_waits_for_a_cheap_one() -> None:
 
 
 def test_a_new_sender_starts_at_the_time_of_the_last_served_one() -> None:
-    """A new sender starts with the used time of the sender that was served last."""
+    """If a new sender started at zero, it would be served alone for a long time."""
     clock, order = _Clock(), list[str]()
     queue = FairQueue(clock=clock)
 

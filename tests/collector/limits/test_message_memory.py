@@ -6,7 +6,7 @@ from collector.limits.message_memory import MessageMemory
 from collector.limits.sender_limits import Limits
 
 
-def _rooms(counters: Counters, **limits: int) -> MessageMemory:
+def _memory(counters: Counters, **limits: int) -> MessageMemory:
     given = {
         "max_waiting_bytes": 100,
         "max_peer_waiting_bytes": 60,
@@ -18,8 +18,8 @@ def _rooms(counters: Counters, **limits: int) -> MessageMemory:
 
 def test_bytes_are_limited_by_sender_and_in_all() -> None:
     counters = Counters()
-    rooms = _rooms(counters)
-    first, second, other = rooms.enter("a"), rooms.enter("a"), rooms.enter("b")
+    memory = _memory(counters)
+    first, second, other = memory.enter("a"), memory.enter("a"), memory.enter("b")
     first.grow(40)
     second.grow(20)
     with pytest.raises(BusyError, match=r"40 bytes from this address wait .* exceed 60"):
@@ -34,33 +34,33 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """The limit includes messages that have received no bytes yet."""
-    rooms = _rooms(Counters())
-    held = [rooms.enter("a"), rooms.enter("a")]
+    """Messages whose first byte has not arrived count, too."""
+    memory = _memory(Counters())
+    held = [memory.enter("a"), memory.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):
-        rooms.enter("a")
-    held.append(rooms.enter("b"))
+        memory.enter("a")
+    held.append(memory.enter("b"))
     with pytest.raises(BusyError, match="3 messages wait"):
-        rooms.enter("c")
-    for room in held:
-        room.close()
-    assert not rooms._peers
+        memory.enter("c")
+    for reservation in held:
+        reservation.close()
+    assert not memory._peers
 
 
 def test_a_message_of_any_size_is_accepted_if_the_queue_is_empty() -> None:
     counters = Counters()
-    with _rooms(counters).enter("a") as room:
-        room.grow(1000)
-        room.set(10)
+    with _memory(counters).enter("a") as reservation:
+        reservation.grow(1000)
+        reservation.set(10)
         assert counters.waiting_bytes == 10
     assert counters.report().waiting_messages == counters.waiting_bytes == 0
 
 
 def test_a_room_that_was_moved_is_released_once() -> None:
     counters = Counters()
-    with _rooms(counters).enter("a") as room:
-        room.grow(10)
-        moved = room.move()
+    with _memory(counters).enter("a") as reservation:
+        reservation.grow(10)
+        moved = reservation.move()
     assert counters.waiting_bytes == 10
     moved.close()
     moved.close()

@@ -1,7 +1,7 @@
 import pytest
 
 from collector.errors import ThrottledError
-from collector.limits.sender_limits import MESSAGE_BYTES, MOST_PEERS, Limits, Rates, sender
+from collector.limits.sender_limits import MAX_PEERS, MESSAGE_BYTES, Limits, Rates, sender
 
 
 class _Clock:
@@ -17,7 +17,7 @@ def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
 
 
 def test_a_sender_above_its_rate_gets_a_retry_time() -> None:
-    """A sender may send one second's quota at once, and one message more on credit."""
+    """A sender may send the quota of one second at once, and then one message on credit."""
     clock = _Clock()
     rates = _rates(clock)
     rates.charge("a", 9_000)
@@ -50,9 +50,9 @@ def test_empty_messages_are_counted_too() -> None:
 
 def test_memory_for_senders_is_bounded() -> None:
     rates = _rates(_Clock(), total=1e12)
-    for number in range(2 * MOST_PEERS):
+    for number in range(2 * MAX_PEERS):
         rates.charge(str(number), 0)
-    assert len(rates._peers) == MOST_PEERS
+    assert len(rates._peers) == MAX_PEERS
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
@@ -73,7 +73,7 @@ def test_a_limit_must_be_above_zero(value: float) -> None:
     ],
 )
 def test_all_addresses_of_a_host_are_one_sender(address: str, name: str) -> None:
-    """A host with IPv6 has 2**64 addresses."""
+    """One host with IPv6 can have 2**64 addresses."""
     assert sender(address) == name
 
 

@@ -19,7 +19,7 @@ ALLOWED = {
     "http-protobuf": {"200", "400", "413"},
     "http-json": {"200", "400", "413"},
 }
-"""The allowed responses; any other response is a defect."""
+"""The allowed responses; other responses are defects."""
 
 _IN_FLIGHT = 32
 _ODD = (b"\x00", b"\xff", b"\x0a\x00", b"\x80" * 9, b"\xff" * 9 + b"\x01", b"\x0a\xff\xff\x03")
@@ -41,7 +41,7 @@ def json_of(message: ExportTraceServiceRequest) -> bytes:
 
 
 def corrupted(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[bytes]:
-    """Return this number of payloads, each with one to four random changes."""
+    """Return `number` payloads with one to four random changes each."""
     chance = random.Random(seed)
     odd = _ODD_JSON if text else _ODD
     for _ in range(number):
@@ -68,7 +68,6 @@ def corrupted(good: bytes, number: int, seed: int, *, text: bool) -> Iterator[by
 
 
 def answers(protocol: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]:
-    """Send each payload, and yield the responses in order."""
     return _by_grpc(port, bodies) if protocol == "grpc" else _by_http(protocol, port, bodies)
 
 
@@ -89,7 +88,7 @@ def _by_http(protocol: str, port: int, bodies: Iterator[bytes]) -> Iterator[str]
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     for number, body in enumerate(bodies):
         headers = {"Content-Type": kind}
-        if number % 8 == 7:  # every eighth is compressed, and one in four of these is damaged
+        if number % 8 == 7:  # every eighth is compressed, and a quarter of these is damaged
             body = gzip.compress(body, 1)
             headers["Content-Encoding"] = "gzip"
             if number % 32 == 31:

@@ -1,5 +1,3 @@
-"""Makes metrics messages as the instrumentation and the GPU sampler send them."""
-
 from collections.abc import Mapping
 
 from opentelemetry.sdk.resources import Resource
@@ -40,7 +38,6 @@ def engine_message(
     failures: Mapping[str, int] | None = None,
     drops: Mapping[str, int] | None = None,
 ) -> bytes:
-    """Return the message with the samples of one process's engines in one second."""
     labels: dict[str, str | int | bool] = {names.PROCESS_PID: 4242}
     if replica is not None:
         labels[names.SERVICE_INSTANCE_ID] = replica
@@ -62,7 +59,6 @@ def engine_message(
 
 
 def gpu_message(second: int = 0, *, gpus: int = 2, throttle_reasons: str = "") -> bytes:
-    """Return the message with the samples of one machine's GPUs in one second."""
     values = {field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in METRICS}
     return message(
         [

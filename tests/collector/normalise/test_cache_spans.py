@@ -1,4 +1,4 @@
-"""Lookups in caches before the model, in the shape that each documents, and malformed ones."""
+"""Cache lookups in spans with each cache's documented attributes, and malformed ones."""
 
 from typing import Any
 
@@ -24,7 +24,6 @@ def read(*spans: Any) -> Batch:
 
 
 def lookup(attributes: dict[str, Any], **about: Any) -> CacheLookup:
-    """Return the one lookup of a span with these attributes."""
     [found] = read(span(1, attributes, at_unix_ns=AT, **about)).lookups
     return found
 
@@ -64,12 +63,12 @@ def test_what_a_lookup_contains() -> None:
 
 
 def test_an_addresss_query_is_not_stored() -> None:
-    """It may contain a key."""
+    """The query may contain a key."""
     assert lookup(SHAPES["portkey"][0]).route == "/v1/chat/completions"
 
 
 def test_a_similarity_alone_is_a_result_only_where_the_cache_documents_it() -> None:
-    """LiteLLM reports it for hits and misses, and 0 if there is no entry."""
+    """LiteLLM reports a similarity for hits and misses, and 0 without an entry."""
     name = f"{HEADER}x-litellm-semantic-similarity"
     assert lookup({**HTTP, name: ["0.91"]}).result is CacheResult.UNKNOWN
     assert lookup({**HTTP, name: ["0.0"]}).result is CacheResult.MISS
@@ -82,7 +81,7 @@ def test_a_lookup_of_embeddings_is_of_that_kind() -> None:
 
 
 def test_a_web_servers_cache_is_no_cache_of_answers() -> None:
-    """nginx and others send X-Cache-Status, too."""
+    """Web servers such as nginx send X-Cache-Status, too."""
     page = {"url.full": "https://shop.example/logo.png", f"{HEADER}x-cache-status": ["HIT"]}
     batch = read(span(1, page, at_unix_ns=AT))
     assert not batch.lookups
@@ -97,7 +96,7 @@ def test_a_hit_of_any_gateway_on_the_way_answers() -> None:
 
 
 def test_the_servers_own_span_is_never_a_hit() -> None:
-    """Its request used the engine, whatever attributes it has."""
+    """A request that the server reports has used the engine, so it is no hit."""
     own = message(span(1, {**CALL, "gen_ai.cache.hit": True, "gen_ai.latency.e2e": 0.02,
                            "gen_ai.latency.time_in_queue": 0.0}, at_unix_ns=AT))  # fmt: skip
     own.resource_spans[0].scope_spans[0].scope.name = "vllm.llm_engine"

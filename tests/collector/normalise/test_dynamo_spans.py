@@ -21,7 +21,6 @@ ABSENT: Any = object()
 
 
 def recorded() -> ExportTraceServiceRequest:
-    """Return the recorded message."""
     (message,) = json.loads(SAMPLE.read_text())["messages"]
     return ParseDict(message, ExportTraceServiceRequest())
 
@@ -31,7 +30,7 @@ def read(message: ExportTraceServiceRequest) -> Batch:
 
 
 def set_value(given: Any, name: str, value: Any) -> None:
-    """Set, or remove, an attribute of a span or of an event."""
+    """Set an attribute of a span or an event; ABSENT removes the attribute."""
     kept = [each for each in given.attributes if each.key != name]
     del given.attributes[:]
     given.attributes.extend(kept)
@@ -42,7 +41,7 @@ def set_value(given: Any, name: str, value: Any) -> None:
 
 
 def changed(status: Any = "200", events: bool = True, **attributes: Any) -> Batch:
-    """Read the recorded streamed chat, with other attributes."""
+    """Read the recorded streamed chat with changed attributes."""
     message = recorded()
     (span,) = [
         span
@@ -71,7 +70,7 @@ def request_of(batch: Batch) -> RequestTimeline:
 
 
 def test_each_http_request_of_a_recorded_dynamo_is_one_row() -> None:
-    """Spans of the router and of the workers describe the same requests and are skipped."""
+    """Spans of the router and of the workers describe the same requests, and are skipped."""
     message = recorded()
     spans = [s for r in message.resource_spans for c in r.scope_spans for s in c.spans]
     batch = read(message)
@@ -216,7 +215,7 @@ def test_long_and_hostile_names_are_stored_in_safe_form() -> None:
     )
 )
 def test_any_value_is_read_or_refused(attributes: dict[str, Any]) -> None:
-    """No value raises an exception, and every request keeps its sums."""
+    """No value raises an exception, and no phase is longer than its request."""
     batch = changed(**attributes)
     assert len(batch.requests) + batch.refused.total() == 1
     for request in batch.requests:

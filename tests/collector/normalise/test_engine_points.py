@@ -49,7 +49,7 @@ def _points(message: Message) -> int:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """The collector would lose a metric that has no field, without an error."""
+    """Without a field, the collector would lose the metric without an error."""
     assert set(FIELDS) == set(names.UNITS)
     assert {field.name for field in FIELDS.values()} <= set(EngineSample.__dataclass_fields__)
 
@@ -111,7 +111,7 @@ def test_engines_of_one_process_have_separate_samples(
 
 
 def test_a_number_may_have_the_other_otlp_type(metrics_message: Factory, now_unix_ns: int) -> None:
-    """A whole double is a valid count, and an integer is a valid duration."""
+    """A count may be a whole double, and a duration may be an integer."""
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
     _point(message, names.BUSY_TIME).as_int = 12
@@ -132,7 +132,7 @@ def test_failures_by_hook_add_up(metrics_message: Factory, now_unix_ns: int) -> 
 
 
 def test_a_poor_fit_may_have_a_negative_score(metrics_message: Factory, now_unix_ns: int) -> None:
-    """An engine's R² may be negative at first; no other value may be negative."""
+    """R² may be negative at first. No other value may be negative."""
     message = metrics_message(gauges={names.STEP_MODEL_R_SQUARED: -6.5})
     batch = normalise_points(message.SerializeToString(), now_unix_ns)
     [sample] = batch.samples
@@ -244,7 +244,7 @@ def test_a_wrong_point_is_refused_and_the_others_kept(
 def test_a_sample_without_replica_or_process_is_refused(
     metrics_message: Factory, now_unix_ns: int, missing: tuple[str, ...], reason: Refusal
 ) -> None:
-    """Otherwise the totals of two senders would be mixed."""
+    """Without these attributes, the totals of two senders would be mixed."""
     message = metrics_message()
     attributes = message.resource_metrics[0].resource.attributes
     kept = [each for each in attributes if each.key not in missing]
@@ -271,7 +271,7 @@ _VALUE = st.one_of(
 )
 
 
-# A slow machine must not fail this test, so it has no deadline.
+# Without a deadline, a slow machine does not fail this test.
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -287,7 +287,7 @@ def test_every_mutated_message_is_accounted_for(
     instants: list[int],
     cut: tuple[int, int],
 ) -> None:
-    """Each point is stored, skipped or refused, and stored points fit into the database."""
+    """Each point is stored, skipped or refused, and each stored point fits into the database."""
     message = metrics_message()
     for metric in _metrics(message):
         if metric.name in values:
@@ -312,7 +312,7 @@ def test_every_mutated_message_is_accounted_for(
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Rejected requests without credentials do not count as lost requests."""
+    """Requests that were rejected without credentials do not count as lost."""
     message = metrics_message()
     points = _metric(message, names.SPANS_DROPPED).sum.data_points
     for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):

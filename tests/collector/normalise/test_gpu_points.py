@@ -55,7 +55,6 @@ def _message(metrics: list[Metric], *, simulated: bool = False) -> bytes:
 
 @pytest.fixture
 def metrics() -> list[Metric]:
-    """Return the export of one replica with one throttled GPU."""
     made: list[Metric] = []
     about = {names.GPU: "GPU-1", names.GPU_MODEL: "NVIDIA H100", names.GPU_SOURCE: "nvml"}
     for name, value in MEASURED.items():
@@ -71,13 +70,13 @@ def _every_metric() -> Iterator[str]:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """The collector would lose a metric that has no field, without an error."""
+    """Without a field, the collector would lose the metric without an error."""
     assert set(FIELDS) == set(names.GPU_UNITS) == set(_every_metric())
     assert {field.name for field in FIELDS.values()} <= set(GpuSample.__dataclass_fields__)
 
 
 def test_an_export_becomes_one_sample(metrics: list[Metric]) -> None:
-    """Energy needs no start time, because a driver does not report when its counter started."""
+    """Energy has no start time, because a driver does not report when its counter started."""
     batch = normalise_points(_message(metrics), NOW_UNIX_NS)
     assert batch.gpus == [
         GpuSample(

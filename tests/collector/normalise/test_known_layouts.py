@@ -15,7 +15,7 @@ from tailspan_vllm import names
 from collector.drop_reasons import Skip
 from collector.normalise.batch import Batch
 from collector.normalise.engine_points import FIELDS, normalise_points
-from collector.normalise.known_layouts import MOST_FORMS, KnownLayouts
+from collector.normalise.known_layouts import MAX_FORMS, KnownLayouts
 from collector.normalise.layout_learning import learn
 from collector.normalise.number_positions import numbers_in
 from collector.normalise.otlp_envelope import MAX_PARTS, encoded_scopes
@@ -40,7 +40,7 @@ def _layouts_of(*bodies: bytes) -> KnownLayouts:
 
 
 def _values(batch: Batch) -> str:
-    """Return the rows and counts as text, which distinguishes 1 and 1.0."""
+    """Return the rows and counts as text, in which 1 and 1.0 differ."""
     counts = batch.accepted, batch.skipped, batch.refused, batch.truncated_texts
     return repr((batch.samples, batch.sample_points, batch.gpus, batch.gpu_points, counts))
 
@@ -87,7 +87,7 @@ def test_a_later_message_gives_the_rows_that_all_its_points_give(
 
 
 def test_a_row_of_a_layout_is_a_row_like_any_other() -> None:
-    """It can be changed for a clock correction, compared, and passed to another process."""
+    """The row can be changed for a clock correction, compared, and sent to another process."""
     body = engine_message(1) + gpu_message(1)
     read, other = _read(_layouts_of(body), body), normalise_points(body, NOW_UNIX_NS)
     pairs: list[tuple[Any, Any]] = [
@@ -118,7 +118,7 @@ _INSTANTS = st.one_of(
 
 @given(st.data())
 def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> None:
-    """With any numbers, a known layout gives the same rows and counts, or no result."""
+    """A known layout gives the rows and counts of a point-by-point reading, or no result."""
     failures = {"record": 2, "join": 5}
     messages = [engine_message(engines=2, failures=failures), gpu_message(gpus=2)]
     body = data.draw(st.sampled_from(messages))
@@ -152,7 +152,6 @@ def test_every_time_of_a_sample_moves_with_it() -> None:
 
 
 def test_replicas_share_a_layout() -> None:
-    """A fleet's replicas of one model need one layout."""
     layouts = _layouts_of(*(engine_message(replica=f"replica-{count}") for count in range(3)))
     assert len(layouts) == 1
     body = engine_message(1, replica="a-new-replica-with-another-length")
@@ -183,7 +182,7 @@ def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
     ],
 )
 def test_an_invalid_or_unknown_message_has_no_result(body: bytes) -> None:
-    """Refusals are counted in one place, so a layout never refuses an item itself."""
+    """A layout refuses no item, so that refusals are counted in one place."""
     assert _layouts_of(engine_message()).read(body, NOW_UNIX_NS) is None
 
 
@@ -202,7 +201,7 @@ def _changed(body: bytes, change: Callable[[Any], object]) -> bytes:
 
 
 def test_skipped_points_stay_skipped() -> None:
-    """An unknown metric and a point without a value are skipped, and the other points are read."""
+    """An unknown metric and a point without a value are skipped; the other points are read."""
 
     def newer(metrics: list[Metric]) -> None:
         metrics[0].name = "tailspan.engine.of_a_later_version"
@@ -249,7 +248,7 @@ def test_truncated_texts_are_counted_each_time() -> None:
 def test_an_unusual_message_is_read_point_by_point(
     change: Callable[[Any], object],
 ) -> None:
-    """Whether it is learned or not, each of its messages gives the same rows."""
+    """If a layout is known, it gives the rows of a point-by-point reading."""
     layouts = _layouts_of(_changed(engine_message(), change))
     body = _changed(engine_message(1), change)
     read = layouts.read(body, NOW_UNIX_NS)
@@ -257,7 +256,7 @@ def test_an_unusual_message_is_read_point_by_point(
 
 
 def test_the_memory_for_layouts_is_limited() -> None:
-    layouts = KnownLayouts(most_bytes=200_000)
+    layouts = KnownLayouts(max_bytes=200_000)
     bodies = [
         engine_message(gauges={name: 1 if FIELDS[name].quantity == "count" else 0.5})
         for name in GAUGES
@@ -271,18 +270,17 @@ def test_the_memory_for_layouts_is_limited() -> None:
 
 
 def test_the_forms_of_one_length_are_limited() -> None:
-    """A message is compared with few forms, whatever was sent before."""
     layouts = KnownLayouts()
-    bodies = [_moved(count) for count in range(3 * MOST_FORMS)]
+    bodies = [_moved(count) for count in range(3 * MAX_FORMS)]
     assert len(set(map(len, bodies))) == 1
     for body in bodies:
         layouts.add(learn(body, NOW_UNIX_NS))
         assert layouts.read(body, NOW_UNIX_NS) is not None
-    assert len(layouts) == MOST_FORMS
+    assert len(layouts) == MAX_FORMS
 
 
 def _moved(count: int) -> bytes:
-    """Return a message with unknown text before and after the metric, of equal total length."""
+    """Return a message of fixed length, with unknown text before and after the metric."""
 
     def moved(metrics: list[Metric]) -> None:
         metrics[0].description = "d" * (10 + count)

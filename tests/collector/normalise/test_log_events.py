@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValu
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.log_events import MOST_ARGUMENTS, normalise_events
+from collector.normalise.log_events import MAX_ARGUMENTS, normalise_events
 from collector.rows.sender_clocks import SenderClocks
 from telemetry.starts import read
 
@@ -21,12 +21,10 @@ Message = Callable[..., ExportLogsServiceRequest]
 
 
 def record_of(message: ExportLogsServiceRequest) -> Any:
-    """Return the only log record of a message."""
     return message.resource_logs[0].scope_logs[0].log_records[0]
 
 
 def without(message: ExportLogsServiceRequest, name: str) -> ExportLogsServiceRequest:
-    """Return the message without this attribute of its record or resource."""
     for bearer in (record_of(message), message.resource_logs[0].resource):
         kept = [pair for pair in bearer.attributes if pair.key != name]
         del bearer.attributes[:]
@@ -64,7 +62,7 @@ def test_a_change_of_configuration_has_loaded_nothing(
 def test_the_name_of_an_event_may_be_an_attribute(
     events_message: Message, now_unix_ns: int
 ) -> None:
-    """Older versions of the protocol have no field for the event's name."""
+    """Older versions of OTLP have no field for the name of an event."""
     message = events_message()
     record_of(message).event_name = ""
     name = AnyValue(string_value=names.ENGINE_STARTED)
@@ -103,7 +101,7 @@ def test_a_start_without_a_key_is_refused(
     [
         ({"at_unix_ns": 0}, Refusal.INSTANT_OUT_OF_RANGE),
         ({"arguments": {"a": math.nan}}, Refusal.NOT_FINITE),
-        ({"arguments": {str(n): n for n in range(MOST_ARGUMENTS + 1)}}, Refusal.TOO_MANY_ARGUMENTS),
+        ({"arguments": {str(n): n for n in range(MAX_ARGUMENTS + 1)}}, Refusal.TOO_MANY_ARGUMENTS),
     ],
 )
 def test_an_impossible_start_is_refused(
@@ -180,7 +178,7 @@ def a_report(now_unix_ns: int, **about: Any) -> ExportLogsServiceRequest:
 
 
 def test_a_request_in_flight_is_read_with_its_ages(now_unix_ns: int) -> None:
-    """The time of receipt is computed from the age and the time of the report."""
+    """The report's time and age give the time of receipt."""
     batch = normalise_events(a_report(now_unix_ns).SerializeToString(), now_unix_ns)
     (report,) = batch.in_flight
     assert (batch.accepted, batch.empty) == (1, False)
@@ -224,7 +222,7 @@ def test_a_report_of_a_young_request_names_the_limit(now_unix_ns: int) -> None:
 
 
 def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
-    """The sender's clock is fast; the report and the row must have the same key."""
+    """The sender's clock is fast. The row and its report must still have the same key."""
     clocks, ahead_ns = SenderClocks(), 100 * 10**9
     for turn in range(4):
         seen_unix_ns = now_unix_ns + ahead_ns + turn * 10**9
@@ -238,7 +236,7 @@ def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
 
 
 def test_the_request_trace_of_a_dynamo_is_skipped() -> None:
-    """Its records describe the requests of the front end's spans."""
+    """The trace's records describe requests that the front end's spans describe, too."""
     sample = Path(__file__).parents[1] / "samples" / "dynamo-1.6.1-request-trace.json"
     (given,) = json.loads(sample.read_text())["messages"]
     message = ParseDict(given, ExportLogsServiceRequest())

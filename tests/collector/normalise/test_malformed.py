@@ -11,10 +11,10 @@ from collector.testing import MemorySink, running
 from tests.collector.normalise.malformed import ALLOWED, PROTOCOLS, answers, corrupted, json_of
 
 FEW, MANY = 1_000, int(os.environ.get("MALFORMED_PAYLOADS", "3000"))
-"""100,000 payloads per protocol take five minutes in total."""
+"""Payloads per protocol; 100,000 take five minutes."""
 
 GROWTH_MIB = 32
-"""The allowed growth of this process with its client, from the first tenth to the end.
+"""The allowed growth of this process from the first tenth of the payloads to the last.
 
 If each message leaked its payload, the growth would be 100 times larger.
 """
@@ -27,7 +27,6 @@ def _rss_mib() -> float:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "number",
-    # `make test-real` sends more payloads.
     [FEW, pytest.param(MANY, marks=pytest.mark.real)],
 )
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -26,7 +26,7 @@ def _points(scoped: bytes) -> list[NumberDataPoint]:
 
 @pytest.mark.parametrize("body", [engine_message(engines=2), gpu_message()])
 def test_each_number_is_where_it_is_found(body: bytes) -> None:
-    """Numbers that are overwritten at their positions are the numbers that protobuf decodes."""
+    """If a number is overwritten at its position, protobuf decodes the new number."""
     scoped = bytearray(_scoped(body))
     found = numbers_in(bytes(scoped))
     before = _points(bytes(scoped))

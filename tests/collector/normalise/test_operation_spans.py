@@ -17,7 +17,7 @@ SECRET = "the tulips are red"
 def message(
     *operations: str | None, process: str = "app-1", simulated: bool = False, **changes: Any
 ) -> ExportTraceServiceRequest:
-    """A message of spans of 0.1 s, one for each operation name."""
+    """Return a message with a span of 0.1 s for each operation name."""
     made = ExportTraceServiceRequest()
     group = made.resource_spans.add()
     labels = {"service.name": "app", "service.instance.id": process}
@@ -73,7 +73,7 @@ def operations(made: ExportTraceServiceRequest) -> list[ApplicationOperation]:
     ],
 )
 def test_an_operation_is_kept_by_the_conventions_name(name: str, operation: Operation) -> None:
-    """A name that is not known is `other`, so that no text of a sender is stored."""
+    """An unknown name becomes `other`, so that no text of a sender is stored."""
     batch = read(message(name))
     (found,) = batch.operations
     assert (found.operation, found.length_s, batch.accepted) == (operation, 0.1, 1)

@@ -34,7 +34,7 @@ def test_the_items_have_their_resource_and_scope() -> None:
 @pytest.mark.parametrize("tag", [b"\x0a\x00", b"\x0a\x02\x12\x00", b"\x0a\x04\x12\x02\x12\x00"])
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
 def test_a_message_of_many_empty_items_is_refused(signal: Signal, tag: bytes) -> None:
-    """Each item has two bytes when received, and 150 bytes when parsed."""
+    """An item has two bytes when received, and 150 bytes when parsed."""
     with pytest.raises(TooLargeError, match=f"more than {MAX_PARTS} items"):
         signal.read(tag * (MAX_PARTS + 1), 0)
 
@@ -66,7 +66,7 @@ def test_an_incomplete_message_is_malformed(signal: Signal, body: bytes) -> None
 
 
 def test_too_many_attributes_are_refused() -> None:
-    """At two bytes each, an item can contain half a million attributes."""
+    """An item can contain half a million attributes of two bytes each."""
     span = Span()
     span.attributes.extend([KeyValue()] * (MAX_ATTRIBUTES + 1))
     with pytest.raises(TooLargeError, match=f"with {MAX_ATTRIBUTES + 1} attributes exceeds"):

@@ -25,7 +25,7 @@ def _row(values: dict[str, Any]) -> EngineSample | GpuSample:
 
 @pytest.mark.parametrize("sender", ["tailspan-vllm-0.1.0", "tailspan-gpus-0.1.0"])
 def test_recorded_messages_give_the_recorded_rows(sender: str) -> None:
-    """Installed senders are not updated together with the collector."""
+    """Senders of older versions stay installed after the collector is updated."""
     body = (_SAMPLES / f"{sender}-metrics.otlp").read_bytes()
     recorded = json.loads((_SAMPLES / f"{sender}-metrics.rows.json").read_text())
     rows = list(map(_row, recorded["rows"]))

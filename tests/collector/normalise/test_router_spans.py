@@ -1,4 +1,4 @@
-"""A router's span is stored as an operation, with its time to the first byte and its response."""
+"""A router's span becomes an operation, with its time to the first byte and its response."""
 
 from typing import Any
 

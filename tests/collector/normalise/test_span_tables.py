@@ -21,7 +21,6 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 def read(name: str) -> tuple[list[RequestTimeline], int]:
-    """Return the requests of a recorded message, and the number of skipped spans."""
     requests: list[RequestTimeline] = []
     skipped = 0
     for each in json.loads((SAMPLES / name).read_text())["messages"]:
@@ -35,7 +34,7 @@ def read(name: str) -> tuple[list[RequestTimeline], int]:
 
 
 def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes: Any) -> Any:
-    """Return a message with one vLLM span of 0.1 s; attributes that are None are omitted."""
+    """Return a message with one vLLM span of 0.1 s; None omits an attribute."""
     attributes = {
         "gen_ai.latency.e2e": 0.1,
         "gen_ai.latency.time_to_first_token": 0.04,
@@ -70,7 +69,6 @@ def span(scope: Any = "vllm.tracing.otel", name: Any = "llm_request", **changes:
 
 
 def client(**changes: Any) -> Any:
-    """Return a message with one client span of 0.1 s."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("gen_ai.latency.e2e", "gen_ai.latency.time_to_first_token")
     )
@@ -80,7 +78,6 @@ def client(**changes: Any) -> Any:
 
 
 def one(message: Any) -> RequestTimeline:
-    """Return the only request of a message."""
     [request] = normalise_spans(message.SerializeToString(), NOW_UNIX_NS).requests
     return request
 
@@ -107,7 +104,7 @@ def test_vllms_own_spans_have_three_phases_of_five() -> None:
 
 @pytest.mark.parametrize("scope", ["vllm.llm_engine", "vllm.tracing.otel"])
 def test_either_scope_of_vllms_is_known(scope: str) -> None:
-    """vLLM has one scope name in 0.12 to 0.15, and another since 0.16."""
+    """vLLM 0.12 to 0.15 has one scope name, and vLLM since 0.16 has another."""
     assert one(span(scope)).request_id == "chatcmpl-1"
 
 
@@ -121,7 +118,7 @@ def test_an_unknown_span_is_skipped(scope: str, name: str) -> None:
 
 
 def test_nanoseconds_are_recognised_by_their_size() -> None:
-    """Some forks send nanoseconds, for short queues and long responses."""
+    """Some forks of vLLM send nanoseconds instead of seconds."""
     request = one(
         span(
             **{
@@ -166,7 +163,7 @@ def test_a_failed_span_is_an_error() -> None:
 
 
 def test_the_spans_of_a_recorded_sglang_are_read() -> None:
-    """The health check is no request. SGLang calls a request that its client left an abort."""
+    """Health checks are omitted. If a client leaves, the outcome is `abort`."""
     requests, skipped = read("sglang-0.5.23.json")
     assert (len(requests), skipped) == (6, 10)
     for request in requests:
@@ -218,7 +215,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
-    """E2E includes the network; a client's span has no phases and no replica."""
+    """E2E includes the network, and there are no phases and no replica."""
     requests, _ = read(name)
     assert len(requests) == CLIENTS[name]
     for request in requests:
@@ -234,9 +231,9 @@ def test_a_clients_spans_are_requests_seen_from_outside(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CLIENTS if "opentelemetry" not in name])
 def test_a_streamed_answers_first_chunk_is_its_ttft(name: str) -> None:
-    """OpenLIT has an attribute for the first chunk, and OpenLLMetry an event per chunk.
+    """OpenLIT has an attribute for the first chunk, and OpenLLMetry has an event per chunk.
 
-    The endpoint waited 30 ms.
+    The endpoint of the recording waited 30 ms.
     """
     streamed = [
         request for request in read(name)[0] if request.streamed and request.operation == "chat"
@@ -257,7 +254,7 @@ def test_no_prompt_and_no_answer_is_kept(name: str) -> None:
 
 @pytest.mark.parametrize("operation", ["execute_tool", "invoke_agent", "embeddings", ""])
 def test_a_span_without_tokens_is_not_a_request(operation: str) -> None:
-    """A tool call or an agent's turn contains requests, but is not a request."""
+    """A tool call or an agent's turn contains requests, but is no request."""
     batch = normalise_spans(
         client(**{"gen_ai.operation.name": operation}).SerializeToString(), NOW_UNIX_NS
     )
@@ -266,7 +263,6 @@ def test_a_span_without_tokens_is_not_a_request(operation: str) -> None:
 
 
 def test_a_clients_first_chunk_attribute_is_preferred() -> None:
-    """The current attribute of the conventions takes precedence over older ones."""
     request = one(
         client(
             **{

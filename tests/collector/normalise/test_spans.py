@@ -66,7 +66,7 @@ def test_a_request_arrives_as_it_was_recorded(trace_message: Factory, now_unix_n
 
 
 def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix_ns: int) -> None:
-    """If a client disconnects in the queue, decode is None, not 0."""
+    """If a client disconnects while its request is queued, decode is None and not 0."""
     message = trace_message(
         outcome="abort", scheduled=None, first_token=None, first_byte=None, last_token=None
     )
@@ -80,7 +80,7 @@ def test_phases_that_did_not_begin_stay_unknown(trace_message: Factory, now_unix
 def test_simulated_telemetry_never_counts_as_real(
     trace_message: Factory, now_unix_ns: int, wanted: dict[str, Any]
 ) -> None:
-    """The flag is a boolean, or text if an environment variable sets it."""
+    """The flag is a boolean, or a text if an environment variable sets the flag."""
     message = trace_message()
     message.resource_spans[0].resource.attributes.append(
         KeyValue(key=names.SIMULATED, value=AnyValue(**wanted))
@@ -183,7 +183,7 @@ def _attribute(name: str, **value: Any) -> Callable[[Message], None]:
 def test_only_the_wrong_request_of_a_message_is_refused(
     trace_message: Factory, now_unix_ns: int, corrupt: Callable[[Message], None], reason: Refusal
 ) -> None:
-    """The response contains the reason."""
+    """The response contains the reason of the refusal."""
     message, good = trace_message(), trace_message()
     corrupt(message)
     message.resource_spans[0].scope_spans[0].spans.append(_span(good))
@@ -328,7 +328,7 @@ _ANY_VALUE = st.one_of(
 _NAMES = [value for name, value in vars(names).items() if name.isupper() and type(value) is str]
 
 
-# A slow machine must not fail this test, so it has no deadline.
+# Without a deadline, a slow machine does not fail this test.
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -365,7 +365,7 @@ def test_every_mutated_message_is_accounted_for(
         len(scoped.spans) for group in message.resource_spans for scoped in group.scope_spans
     )
     assert batch.accepted + batch.skipped.total() + batch.refused.total() == spans
-    # A span of another scope with the name of an operation is an operation.
+    # A span of another scope is an operation if its name is that of an operation.
     others = sum(each.operation is not Operation.CALL for each in batch.operations)
     assert len(batch.requests) + others == batch.accepted
     for request in batch.requests:

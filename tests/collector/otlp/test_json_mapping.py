@@ -18,7 +18,7 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 
 def _json(message: ExportTraceServiceRequest, *, snake: bool) -> Any:
-    """Return a message in OTLP's JSON, which is protobuf's JSON except for the ids."""
+    """Return a message in OTLP's JSON: protobuf's JSON with other ids."""
     return _hexadecimal(
         MessageToDict(message, use_integers_for_enums=True, preserving_proto_field_name=snake)
     )

@@ -16,7 +16,7 @@ from collector.normalise.engine_points import normalise_points
 from collector.normalise.layout_learning import Learned
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp import layout_reader
-from collector.otlp.layout_reader import MOST_AT_ONCE_BYTES, MOST_LEARNED_BYTES, LayoutReader
+from collector.otlp.layout_reader import MAX_AT_ONCE_BYTES, MAX_LEARNED_BYTES, LayoutReader
 from collector.otlp.message_reader import LocalReader
 from collector.signals import METRICS, TRACES, Signal
 from collector.testing import MemorySink
@@ -30,8 +30,6 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 
 class _Counting(LocalReader):
-    """Counts the messages that it reads."""
-
     def __init__(self) -> None:
         self.read_messages = 0
         self.closed = False
@@ -45,7 +43,7 @@ class _Counting(LocalReader):
 
 
 def test_the_third_message_of_a_sender_has_a_known_layout() -> None:
-    """The second message shows that the sender repeats the layout."""
+    """The second message shows that the sender repeats its layout."""
     other = _Counting()
     reader = LayoutReader(other)
     for second in range(5):
@@ -57,7 +55,7 @@ def test_the_third_message_of_a_sender_has_a_known_layout() -> None:
 
 
 def test_a_layout_that_changes_and_returns_is_still_known() -> None:
-    """GPUs alternate between layouts, because the reasons for throttling are texts."""
+    """The layout of a GPU's messages changes with its throttle reasons."""
     other = _Counting()
     reader = LayoutReader(other)
     for second in range(12):
@@ -78,13 +76,13 @@ def test_spans_and_json_are_passed_on(trace_message: Message) -> None:
 
 
 def test_large_messages_are_not_read_on_the_event_loop() -> None:
-    """The reading thread still reads them by their layouts."""
+    """The reading thread still uses the layouts of large messages."""
     other = _Counting()
     reader = LayoutReader(other)
     for _ in range(2):
         reader.read(METRICS, engine_message(), False, NOW_UNIX_NS)
     gateway = b"".join(engine_message(replica=f"replica-{count}") for count in range(20))
-    assert len(gateway) > MOST_AT_ONCE_BYTES
+    assert len(gateway) > MAX_AT_ONCE_BYTES
     assert reader.read_known(METRICS, gateway, NOW_UNIX_NS) is None
     assert len(reader.read(METRICS, gateway, False, NOW_UNIX_NS).samples) == 20
     assert other.read_messages == 2
@@ -100,7 +98,7 @@ def test_large_messages_are_not_learned(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(layout_reader, "learn", note)
     reader = LayoutReader(LocalReader())
     large = engine_message(engines=60)
-    assert len(large) > MOST_LEARNED_BYTES
+    assert len(large) > MAX_LEARNED_BYTES
     for body in (large, gpu_message(gpus=150), engine_message()) * 3:
         reader.read(METRICS, body, False, NOW_UNIX_NS)
     assert set(learned) == {len(engine_message())}
@@ -159,7 +157,6 @@ def test_known_messages_are_stored_and_counted_like_others() -> None:
 
 
 def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
-    """Each sample is stored once, whether its message had a known layout or not."""
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     exporter, other = PrometheusExporter(clock_unix_ns=lambda: NOW_UNIX_NS), _Counting()
 
@@ -203,7 +200,6 @@ def test_a_known_message_that_is_not_stored_is_not_acknowledged() -> None:
 
 
 def test_a_sender_with_many_uncommitted_rows_waits_although_its_layout_is_known() -> None:
-    """The limit of uncommitted rows applies to each message."""
     sink, other = MemorySink(held=True), _Counting()
     intake = _intake(sink, other)
     body = engine_message()

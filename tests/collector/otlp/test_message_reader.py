@@ -25,14 +25,14 @@ Message = Callable[..., ExportTraceServiceRequest]
 
 @pytest.fixture
 def apart() -> Iterator[ProcessReader]:
-    """Return a reader process, which starts when it is first needed."""
+    """Return a reader process, which starts at its first use."""
     reading = ProcessReader()
     yield reading
     reading.close()
 
 
 def _mixed(trace_message: Message) -> bytes:
-    """Return a message with a valid span, a refused one, a skipped one, and a text that is cut."""
+    """Return a message with a valid span, a refused one, a skipped one, and a truncated text."""
     message = trace_message(tenant="t" * 300)
     spans = message.resource_spans[0].scope_spans[0].spans
     spans.append(spans[0])
@@ -54,7 +54,6 @@ def test_the_rows_are_those_read_here(
 
 
 def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
-    """This is also true for probes and requests in one message."""
     now_unix_ns = EXAMPLE.at_unix_ns + 10**9
     body = message("eu-west", [EXAMPLE]) + trace_message().SerializeToString()
     here = LocalReader().read(TRACES, body, False, now_unix_ns)
@@ -63,7 +62,6 @@ def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message
 
 
 def test_lookups_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
-    """Also beside requests in one message."""
     at_unix_ns = EXAMPLE.at_unix_ns
     body = cached(*of_every_cache(at_unix_ns)).SerializeToString()
     body += trace_message().SerializeToString()
@@ -99,7 +97,6 @@ def test_a_process_that_ends_is_replaced(
 
 
 def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Start this program instead of the reader process."""
     started = subprocess.Popen
 
     def start(_command: object, **about: Any) -> Any:
@@ -111,7 +108,7 @@ def starting(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
 def test_a_message_that_ends_the_process_twice_is_refused_for_good(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """A retryable response would make the sender repeat the message for ever."""
+    """After a retryable response, the sender would repeat the message for ever."""
     poisoned = (
         "import os, sys; from collector.otlp import message_reader as r; real = r.LocalReader.read;"
         "r.LocalReader.read = lambda *a: os.abort() if a[2] == b'poison' else real(*a);"
@@ -152,10 +149,10 @@ def test_a_message_that_causes_an_exception_is_refused_without_its_content(
 def test_a_message_that_takes_too_long_ends_the_process(
     apart: ProcessReader, monkeypatch: pytest.MonkeyPatch, now_unix_ns: int
 ) -> None:
-    """The kernel ends the process, and the message is refused like any other that ends it."""
+    """An alarm ends the reader process, and the message is refused."""
     starting(
         monkeypatch,
-        "import signal, sys, time; from collector.otlp import message_reader as r; r.MOST_S = 1;"
+        "import signal, sys, time; from collector.otlp import message_reader as r; r.MAX_S = 1;"
         "r.LocalReader.read = lambda *a: time.sleep(60);"
         "r.serve(sys.stdin.buffer, sys.stdout.buffer, None, signal.alarm)",
     )
@@ -203,7 +200,6 @@ def test_every_signal_is_read_there(
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """Messages of each signal can take long to read."""
     for each, body in (
         (METRICS, metrics_message().SerializeToString()),
         (LOGS, events_message().SerializeToString()),

@@ -21,7 +21,6 @@ DAY_NS = 86_400 * SECOND_NS
 
 
 def aged(ago_ns: int) -> RequestTimeline:
-    """Return a request that was received this long ago."""
     return replace(request(0.0), received_unix_ns=NOW_UNIX_NS - ago_ns)
 
 
@@ -43,7 +42,7 @@ def test_unlimited_retention_accepts_any_age() -> None:
 
 @given(st.integers(0, 2 * DAY_NS))
 def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
-    """The rollup of a minute is closed when its first row is deleted."""
+    """The deletion of a minute's first row closes the minute's rollup."""
     batch = Batch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
     AgeLimit(DAY_NS)(batch, NOW_UNIX_NS)
     minute = aged(ago_ns).received_unix_ns // MINUTE_NS * MINUTE_NS
@@ -51,7 +50,7 @@ def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
 
 
 def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
-    """OTLP counts refused data points, but the points of one instant are one sample."""
+    """OTLP counts refused data points, but all points of one instant are one sample."""
     message = encode_metrics(metrics()).SerializeToString()
     batch = normalise_points(message, NOW_UNIX_NS)
     points = batch.accepted
@@ -62,7 +61,7 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
 
 
 def test_the_age_limit_follows_the_deletion() -> None:
-    """A clock that is ahead deletes nothing at first, so it also refuses nothing."""
+    """If the clock is ahead, no row is deleted at first, so no row may be refused."""
     batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)
     assert batch.accepted == 2
@@ -71,7 +70,7 @@ def test_the_age_limit_follows_the_deletion() -> None:
 
 
 def test_the_far_future_is_refused_with_the_limit(span: Callable[..., Any]) -> None:
-    """A clock that is ahead by a day cannot be corrected."""
+    """A clock that is a day ahead cannot be corrected."""
     ahead = span(wall_offset_ns=NOW_UNIX_NS + 2 * DAY_NS)
     batch = normalise_spans(encode_spans([ahead]).SerializeToString(), NOW_UNIX_NS)
     SenderClocks()(batch, NOW_UNIX_NS)

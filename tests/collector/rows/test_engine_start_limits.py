@@ -5,8 +5,8 @@ from collector.normalise.batch import Batch
 from collector.rows.engine_start_limits import (
     ALL_BURST,
     ALL_REFILL_NS,
-    MOST_REMEMBERED,
-    MOST_REPLICAS,
+    MAX_REMEMBERED,
+    MAX_REPLICAS,
     REPLICA_BURST,
     REPLICA_REFILL_NS,
     EngineStartLimits,
@@ -29,7 +29,6 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
 
 
 def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
-    """Return the starts of a message that the limit accepts."""
     batch = Batch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
     refused = batch.refused[Refusal.TOO_MANY_STARTS]
@@ -39,7 +38,7 @@ def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -
 
 
 def test_starts_of_real_engines_are_accepted() -> None:
-    """A start that is sent again without a response, and a new configuration, are also accepted."""
+    """Repeated starts and starts with a new configuration are accepted, too."""
     limits = EngineStartLimits()
     starts = [a_start(f"replica-{number}", engine=number % 4) for number in range(1_000)]
     assert kept(limits, *starts) == starts
@@ -51,7 +50,7 @@ def test_starts_of_real_engines_are_accepted() -> None:
 
 
 def test_a_repeat_at_another_instant_is_kept_once() -> None:
-    """Two starts of one engine are further apart."""
+    """Real starts of one engine have more time between them."""
     limits = EngineStartLimits()
     assert len(kept(limits, *(a_start(at_unix_ns=NOW_NS + number) for number in range(1_000)))) == 1
 
@@ -66,21 +65,21 @@ def test_a_replica_has_so_many_at_once_and_more_with_time() -> None:
 
 
 def test_new_replica_names_do_not_raise_the_limit() -> None:
-    """60,000 replicas share one limit; an hour later, new replicas are accepted."""
+    """60,000 invented replicas share one limit. An hour later, new replicas are accepted."""
     limits = EngineStartLimits()
     several = [a_start(f"made-up-{number}") for number in range(60_000)]
     assert len(kept(limits, *several)) == ALL_BURST
-    assert len(limits._replicas) == MOST_REPLICAS
+    assert len(limits._replicas) == MAX_REPLICAS
     real = [a_start(f"real-{number}") for number in range(1_000)]
     assert len(kept(limits, *real, at_ns=NOW_NS + HOUR_NS)) == HOUR_NS // ALL_REFILL_NS
 
 
 def test_the_memory_per_replica_is_bounded() -> None:
     limits = EngineStartLimits()
-    for number in range(2 * MOST_REMEMBERED):
+    for number in range(2 * MAX_REMEMBERED):
         at_ns = NOW_NS + number * HOUR_NS
         assert kept(limits, a_start(engine=number, at_unix_ns=at_ns), at_ns=at_ns)
-    assert len(limits._replicas["a"].last) == MOST_REMEMBERED
+    assert len(limits._replicas["a"].last) == MAX_REMEMBERED
 
 
 def test_a_clock_that_goes_back_does_not_change_the_quota() -> None:

@@ -15,7 +15,7 @@ from collector.rows.operation_limits import OperationLimits
 from collector.rows.sender_clocks import SenderClocks
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 from tests.collector.normalise.test_operation_spans import message
 
 NOW_NS = 1_790_000_000 * 10**9
@@ -41,12 +41,12 @@ def kept(limits: OperationLimits, *rows: ApplicationOperation) -> Batch:
 
 
 def test_a_huge_trace_keeps_its_first_operations() -> None:
-    """Also if it arrives in several messages, and other traces are not affected."""
+    """The operations may arrive in several messages. Other traces are not affected."""
     limits = OperationLimits()
     first = kept(limits, *(operation(number) for number in range(200)))
     assert len(first.operations) == 200
     rest = kept(limits, *(operation(number) for number in range(200, 20_000)))
-    assert len(first.operations) + len(rest.operations) == MOST_PER_TRACE
+    assert len(first.operations) + len(rest.operations) == MAX_PER_TRACE
     assert rest.refused == {Refusal.TOO_MANY_OPERATIONS: 19_800 - len(rest.operations)}
     assert rest.accepted == len(rest.operations)
     assert "at most 256 of one trace" in rest.complaint
@@ -55,21 +55,21 @@ def test_a_huge_trace_keeps_its_first_operations() -> None:
 
 def test_a_repeated_span_is_not_counted_again() -> None:
     limits = OperationLimits()
-    rows = [operation(number) for number in range(MOST_PER_TRACE)]
+    rows = [operation(number) for number in range(MAX_PER_TRACE)]
     for _ in range(3):
-        assert len(kept(limits, *rows).operations) == MOST_PER_TRACE
+        assert len(kept(limits, *rows).operations) == MAX_PER_TRACE
 
 
 def test_a_call_beyond_the_limit_still_counts_as_a_request() -> None:
     limits = OperationLimits()
-    kept(limits, *(operation(number) for number in range(MOST_PER_TRACE)))
+    kept(limits, *(operation(number) for number in range(MAX_PER_TRACE)))
     batch = Batch(operations=[operation(999, operation=Operation.CALL)], accepted=1)
     limits(batch, NOW_NS)
     assert (batch.operations, batch.accepted, batch.refused) == ([], 1, {})
 
 
 def test_the_memory_is_bounded_for_any_number_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operation_limits, "MOST_REMEMBERED", 1_000)
+    monkeypatch.setattr(operation_limits, "MAX_REMEMBERED", 1_000)
     limits = OperationLimits()
     for trace in range(5_000):
         kept(limits, operation(1, trace), operation(2, trace))
@@ -78,7 +78,7 @@ def test_the_memory_is_bounded_for_any_number_of_traces(monkeypatch: pytest.Monk
 
 
 def test_the_collector_stores_only_the_first_operations_of_a_huge_trace() -> None:
-    """The sender is informed in a partial success, and sends nothing again."""
+    """The sender gets a partial success, so it does not send the rest again."""
     made = message(*["execute_tool"] * 3_000)
     for group in made.resource_spans[0].scope_spans[0].spans:
         group.start_time_unix_nano = time.time_ns() - 10**9
@@ -92,9 +92,9 @@ def test_the_collector_stores_only_the_first_operations_of_a_huge_trace() -> Non
         answer = ExportTraceServiceResponse.FromString(response.read())
         connection.close()
     assert response.status == 200
-    assert answer.partial_success.rejected_spans == 3_000 - MOST_PER_TRACE
+    assert answer.partial_success.rejected_spans == 3_000 - MAX_PER_TRACE
     assert "too_many_operations" in answer.partial_success.error_message
-    assert len(sink.operations) == MOST_PER_TRACE
+    assert len(sink.operations) == MAX_PER_TRACE
 
 
 def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> None:
@@ -113,7 +113,7 @@ def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> 
 
 
 def test_a_fast_clock_is_set_back_and_the_senders_instants_stay_known() -> None:
-    """Each row may be set back by another time, so durations come from the sender's instants."""
+    """Two rows may get different corrections, so durations come from the sender's instants."""
     ahead_ns = 600 * 10**9
     rows = [operation(1, at_unix_ns=NOW_NS + ahead_ns), operation(2, at_unix_ns=NOW_NS - HOUR_NS)]
     batch = Batch(operations=rows, accepted=2)

@@ -24,7 +24,7 @@ def test_a_request_has_its_cost_once_its_engines_device_is_known(
     events_message: Callable[..., Any],
     now_unix_ns: int,
 ) -> None:
-    """The request uses 0.3 s of two GPUs at $0.001 per second."""
+    """The request uses 0.3 s of two GPUs at $0.001 per second each."""
     sink = MemorySink()
 
     async def receive() -> None:

@@ -13,7 +13,7 @@ from collector.normalise.batch import Batch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.rows.age_limit import AgeLimit
-from collector.rows.sender_clocks import MOST_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
+from collector.rows.sender_clocks import MAX_SOURCES, OTHER, SILENT_NS, UNNAMED, SenderClocks
 from telemetry.corroborated_time import CorroboratedClock
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
@@ -25,7 +25,7 @@ NOW_UNIX_NS = 1_790_000_000 * SECOND_NS
 
 
 def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
-    """Return a request of 2 s that ended this long after now by its sender's clock."""
+    """Return a request of 2 s that ended `ended_s` seconds after now, by its sender's clock."""
     return RequestTimeline(
         trace_id="1" * 32,
         span_id="2" * 16,
@@ -40,7 +40,7 @@ def request(ended_s: float, replica: str | None = "a") -> RequestTimeline:
 
 
 def sample(at_s: float) -> EngineSample:
-    """Return a sample from this long after now, with totals since a minute earlier."""
+    """Return a sample of `at_s` seconds after now; its totals began a minute earlier."""
     at_unix_ns = NOW_UNIX_NS + int(at_s * 1e9)
     return EngineSample(
         replica="a",
@@ -54,7 +54,7 @@ def sample(at_s: float) -> EngineSample:
 def arrives(
     clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
 ) -> list[RequestTimeline]:
-    """Return the accepted rows of a message that arrives this long after now."""
+    """Return the accepted rows of a message that arrives `after_s` seconds after now."""
     batch = Batch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
     return list(batch.requests)
@@ -68,7 +68,7 @@ def test_a_time_before_arrival_is_unchanged(ended_s: float) -> None:
 
 
 def test_a_future_time_is_corrected_by_a_recorded_amount() -> None:
-    """The correction is stored, so the original time can be restored."""
+    """The row stores the correction, so the original time can be restored."""
     sent = request(42.0)
     (kept,) = arrives(SenderClocks(), sent)
     assert kept.clock_ahead_s == 42.0
@@ -98,7 +98,7 @@ def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
 
 
 def test_the_measured_lead_is_passed_to_the_store() -> None:
-    """A large lead is known at once. A small one may be that of a late message."""
+    """A large lead is used at once, and a small lead after three messages."""
     clocks, found = SenderClocks(), []
     for leads in ((0.7, 0.4), (0.6, 0.3), (0.8, -0.1)):
         batch = Batch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
@@ -146,10 +146,10 @@ def test_invented_names_do_not_evict_a_senders_clock() -> None:
     clocks = SenderClocks()
     for after_s in range(4):
         arrives(clocks, request(after_s + 42.0, "real"), after_s=after_s)
-    for number in range(2 * MOST_SOURCES):
+    for number in range(2 * MAX_SOURCES):
         (kept,) = arrives(clocks, request(42.0, f"made-up-{number}"))
         assert kept.clock_ahead_s == 42.0
-    assert clocks.overflows == MOST_SOURCES + 1
+    assert clocks.overflows == MAX_SOURCES + 1
     (kept,) = arrives(clocks, request(-5.0, "real"))
     assert kept.clock_ahead_s == 42.0
     assert OTHER in [source.name for source in clocks.report()]
@@ -176,18 +176,17 @@ def test_a_jump_of_our_own_clock_moves_no_senders_rows(jump_s: float) -> None:
 
 
 def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
-    """The time is part of the key, so another correction would create a second row."""
+    """The time is part of the key, so a different correction would create a second row."""
     clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
-    # Meanwhile, the sender's clock is further ahead, or correct again.
+    # Meanwhile, the sender's clock is further ahead, or right again.
     for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
         arrives(clocks, request(lead_s))
         assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first
 
 
 def test_the_number_of_remembered_corrections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fleet with a fast clock must not fill the memory."""
-    monkeypatch.setattr("collector.rows.sender_clocks.MOST_REPEATS", 3)
+    monkeypatch.setattr("collector.rows.sender_clocks.MAX_REPEATS", 3)
     clocks = SenderClocks()
     arrives(clocks, *(request(42.0 + place) for place in range(50)))
     assert len(clocks._set_back) == 3
@@ -200,7 +199,7 @@ def test_other_senders_are_unchanged() -> None:
 
 
 def test_a_correction_stays_while_it_is_approximately_right() -> None:
-    """The start of the totals must not change between samples."""
+    """With another correction, the totals would have another start time."""
     clocks = SenderClocks()
     sent = [
         arrives(clocks, request(after + 42.0 - wait), after_s=after)[0].clock_ahead_s
@@ -250,7 +249,7 @@ def test_senders_without_a_name_are_judged_by_each_message() -> None:
 
 
 def test_a_slow_clock_is_reported_and_not_corrected() -> None:
-    """A queue in front of the collector has the same effect as a slow clock."""
+    """A queue in front of the collector looks like a slow clock."""
     clocks = SenderClocks()
     (kept,) = arrives(clocks, request(-90.0))
     assert kept == request(-90.0)
@@ -260,9 +259,9 @@ def test_a_slow_clock_is_reported_and_not_corrected() -> None:
 
 def test_a_silent_sender_is_forgotten() -> None:
     clocks = SenderClocks()
-    for number in range(MOST_SOURCES):
+    for number in range(MAX_SOURCES):
         arrives(clocks, request(-1.0, f"replica-{number}"))
-    assert len(clocks.report()) == MOST_SOURCES
+    assert len(clocks.report()) == MAX_SOURCES
     arrives(clocks, request(-1.0, "last"), after_s=SILENT_NS / 1e9 + 1)
     assert [source.name for source in clocks.report()] == ["last"]
 
@@ -291,7 +290,7 @@ def test_real_messages_are_set_back(
 
 
 def test_a_lookup_is_corrected_like_the_request_of_the_same_span() -> None:
-    """A hit is found by the call's ids and time, so both rows have one clock."""
+    """A hit is matched by the call's ids and time, so the corrections must be equal."""
     ahead_ns = 40 * SECOND_NS
     clocks = SenderClocks()
     for number in range(1, 6):
@@ -305,7 +304,7 @@ def test_a_lookup_is_corrected_like_the_request_of_the_same_span() -> None:
 
 
 def test_a_span_that_is_refused_counts_once() -> None:
-    """It may be a request and a lookup."""
+    """One span may be both a request and a lookup."""
     miss = {**CALL, "gen_ai.cache.hit": False}
     hit = {**CALL, "gen_ai.cache.hit": True}
     spans = [span(each, at, at_unix_ns=NOW_UNIX_NS) for each, at in ((1, miss), (2, hit))]

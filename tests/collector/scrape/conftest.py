@@ -1,5 +1,3 @@
-"""Servers on loopback with responses that the test sets."""
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,7 +10,7 @@ Stranger = Callable[[Manner], AbstractAsyncContextManager[str]]
 
 @pytest.fixture
 def stranger() -> Stranger:
-    """Serve connections with a function, and return the address of the server's /metrics."""
+    """Serve connections with a function, and return the URL of the server's /metrics."""
 
     @asynccontextmanager
     async def serve(manner: Manner) -> AsyncIterator[str]:
@@ -37,8 +35,6 @@ def stranger() -> Stranger:
 
 
 def responding(body: bytes, status: str = "200 OK", *headers: str) -> Manner:
-    """Return a function that sends this response."""
-
     async def manner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
         writer.write("\r\n".join([*head, "", ""]).encode() + body)

@@ -30,7 +30,7 @@ async def guarded(
     client_ca: Path | None = None,
     body_sent: bytes = BODY,
 ) -> AsyncIterator[int]:
-    """Run a server with this certificate that requires this token, and yield its port."""
+    """Run a server with this certificate and token, and yield its port."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -60,7 +60,6 @@ async def guarded(
 
 
 async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
-    """Return the response, or the reason why there is none."""
     clients = Clients()
     try:
         client = clients.of(access)
@@ -152,7 +151,7 @@ def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
-    """The certificate is for the name, not for the addresses of the name."""
+    """The certificate contains the name, and not the addresses of the name."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == Access(server_name="localhost")
 
@@ -221,9 +220,9 @@ def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
                     labels["__token_file__"] = token
                 path.write_text(json.dumps([group]))
                 scraper = Scraper([File(path)], sink)
-                await scraper.look()
+                await scraper.discover()
                 (state,) = scraper.report()
-                await scraper.ask(state.target)
+                await scraper.scrape(state.target)
                 assert state.up is up
                 assert state.failures == ({} if up else {Reason.UNAUTHORISED: 1})
 
@@ -243,8 +242,8 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
 def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Path) -> None:
     """The author of a targets file must not be able to send other files to a target.
 
-    A file outside the folder is refused: by `..`, an absolute path or a link. `secrets` sets
-    another folder.
+    A path that leaves the folder by `..`, as an absolute path or by a link is refused. `secrets`
+    sets another folder.
     """
     for folder in ("targets", "secrets", "other"):
         (tmp_path / folder).mkdir()

@@ -16,12 +16,10 @@ SAMPLES = Path(__file__).parents[1] / "samples"
 
 
 def by_engine(name: str) -> dict[int, dict[str, Any]]:
-    """Return the fields of each engine's sample."""
     return exposition.read((SAMPLES / name).read_bytes()).engines
 
 
 def reason(body: bytes) -> Reason:
-    """Return the reason why a response gives no sample."""
     with pytest.raises(ScrapeError) as raised:
         exposition.read(body)
     return raised.value.reason
@@ -87,7 +85,7 @@ vllm:prompt_tokens_cached_by_source_total{engine="0",model_name="llama",source="
 
 
 def test_offloading_is_read_by_direction_and_tier_under_both_names() -> None:
-    """The redesigned names are preferred. The old names are in both responses."""
+    """vLLM's new metric names are preferred to the old names."""
     before = exposition.read(OFFLOADING.encode()).engines[0]
     after = exposition.read((OFFLOADING + REDESIGNED).encode()).engines[0]
     names = ("kv_offload_load_bytes_total", "kv_offload_load_s_total")
@@ -104,7 +102,7 @@ def test_offloading_is_read_by_direction_and_tier_under_both_names() -> None:
 
 
 def test_the_metrics_of_a_recorded_sglang_are_read() -> None:
-    """Prompts that the caches had are in no total of a finished request yet."""
+    """Cached prompt tokens are not yet in the totals of finished requests."""
     answer = exposition.read((SAMPLES / "sglang-0.5.23.txt").read_bytes())
     assert answer.software == "SGLang"
     assert answer.unusable_values == 0
@@ -123,7 +121,6 @@ def test_the_metrics_of_a_recorded_sglang_are_read() -> None:
 
 
 def test_the_worker_of_a_dynamo_is_read_as_its_engine() -> None:
-    """A worker exports the series of its engine beside Dynamo's own."""
     answer = exposition.read((SAMPLES / "dynamo-1.6.1-worker.txt").read_bytes())
     assert answer.software == "vLLM"
     assert answer.engines == {

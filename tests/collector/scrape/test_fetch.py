@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from collector.scrape.failure_reasons import Reason, ScrapeError
-from collector.scrape.fetch import MOST_BYTES, fetch, http_client
+from collector.scrape.fetch import MAX_BYTES, fetch, http_client
 from tests.collector.scrape.conftest import Manner, Stranger, responding
 
 
@@ -31,7 +31,7 @@ async def _dripping_body(reader: Any, writer: Any) -> None:
 
 async def _endless(reader: Any, writer: Any) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    for _ in range(2 * MOST_BYTES // 2**16):
+    for _ in range(2 * MAX_BYTES // 2**16):
         writer.write(b"a" * 2**16)
         await writer.drain()
 

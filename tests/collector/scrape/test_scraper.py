@@ -7,7 +7,7 @@ import pytest
 from collector.scrape import exposition
 from collector.scrape.engine_series import NAMES
 from collector.scrape.failure_reasons import DiscoveryError, Reason
-from collector.scrape.scraper import OURS_NS, Scraper
+from collector.scrape.scraper import PLUGIN_PRECEDENCE_NS, Scraper
 from collector.scrape.targets import Target
 from collector.testing import MemorySink
 from telemetry.engines import EngineSample
@@ -19,8 +19,6 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 
 
 class Found:
-    """A discovery that the test changes."""
-
     name = "found"
 
     def __init__(self, *urls: str) -> None:
@@ -34,7 +32,7 @@ class Found:
 
 
 def exposed(tokens: float, started_s: float | None = None) -> Any:
-    """Return the metrics of a server that has generated this number of tokens."""
+    """Return the metrics of a server that has generated `tokens` tokens."""
     start = f"process_start_time_seconds {started_s}\n" if started_s else ""
     return responding(f"vllm:generation_tokens_total {tokens}\n{start}".encode())
 
@@ -42,7 +40,7 @@ def exposed(tokens: float, started_s: float | None = None) -> Any:
 async def scraped(
     stranger: Stranger, manners: Sequence[Any], **about: Any
 ) -> tuple[MemorySink, Scraper]:
-    """Scrape one target every 5 s, once per response."""
+    """Scrape one target every 5 s, once for each response."""
     clock, sink, turn = WallClock(NOW_UNIX_NS), MemorySink(), iter(manners)
 
     async def in_turn(reader: Any, writer: Any) -> None:
@@ -50,10 +48,10 @@ async def scraped(
 
     async with stranger(in_turn) as url:
         scraper = Scraper([Found(url)], sink, clock_unix_ns=clock, **about)
-        await scraper.look()
+        await scraper.discover()
         for _ in manners:
             [state] = scraper.report()
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             clock.unix_ns += 5 * 10**9
         return sink, scraper
 
@@ -70,14 +68,14 @@ def test_an_answer_becomes_a_sample_with_its_source(stranger: Stranger) -> None:
 
 
 def test_a_total_that_decreases_restarts_the_count(stranger: Stranger) -> None:
-    """The server may not report its start time."""
+    """Not every server reports its start time."""
     sink, _ = asyncio.run(scraped(stranger, [exposed(10), exposed(20), exposed(3), exposed(4)]))
     since = [(each.started_unix_ns - NOW_UNIX_NS) // 10**9 for each in sink.samples]
     assert since == [0, 0, 10, 10]
 
 
 def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
-    """The total may be larger than before. A start time in the future is ignored."""
+    """The total may be larger than before the restart. A start in the future is ignored."""
     later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
     sink, _ = asyncio.run(
         scraped(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])
@@ -95,31 +93,31 @@ def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> N
 
 
 def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
-    async def ask() -> None:
+    async def scrape() -> None:
         sink = MemorySink()
         sink.refusal = RuntimeError("full")
         async with stranger(exposed(1)) as url:
             scraper = Scraper([Found(url)], sink)
-            await scraper.look()
+            await scraper.discover()
             [state] = scraper.report()
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             assert (state.up, state.failures) == (False, {Reason.NOT_STORED: 1})
 
-    asyncio.run(ask())
+    asyncio.run(scrape())
 
 
 @pytest.mark.parametrize("source", [Source.INSTRUMENTATION, Source.SCRAPE])
 def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, source: Source) -> None:
-    """With both, each token would be counted twice.
+    """With both the plugin's samples and the scrape, each token would be counted twice.
 
-    After a minute without samples, the scrape is used.
+    After a minute without samples of the plugin, the scrape is used.
     """
 
-    async def ask() -> None:
+    async def scrape() -> None:
         clock, sink = WallClock(NOW_UNIX_NS), MemorySink()
         async with stranger(exposed(1)) as url:
             scraper = Scraper([Found(url)], sink, clock_unix_ns=clock)
-            await scraper.look()
+            await scraper.discover()
             [state] = scraper.report()
             ours = EngineSample(
                 replica=state.target.replica,
@@ -130,32 +128,32 @@ def test_engines_of_the_instrumentation_are_not_scraped(stranger: Stranger, sour
                 source=source,
             )
             scraper.on_stored([], [ours])
-            await scraper.ask(state.target)
+            await scraper.scrape(state.target)
             assert len(sink.samples) == (0 if source is Source.INSTRUMENTATION else 1)
             assert state.up
-            clock.unix_ns += OURS_NS
-            await scraper.ask(state.target)
+            clock.unix_ns += PLUGIN_PRECEDENCE_NS
+            await scraper.scrape(state.target)
             assert sink.samples
 
-    asyncio.run(ask())
+    asyncio.run(scrape())
 
 
 def test_targets_change_and_stay_when_discovery_fails() -> None:
-    async def look() -> None:
+    async def discover() -> None:
         discovery = Found("http://a:1/m", "http://b:1/m")
         scraper = Scraper([discovery], MemorySink())
-        await scraper.look()
+        await scraper.discover()
         assert [state.url for state in scraper.report()] == ["http://a:1/m", "http://b:1/m"]
         discovery.lost = True
-        await scraper.look()
+        await scraper.discover()
         assert len(scraper.report()) == 2
         assert scraper.discoveries() == {"found": False}
         discovery.lost, discovery.urls = False, ("http://b:1/m",)
-        await scraper.look()
+        await scraper.discover()
         assert [state.url for state in scraper.report()] == ["http://b:1/m"]
         assert scraper.discoveries() == {"found": True}
 
-    asyncio.run(look())
+    asyncio.run(discover())
 
 
 def test_a_silent_target_does_not_delay_the_others(stranger: Stranger) -> None:
@@ -195,7 +193,7 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
 
 
 def test_totals_whose_sum_overflows_are_unknown(stranger: Stranger) -> None:
-    """The store would refuse the whole sample."""
+    """With such a total, the store would refuse the whole sample."""
     lines = [f'vllm:generation_tokens_total{{model_name="{n}"}} 9e18' for n in "ab"]
     text = "\n".join([*lines, "vllm:num_requests_running 3", ""]).encode()
     sink, scraper = asyncio.run(scraped(stranger, [responding(text)]))

@@ -45,7 +45,7 @@ def test_a_malformed_address_is_refused_with_the_allowed_form(given: str) -> Non
 
 
 def test_credentials_in_an_address_are_refused_unquoted() -> None:
-    """Credentials in an address would appear in logs and labels."""
+    """Logs and labels contain the address."""
     with pytest.raises(ValueError, match="credentials") as raised:
         place("http://me:secret@gpu-1:8000")
     assert "secret" not in str(raised.value)
@@ -62,14 +62,14 @@ def test_each_address_of_a_name_is_a_target() -> None:
 
 
 def test_an_unknown_name_is_an_error_and_not_no_targets() -> None:
-    """The previous targets stay in use."""
+    """After the error, the previous targets stay in use."""
     with pytest.raises(DiscoveryError, match="no-such-name"):
         found(place("dns+http://no-such-name.invalid:8000"))
 
 
 @pytest.fixture
 def nameserver() -> Iterator[tuple[str, int]]:
-    """Run a real name server on loopback with two servers for one service."""
+    """Run a real name server on loopback, which has two servers for one service."""
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:
@@ -116,7 +116,7 @@ GROUPS = [
 
 @pytest.mark.parametrize("kind", ["json", "yaml"])
 def test_the_targets_file_is_read_each_time(tmp_path: Path, kind: str) -> None:
-    """The file has the format of Prometheus' file_sd."""
+    """The file has the format of Prometheus' `file_sd`."""
     path = tmp_path / f"targets.{kind}"
     write = json.dumps if kind == "json" else yaml.safe_dump
     path.write_text(write(GROUPS))

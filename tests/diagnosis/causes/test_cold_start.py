@@ -33,7 +33,7 @@ FIVE_MINUTES = Span(1_440 * S, 1_740 * S)
 
 
 def queued_at(begin_s: float) -> Requests:
-    """Return requests; for 100 s from a given time, those at r0 wait for a slot."""
+    """Return requests; those at r0 wait for a slot for 100 s from `begin_s`."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     waits = at_replica(requests, "r0") & (at_s >= begin_s) & (at_s < begin_s + 100)
@@ -76,7 +76,7 @@ def test_only_the_start_that_delayed_requests_is_named() -> None:
 
 
 def test_cache_misses_also_at_another_server_are_not_the_starts() -> None:
-    """r0 starts with an empty cache, but r1 has as many misses and did not restart."""
+    """r0 starts with an empty cache. r1 has as many misses without a restart."""
     requests = well_cached(queued_at(START_S))
     own_s = 0.005 + ALPHA_S * requests.numbers["prompt_tokens"]
     missed = later(
@@ -92,7 +92,7 @@ def test_cache_misses_also_at_another_server_are_not_the_starts() -> None:
 
 
 def test_load_moved_to_another_server_is_attributed_to_the_start() -> None:
-    """r1 gets all requests while r0 restarts, so the router is not imbalanced."""
+    """While r0 restarts, r1 gets all requests, so the router is not the cause."""
     requests = asking_for_adapters(3)
     since_s = requests.received_unix_ns / S - START_S
     away = (since_s > -25) & (since_s < 0)

@@ -27,12 +27,11 @@ from tests.diagnosis.making import (
 
 
 def deployed(requests: Requests) -> Requests:
-    """Change the configuration of all requests in the window."""
     return labelled(requests, "config", "c0", "c1")
 
 
 def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
-    """Return the arguments of both replicas before and after the deploy, and a queue."""
+    """Return two replicas that were deployed with other batch slots, and a queue."""
     starts = [
         started(at_s, config, replica, scheduler__max_num_seqs=places)
         for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))
@@ -89,8 +88,7 @@ def test_a_load_increase_during_a_deploy_has_a_separate_share() -> None:
 
 
 def test_a_deploy_that_slows_all_requests_slightly_has_a_lasting_effect() -> None:
-    """The deploy adds 20 ms to each request. This is much for a median request, but little for the
-    slowest requests, so the medians are compared too."""
+    """20 ms more per request are large for the median, but small for the slowest requests."""
     slower = deployed(later(quiet(), queue_step_s=lambda old: old + 0.02))
     found = asked(slower, Metric.TTFT, fewer_places(256, 128))
     assert found.causes[0].id == "config_change"

@@ -30,7 +30,6 @@ def fuller() -> Servers:
 
 
 def test_three_times_the_requests_make_each_token_slower() -> None:
-    """No request waits for a slot."""
     first = first_cause(
         asked(together(busier(quiet(), 3)), Metric.TPOT, fuller()), "decode_batch_growth", 0.9
     )
@@ -65,7 +64,7 @@ def test_more_requests_also_add_their_prefills() -> None:
 
 @pytest.mark.parametrize("metric", [Metric.QUEUE, Metric.E2E])
 def test_added_requests_with_long_outputs_are_no_longer_outputs(metric: Metric) -> None:
-    """One tenant sends twice as many requests, half of them with long outputs."""
+    """One tenant sends twice as many requests, and half of them have long outputs."""
     requests = busier(quiet(), 2, tenant="acme")
     acme = requests.label("tenant").is_value("acme")
     long = acme & (np.random.default_rng(3).random(len(requests)) < 0.5)

@@ -20,7 +20,7 @@ from tests.diagnosis.making import (
 
 
 def encoding(requests: Requests, encoder_s: float | FloatArray) -> Requests:
-    """Add the encoder's time to the own prefill of the window's requests."""
+    """Add the encoder's time to the own prefill of requests in the window."""
     none = {"encoder_s": np.zeros(len(requests))}
     known = replace(requests, numbers={**requests.numbers, **none})
     return later(
@@ -37,7 +37,7 @@ def test_added_images_are_the_encoders_time() -> None:
 
 
 def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
-    """The baseline may have rows of an older plugin, which did not report the time."""
+    """The baseline may have rows of an older plugin, which did not report the encoder's time."""
     requests = encoding(quiet(), 0.8)
     encoder_s = requests.number("encoder_s")
     unknown = {"encoder_s": np.where(encoder_s > 0, encoder_s, np.nan)}
@@ -51,7 +51,7 @@ def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
 
 
 def test_others_wait_for_the_images_of_a_few_requests() -> None:
-    """A tenth of the requests bring images. The steps of the others take longer."""
+    """A tenth of the requests have images, which make the steps of the others longer."""
     requests = quiet()
     seen = np.random.default_rng(2).random(len(requests)) < 0.1
     with_images = encoding(requests, np.where(seen, 1.0, 0.0))
@@ -61,14 +61,13 @@ def test_others_wait_for_the_images_of_a_few_requests() -> None:
 
 
 def test_a_queue_behind_slower_requests_belongs_to_the_encoder() -> None:
-    """With larger images, each request keeps its place in the batch longer. The rate is
-    unchanged."""
+    """With larger images, requests keep their batch slots longer. The request rate is unchanged."""
     queued = later(encoding(quiet(), 2.0), queue_seats_s=lambda old_s: old_s + 20.0)
     first_cause(asked(queued, Metric.QUEUE), "encoder", 0.9)
 
 
 def test_the_encoder_is_named_beside_a_flood() -> None:
-    """The time of a few images is a small part of the work that was added."""
+    """The time of a few images is a small part of the added work."""
     seen = np.random.default_rng(2).random(len(quiet())) < 0.1
     flooded = busier(encoding(quiet(), np.where(seen, 0.02, 0.0)), 12, tenant="acme")
     queued = later(flooded, queue_budget_s=lambda old_s: old_s + 20.0)

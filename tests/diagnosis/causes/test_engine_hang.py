@@ -21,11 +21,11 @@ from tests.diagnosis.making import (
 )
 
 BEGIN_S = 1_500
-"""From this second to the end of the window, one replica takes no step."""
+"""The second at which one replica stops; it takes no step until the window's end."""
 
 
 def unfinished(outcome: str = "abort", of: Requests | None = None, until_s: int = 1800) -> Requests:
-    """Return requests of the hung replica that wait until the end of the hang."""
+    """Return requests; those of the hung replica end when the hang ends."""
     requests = of or quiet()
     received = requests.received_unix_ns
     hung = at_replica(requests, "r0") & (received >= BEGIN_S * S) & (received < until_s * S)
@@ -69,7 +69,7 @@ def test_requests_that_a_hung_engine_does_not_end(metric: Metric, outcome: str) 
 
 
 def test_requests_that_end_late_are_a_stall() -> None:
-    """The engine continued, so its requests got responses."""
+    """The engine continued after the stop, so its requests got responses."""
     requests = quiet()
     late = at_replica(requests, "r0") & (requests.received_unix_ns >= BEGIN_S * S)
     found = shares(
@@ -89,7 +89,7 @@ def test_a_hang_of_another_replica_is_not_a_cause() -> None:
 
 
 def evicted(evicted_s: float) -> Requests:
-    """Delay a fifth of the window's requests by evictions."""
+    """Return requests; a fifth of the window's are delayed by evictions."""
     requests = quiet()
     chance = np.random.default_rng(8).random(len(requests))
     return later(requests, decode_preempted_s=np.where(chance < 0.2, evicted_s, 0.0))
@@ -98,7 +98,7 @@ def evicted(evicted_s: float) -> Requests:
 def test_a_cause_that_delays_the_requests_that_ended_is_named_beside_a_hang() -> None:
     answer = asked(unfinished(of=evicted(20.0)), Metric.E2E, standing_still())
     assert [cause.id for cause in answer.causes] == ["engine_hang", "preemption"]
-    # Alone, the evictions would add 20 s; with the hang, which adds about 290 s, they add nothing.
+    # The evictions alone would add 20 s. With the hang, which adds about 290 s, they add nothing.
     grown_s = answer.excess_s or 0.0
     assert answer.causes[1].share == pytest.approx(20.0 / grown_s / 2, abs=0.01)
     assert sum(cause.share for cause in answer.causes) == pytest.approx(1.0, abs=0.02)
@@ -137,8 +137,7 @@ def test_a_restart_without_a_hang_is_named_beside_the_hang() -> None:
 
 
 def served_by_the_other_replica() -> Requests:
-    """Return requests that wait for a slot at r1 from `BEGIN_S` + 10 s on. The router sends no
-    requests to r0 then."""
+    """Return requests that all go to r1 from `BEGIN_S` + 10 s on, and wait for a slot there."""
     requests = quiet()
     replica = requests.label("replica")
     moved = requests.received_unix_ns >= (BEGIN_S + 10) * S
@@ -156,7 +155,7 @@ def test_the_load_of_the_other_replicas_belongs_to_the_hang() -> None:
 
 
 def test_the_load_of_the_other_replicas_during_a_stall_is_no_hang() -> None:
-    """r0 continued, and answered its requests."""
+    """r0 continued after the stall, and answered its requests."""
     found = shares(asked(served_by_the_other_replica(), Metric.QUEUE, standing_still()))
     assert found
     assert "engine_hang" not in found

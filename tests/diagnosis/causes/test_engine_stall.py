@@ -10,7 +10,7 @@ from tests.diagnosis.making import S, asked, evidence, fleet, later, quiet, shar
 
 
 def standing_still() -> Requests:
-    """Add a pause of ten seconds to one of ten requests."""
+    """Return requests; one of ten in the window has a pause of ten seconds."""
     requests = quiet()
     meets = np.random.default_rng(6).random(len(requests)) < 0.1
     return later(requests, decode_stall_s=np.where(meets, 10.0, 0.0))
@@ -23,7 +23,7 @@ def engines_at_work(stall_per_s: Any, **now: Any) -> Servers:
 
 
 def at_times(second: int) -> float:
-    """Add a pause of 2.5 seconds to one of a hundred requests."""
+    """Return requests; one of a hundred in the window has a pause of 2.5 s."""
     return 0.5 if second % 100 == 0 else 0.0
 
 
@@ -39,7 +39,7 @@ def test_pauses_of_the_engine_are_a_stall(metric: Metric) -> None:
 
 
 def test_steps_that_are_all_slower_are_no_stall() -> None:
-    """If every step is slower, the machine is slower."""
+    """If every step is slower, the cause is the machine."""
     found = shares(asked(standing_still(), Metric.TPOT, engines_at_work(0.45)))
     assert "engine_stall" not in found
 

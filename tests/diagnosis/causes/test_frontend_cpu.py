@@ -21,7 +21,7 @@ CPU = "process_cpu_s_total"
 
 
 def by_the_token(requests: Requests) -> Requests:
-    """Return requests whose front end takes these times per token, before and now."""
+    """Return requests with these front-end times per token, before and now."""
     frontend_s = 2e-6 * requests.numbers["prompt_tokens"]
     return replace(requests, numbers={**requests.numbers, "frontend_s": frontend_s})
 
@@ -37,7 +37,7 @@ def test_a_slower_front_end_for_the_same_prompts_is_the_cause() -> None:
 
 
 def test_a_front_end_with_more_requests_is_not_the_cause() -> None:
-    """The time per token did not change."""
+    """The front end's time per token did not change."""
     requests = busier(by_the_token(quiet()), 3)
     waits_s = np.random.default_rng(3).exponential(0.5, len(requests))
     waits_s *= waits_s > 0.1
@@ -47,6 +47,6 @@ def test_a_front_end_with_more_requests_is_not_the_cause() -> None:
 
 
 def test_a_slow_client_is_no_slow_front_end() -> None:
-    """The time after the last token is not front-end time."""
+    """Front-end time ends before the last token is delivered."""
     found = shares(asked(later(quiet(), delivery_s=30.0), Metric.E2E))
     assert "frontend_cpu" not in found

@@ -40,7 +40,7 @@ def test_a_lower_clock_that_slows_all_work_is_throttling() -> None:
 
 @pytest.mark.parametrize("one", [{"sm_clock_hz": 1.2e9}, {"throttle_reasons": "hw_slowdown"}])
 def test_clock_or_reason_alone_are_enough(one: dict[str, Any]) -> None:
-    """Some drivers report only the clock or only the reasons."""
+    """Some drivers report only the clock, and some report only the reasons."""
     slower = slower_where(REPLICAS, 2.0)
     assert "gpu_throttling" in shares(asked(slower, Metric.TPOT, gpus(r0=one, r1=one)))
 
@@ -54,7 +54,7 @@ def test_a_lower_clock_without_slower_work_is_not_a_cause() -> None:
 
 
 def test_a_throttled_replica_beside_a_quick_one_is_found() -> None:
-    """The slow replica serves a third of the requests, so the median over both is unchanged."""
+    """The slow replica serves a third of the requests, so the fleet's median is unchanged."""
     requests = slower_where(("r1",), 1.3)
     third = ~at_replica(requests, "r1") | (np.arange(len(requests)) % 2 == 0)
     more_s = np.random.default_rng(7).exponential(0.01, len(requests))

@@ -18,7 +18,7 @@ from tests.diagnosis.making import (
 
 
 def held(requests: Requests, held_s: float, **reasons: float) -> Requests:
-    """Let the scheduler hold the window's requests back, for these seconds by reason."""
+    """Make the scheduler hold back the window's requests, by reason and seconds."""
     none = {name: np.zeros(len(requests)) for name in ("kv_load_s", "grammar_s", "adapter_wait_s")}
     known = replace(requests, numbers={**requests.numbers, **none})
     values: dict[str, Any] = {"queue_held_s": held_s, **reasons}
@@ -38,7 +38,7 @@ def test_a_wait_without_a_reported_grammar_is_no_compilation() -> None:
 
 
 def test_reported_reasons_divide_the_held_time() -> None:
-    """The request needs an adapter, but it waited for its grammar three times as long."""
+    """Requests need an adapter, but their wait for a grammar is three times as long."""
     requests = held(asking_for_adapters(3), 0.8, grammar_s=0.6, adapter_wait_s=0.2)
     servers = fleet({"waiting_loras": 3, "deferred": 6}, {"waiting_loras": 0.0, "deferred": 0})
     found = shares(asked(requests, servers=servers))
@@ -47,7 +47,7 @@ def test_reported_reasons_divide_the_held_time() -> None:
 
 
 def test_a_wait_for_a_grammar_is_no_transfer() -> None:
-    """The engine fetches more KV cache than before, but these requests waited for a grammar."""
+    """The engine fetches more KV cache, but these requests waited for a grammar."""
     servers = fleet({"fetching_kv": 3.0}, {"fetching_kv": 0.0})
     found = shares(asked(held(quiet(), 0.8, grammar_s=0.8), servers=servers))
     assert list(found) == ["grammar_compile"]

@@ -14,7 +14,7 @@ from tests.diagnosis.making import (
 
 
 def test_a_queue_for_blocks_is_a_full_cache() -> None:
-    """With the same traffic, half of the blocks are gone."""
+    """Half of the blocks are gone, and the traffic is unchanged."""
     servers = fleet(
         {"kv_usage_ratio": 0.99, "running": 20},
         {"kv_usage_ratio": 0.8, "running": 40},
@@ -49,9 +49,9 @@ def test_more_requests_than_the_cache_can_hold_exhaust_it() -> None:
 
 
 def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
-    """With three times the requests, each step is shared, and requests keep their blocks longer.
+    """With three times the requests, each step takes longer, so requests keep their blocks longer.
 
-    The prompts are also slightly longer.
+    The prompts are slightly longer, too.
     """
     more = working(busier(quiet(), 3), prompts=1.3)
     each_s = 0.05 * (more.numbers["output_tokens"] - 1)
@@ -63,7 +63,7 @@ def test_a_batch_that_grows_with_the_load_does_not_blame_the_prompts() -> None:
 
 
 def test_more_requests_and_fewer_blocks_share_the_wait_for_them() -> None:
-    """Neither half the blocks alone nor twice the requests alone would cause the whole wait."""
+    """Half the blocks or twice the requests alone would cause only a part of the wait."""
     servers = fleet({"kv_usage_ratio": 0.99, "running": 20}, {"kv_usage_ratio": 0.8, "running": 40})
     found = shares(asked(later(busier(quiet(), 2), queue_kv_s=2.0), servers=servers))
     assert min(found["kv_cache_exhausted"], found["load_exceeds_capacity"]) > 0.3

@@ -21,7 +21,7 @@ from tests.diagnosis.making import (
 
 
 def fetched(requests: Requests) -> Requests:
-    """Give every prompt some external keys and values, in both ranges."""
+    """Give every prompt some external cached tokens, in both ranges."""
     outside = {"external_cached_tokens": np.full(len(requests), 128.0)}
     return replace(requests, numbers={**requests.numbers, **outside})
 
@@ -87,7 +87,7 @@ def test_a_slower_link_alone_has_the_whole_share() -> None:
 
 
 def test_the_time_of_a_grammar_makes_the_link_no_slower() -> None:
-    """A request with fetched tokens can also wait for a grammar. Rows contain the reasons."""
+    """Rows contain the reason of a wait, so a wait for a grammar is not counted as transfer."""
     requests = over_the_link(4.0, 1.0)
     late = requests.received_unix_ns >= WINDOW.from_unix_ns
     loading_s = requests.numbers["queue_held_s"]

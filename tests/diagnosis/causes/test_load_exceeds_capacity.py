@@ -37,7 +37,7 @@ def test_more_requests_than_there_are_places_for_are_a_load() -> None:
 
 
 def test_places_that_longer_answers_keep_are_no_load() -> None:
-    """The number of requests is unchanged; longer outputs cause the queue."""
+    """Longer outputs cause the queue; the number of requests is unchanged."""
     found = shares(asked(queued(working(quiet(), outputs=4.0)), servers=full()))
     assert found["longer_outputs"] > 0.9
     assert "load_exceeds_capacity" not in found

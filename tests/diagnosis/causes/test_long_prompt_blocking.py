@@ -23,7 +23,7 @@ def blocked(requests: Requests) -> Requests:
 
 
 def a_few_huge(requests: Requests | None = None) -> Requests:
-    """Give one of fifty requests 30,000 prompt tokens, and report them to the neighbours."""
+    """Give one of fifty requests 30,000 prompt tokens, which its neighbours report."""
     requests = requests or quiet()
     huge = np.random.default_rng(2).random(len(requests)) < 0.02
     beside = {"others_prefill_tokens_max": np.full(len(requests), 900.0)}
@@ -38,7 +38,7 @@ def a_few_huge(requests: Requests | None = None) -> Requests:
 
 
 def test_a_few_huge_prompts_block_the_short_ones() -> None:
-    """The median prompt is unchanged, but the 99th percentile is not."""
+    """The 99th percentile of prompt lengths grows, and the median stays."""
     first = first_cause(asked(blocked(a_few_huge())), "long_prompt_blocking", 0.6)
     longest_before, longest_now = evidence(first, "prompt tokens, 99th percentile")
     assert longest_now == 30_000
@@ -50,7 +50,7 @@ def test_a_few_huge_prompts_block_the_short_ones() -> None:
 
 
 def test_transfers_of_huge_prompts_block_the_link() -> None:
-    """Their remaining prefill fits into one step, but they occupy the link."""
+    """The uncached rest of a huge prompt fits into one step, but its transfer occupies the link."""
     requests = later(
         a_few_huge(),
         cached_tokens=lambda old: np.where(old == 0, 28_000.0, old),
@@ -84,7 +84,7 @@ def test_a_few_huge_prompts_among_longer_ones_have_a_separate_share() -> None:
 
 
 def test_long_prompts_of_one_tenant_are_not_longer_prompts_of_all() -> None:
-    """They are half of the traffic, so the median prompt grew, but only because of one tenant."""
+    """Half of the traffic has long prompts, but all of these requests are of one tenant."""
     requests = busier(quiet(), 4, tenant="acme")
     long = requests.label("tenant").is_value("acme")
     tokens = np.where(long, 8_000.0, requests.numbers["prompt_tokens"])

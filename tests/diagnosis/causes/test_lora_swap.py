@@ -13,7 +13,7 @@ from tests.diagnosis.making import (
 
 
 def loading(now: float) -> Servers:
-    """Return samples in which this number of requests waits for one of four adapter slots."""
+    """Return samples in which `now` requests wait for one of four adapter slots."""
     usual = {"waiting_loras": 0.0, "deferred": 0}
     return fleet({"waiting_loras": now, "deferred": 6}, usual, lora__max_loras=4)
 

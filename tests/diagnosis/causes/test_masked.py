@@ -1,4 +1,4 @@
-"""Causes that a larger cause hides: their requests are slow, but less slow."""
+"""Causes of requests that are slow, but not among the slowest."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ FEW, MANY = 0.03, 0.2
 
 
 def delayed(evicted_s: float, stalled_s: float, apart: bool = True) -> Requests:
-    """Delay some of the window's requests by evictions, and others, or the same, by a stall."""
+    """Delay some requests by evictions, and the same or other requests by a stall."""
     requests = quiet()
     chance = np.random.default_rng(8).random(len(requests))
     stalled = (chance > 1 - MANY) if apart else (chance < FEW)
@@ -27,7 +27,7 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0), Metric.E2E)
     (first, second) = found.causes
     assert (first.id, second.id) == ("preemption", "engine_stall")
-    # Alone, the stall would add 30 s; with evictions of 60 s it adds 0. The mean is 15 of 60 s.
+    # Alone, the stall would add 30 s. With evictions of 60 s, it adds 0. The mean is 15 s of 60 s.
     assert second.share == pytest.approx(0.25, abs=0.05)
     assert first.share == pytest.approx(0.75, abs=0.05)
     shown = second.evidence[0]
@@ -52,7 +52,7 @@ def test_a_cause_too_small_to_notice_is_not_named(stalled_s: float) -> None:
 
 
 def test_a_bad_minute_is_an_incident() -> None:
-    """Many resamples omit the bad minute. Its requests exceed OUTLIER_RATIO, and that decides."""
+    """Many resamples omit the bad minute, but its requests exceed OUTLIER_RATIO."""
     requests = quiet()
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 330)

@@ -13,7 +13,7 @@ def test_an_unread_response_is_attributed_to_the_client() -> None:
 
 
 def test_a_busy_front_end_is_no_slow_client() -> None:
-    """If reading a request also takes longer, the server is slow, not the client."""
+    """If reading a request takes longer, too, the server is slow."""
     found = shares(asked(later(quiet(), frontend_s=40.0, delivery_s=30.0), Metric.E2E))
     assert list(found) == ["frontend_cpu"]
 

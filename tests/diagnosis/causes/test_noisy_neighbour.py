@@ -37,7 +37,7 @@ def host(**now: float) -> Servers:
 
 
 def test_processors_that_others_use_are_a_neighbours() -> None:
-    """The CPU time of the API server and the engine core is not foreign."""
+    """CPU time of the API server and of the engine core is not foreign."""
     slower = slower_where(REPLICAS, 2.0)
     first = first_cause(
         asked(slower, Metric.TPOT, host(host_cpu_busy_s_total=6.0)), "noisy_neighbour"

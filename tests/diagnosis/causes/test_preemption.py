@@ -45,7 +45,7 @@ def test_waits_for_slots_of_evicted_requests_are_attributed_to_preemption() -> N
 
 
 def waiting_for_blocks(outputs: float) -> tuple[Requests, Servers]:
-    """Add a queue for KV blocks, after a leak of half of the blocks."""
+    """Return requests that queue for KV blocks after half of the blocks were lost."""
     servers = fleet(
         {"preemptions_total": 1.0, "kv_usage_ratio": 1.0, "running": 20},
         {"preemptions_total": 0.0, "kv_usage_ratio": 0.2, "running": 20},

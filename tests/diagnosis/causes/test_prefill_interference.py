@@ -47,7 +47,7 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
 
 
 def test_a_mechanism_names_the_tenant_that_causes_it() -> None:
-    """One tenant sent most of the added prompt tokens, so its limit is the first lever."""
+    """One tenant sent most of the added prompt tokens, so the first lever limits this tenant."""
     requests = busier(quiet(12_000), 5, tenant="acme")
     stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]
@@ -64,7 +64,7 @@ def test_equal_growth_of_all_tenants_names_no_tenant() -> None:
 
 
 def test_many_prompts_that_fit_into_a_step_delay_the_first_token() -> None:
-    """Each prompt fills one step. Longer prompts would block short requests for several steps."""
+    """Each prompt fits into one step. Longer prompts would block others for several steps."""
     requests = busier(quiet(), 2, tenant="acme")
     long = requests.label("tenant").is_value("acme")
     long &= np.random.default_rng(3).random(len(requests)) < 0.5

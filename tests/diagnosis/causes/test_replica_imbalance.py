@@ -22,7 +22,6 @@ from tests.diagnosis.making import (
 
 
 def skewed(requests: Requests, share: float) -> Requests:
-    """Move this share of r1's requests in the window to r0."""
     moved = np.random.default_rng(7).random(len(requests)) < share
     moved &= requests.received_unix_ns >= WINDOW.from_unix_ns
     names = np.where(moved | at_replica(requests, "r0"), "r0", "r1").tolist()

@@ -25,7 +25,7 @@ AGE_S = 8.0
 def retried(
     requests: Requests, share: float = 0.5, times: int = 3, age_s: float = AGE_S, spread: float = 0
 ) -> Requests:
-    """Let clients cancel some of the window's requests after a timeout, and send them again."""
+    """Make clients cancel a share of the window's requests after a timeout, and send them again."""
     draw = np.random.default_rng(11)
     chosen = requests.received_unix_ns >= WINDOW.from_unix_ns
     chosen &= draw.random(len(requests)) < share
@@ -57,7 +57,7 @@ def test_requests_that_repeat_aborted_ones_are_a_storm() -> None:
     first = first_cause(asked(retried(queued())), "retry_storm", 0.9)
     before, now = evidence(first, "share of requests that repeat")
     assert before == 0.0
-    assert 0.5 < (now or 0) < 0.65  # three of every five requests
+    assert 0.5 < (now or 0) < 0.65  # about three of five requests
     assert evidence(first, "age at which")[1] == AGE_S
     assert evidence(first, "share of these aborts") == (0.0, 1.0)
     before, now = evidence(first, "requests/s without")
@@ -77,7 +77,7 @@ def test_the_tenant_whose_clients_retry_is_named() -> None:
 
 
 def test_a_flood_beside_a_storm_is_named_too() -> None:
-    """The repeated requests come from all tenants, so they do not show who sends more."""
+    """The repeated requests are from all tenants, so they do not show which tenant sends more."""
     storm = retried(busier(queued(), 4, tenant="acme"), share=0.4, times=2)
     answer = asked(storm)
     found = shares(answer)
@@ -113,12 +113,12 @@ def test_more_new_prompts_are_no_storm() -> None:
 
 
 def test_users_who_leave_and_ask_again_have_no_timeout() -> None:
-    """The users leave after different times."""
+    """Users leave after different times, and a client's timeout is constant."""
     assert "retry_storm" not in shares(asked(retried(queued(), spread=1.0)))
 
 
 def test_a_retry_storm_and_a_higher_load_share_the_growth() -> None:
-    """The higher load may have caused the storm."""
+    """The higher load may have caused the retries."""
     more = later(busier(quiet(), 2), queue_seats_s=1.0)
     found = shares(asked(retried(more, share=0.4)))
     assert found["retry_storm"] > 0.2
@@ -126,7 +126,7 @@ def test_a_retry_storm_and_a_higher_load_share_the_growth() -> None:
 
 
 def test_prompts_that_all_have_the_same_length_repeat_nothing() -> None:
-    """An evaluation sends prompts of one length all the time, and some are aborted."""
+    """An evaluation sends prompts of equal length all the time, and cancels some."""
     more = later(busier(quiet(), 5), queue_seats_s=1.0)
     late = more.received_unix_ns >= WINDOW.from_unix_ns
     left = late & (np.random.default_rng(3).random(len(more)) < 0.2)

@@ -15,7 +15,7 @@ from tests.diagnosis.making import (
 
 
 def ranks(*active_now: float) -> Servers:
-    """Return GPU samples of both replicas, all equally busy except those of r0 in the window."""
+    """Return GPU samples of both replicas; in the window, r0's GPUs have these activities."""
     each = [
         sampled_each_second(
             {"r0": {"sm_active_ratio": active}},

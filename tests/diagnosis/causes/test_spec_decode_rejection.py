@@ -21,7 +21,7 @@ DRAFTED, ACCEPTED = "draft_tokens_total", "accepted_tokens_total"
 def accepting(now: float) -> Servers:
     """Return samples with 1,000 drafted tokens per second.
 
-    In the baseline 800 of them are accepted, and in the window `now`.
+    The baseline accepts 800 of them, and the window accepts `now`.
     """
     return fleet(
         {ACCEPTED: now}, {DRAFTED: 1e3, ACCEPTED: 800.0}, speculative__num_speculative_tokens=4

@@ -42,7 +42,7 @@ def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
 
 
 def test_a_tenant_that_causes_no_queue_is_no_flood() -> None:
-    """One tenant sends more requests and all prompts are longer, but there is no queue."""
+    """One tenant sends more requests and all prompts are longer, but no request queues."""
     found = shares(asked(working(busier(quiet(), 5, tenant="acme"), prompts=4.0)))
     assert "tenant_flood" not in found
 
@@ -64,7 +64,7 @@ def test_a_flood_and_a_higher_load_share_the_growth() -> None:
 
 
 def test_a_request_after_a_flood_may_wait_because_of_it() -> None:
-    """The slowest requests arrive after the flood, and wait in its backlog."""
+    """The slowest requests arrive after the flood, and wait for its requests."""
     requests = quiet(12_000)
     at_s = requests.received_unix_ns / S
     acme = requests.label("tenant").is_value("acme")
@@ -103,7 +103,7 @@ def test_a_flood_is_no_cause_of_slower_tokens() -> None:
 
 
 def test_a_flood_may_come_with_a_few_huge_prompts() -> None:
-    """The tenant's median request is unchanged."""
+    """The tenant's median prompt is unchanged."""
     requests = busier(quiet(), 5, tenant="acme")
     acme = requests.label("tenant").is_value("acme")
     huge = acme & (np.random.default_rng(2).random(len(requests)) < 0.06)

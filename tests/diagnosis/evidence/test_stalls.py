@@ -18,7 +18,7 @@ ENGINES = 8
 
 
 def engines(stalled: int | None) -> pa.Table:
-    """Return 20 s of samples of a replica's engines; one engine stalls in seconds 5 to 9."""
+    """Return 20 s of samples of a replica's engines; one stalls in seconds 5 to 9."""
     rows = [
         {
             "at_unix_ns": second * S,
@@ -35,7 +35,7 @@ def engines(stalled: int | None) -> pa.Table:
 
 
 def waiting(served_by: list[float]) -> Requests:
-    """Return requests received after four seconds, each of which waited for ten seconds."""
+    """Return requests that are received at 4 s, and wait for ten seconds each."""
     number = len(served_by)
     return Requests(
         np.full(number, 4 * S, dtype=np.int64),
@@ -49,13 +49,13 @@ def case(requests: Requests, table: pa.Table) -> Any:
 
 
 def test_a_request_waits_for_the_stalls_of_its_own_engine() -> None:
-    """If the engine is unknown, a stall of one of eight engines counts as an eighth."""
+    """If the engine is unknown, a stall of one of eight engines counts as one eighth."""
     found = stalled_while_queued_s(case(waiting([3.0, 5.0, np.nan]), engines(stalled=3)))
     assert found == pytest.approx([4.0, 0.0, 4.0 / ENGINES])
 
 
 def test_stalls_of_all_engines_do_not_add_up() -> None:
-    """Each of eight engines stalls for four seconds, but no request waits for 32 seconds."""
+    """Eight engines stall for four seconds each, but no request waits for 32 s."""
     table = pa.concat_tables(
         [
             engines(number).filter(pc.equal(engines(number)["engine"], number))
@@ -67,7 +67,6 @@ def test_stalls_of_all_engines_do_not_add_up() -> None:
 
 
 def test_the_start_of_another_engine_is_ignored() -> None:
-    """Until the other engine has started, its requests are additional load."""
     start = EngineStart(
         replica="dp", engine=3, process=1, at_unix_ns=-600 * S, config="c", arguments="{}"
     )

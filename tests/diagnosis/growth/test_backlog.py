@@ -4,7 +4,6 @@ from diagnosis.growth.backlog import backlogged
 
 
 def since(hot: int, *waits: tuple[float, float]) -> list[int]:
-    """Return which of ten blocks are slow because of a backlog."""
     begun, ended = np.array(waits, dtype=np.float64).reshape(-1, 2).T
     blocks = np.arange(10) == hot
     return np.flatnonzero(backlogged(blocks, begun, ended)).tolist()

@@ -20,7 +20,7 @@ def samples(*rows: dict[str, Any]) -> Samples:
 
 
 def ages(begin_s: int, end_s: int, **about: Any) -> list[dict[str, Any]]:
-    """Return samples, one per second, with these times since the last step."""
+    """Return a sample per second, with the time since a last step at `begin_s`."""
     return [
         {"at_unix_ns": at * S, "last_step_age_s": float(at - begin_s), **about}
         for at in range(begin_s, end_s)
@@ -48,7 +48,7 @@ def test_samples_without_these_fields_show_no_hang() -> None:
 
 
 def test_a_step_counts_if_any_front_end_reports_it() -> None:
-    """Only one of several front ends gets the statistics of a step."""
+    """Only one of several front ends receives the statistics of a step."""
     other = [
         {"at_unix_ns": at * S + 5, "last_step_age_s": 0.1, "process": 2} for at in range(100, 180)
     ]

@@ -37,5 +37,5 @@ def test_a_queue_that_does_not_add_up_is_reported_with_its_replica(number: int) 
 
 
 def test_a_queue_below_one_request_is_not_checked() -> None:
-    """One sample per second is too coarse for such a queue."""
+    """One sample per second is too coarse for a queue below one request."""
     assert not contradictions(_requests(4), _samples(0.5), WINDOW)

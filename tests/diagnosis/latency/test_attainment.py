@@ -9,7 +9,6 @@ from tests.diagnosis.making import S, asked, labels, later, quiet, summed
 
 
 def everyone(requests: Requests) -> BoolArray:
-    """Return an objective over all requests."""
     return np.ones(len(requests), dtype=np.bool_)
 
 
@@ -18,7 +17,7 @@ def chat(seconds: float = 0.5, budget: float = 0.01) -> list[Threshold]:
 
 
 def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Requests:
-    """Let these shares of the requests wait for blocks, for two seconds."""
+    """Return requests; these shares of them wait for blocks for two seconds."""
     requests = quiet(number, seed)
     chance = np.random.default_rng(seed).random(number)
     late = requests.received_unix_ns >= 900 * S
@@ -60,7 +59,7 @@ def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> Non
 
 
 def test_a_few_requests_more_are_chance() -> None:
-    """Two of 300 against none is not significant, although the target is missed."""
+    """Two of 300 requests, after none before, may be chance, although the target is missed."""
     requests = slow(0.0, 0.0, number=600)
     waits = requests.numbers["queue_kv_s"].copy()
     waits[[400, 500]] = 2.0
@@ -75,7 +74,7 @@ def test_a_few_requests_more_are_chance() -> None:
 
 
 def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
-    """If every fourth minute was slow in the baseline, one more slow minute is chance."""
+    """Every fourth minute of the baseline is slow, so one more slow minute may be chance."""
     requests = quiet(3_000)
     minute = requests.received_unix_ns // (60 * S)
     bad = (minute % 4 == 0) | (minute == 29)

@@ -41,7 +41,7 @@ def test_a_row_with_only_e2e_is_unsplit() -> None:
 
 
 def test_an_aborted_response_does_not_count_as_fast() -> None:
-    """Aborted requests have no E2E and no TPOT; they have a TTFT if a byte arrived."""
+    """Aborted requests have no E2E and no TPOT. They have a TTFT if a byte was sent."""
     requests = quiet(2)
     cut = Requests(
         requests.received_unix_ns,

@@ -73,12 +73,10 @@ def test_delayers_are_indices_of_the_given_requests() -> None:
 
 
 def test_delays_by_tenant_sum_to_the_rows_value() -> None:
-    """The delay by prefills is divided between tenants in proportion to their prompt tokens.
+    """Tenants share the delay by prefills in proportion to their prompt tokens.
 
-    The delay by decodes is divided in proportion to the output tokens that were computed at the
-    same time.
-
-    A neighbour on another replica causes no delay.
+    They share the delay by decodes in proportion to the output tokens computed at the same time. A
+    request on another replica causes no delay.
     """
     parts = {name: [values[0]] * 4 for name, values in PARTS.items()}
     parts |= {

@@ -20,7 +20,7 @@ def test_help_describes_the_measurement() -> None:
 
 
 def test_bounds_ascend_and_include_usual_thresholds() -> None:
-    """The bounds are exact doubles, so `le` is written without rounding."""
+    """Each bound is an exact double, so `le` is not rounded."""
     for histogram in HISTOGRAMS:
         bounds = histogram.bounds_s
         assert list(bounds) == sorted(set(bounds))

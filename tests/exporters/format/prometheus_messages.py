@@ -1,4 +1,4 @@
-"""Prometheus' protobuf messages, parsed with protobuf's own library.
+"""Reads Prometheus' protobuf messages with protobuf's own library.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -32,7 +32,7 @@ _MESSAGES: Final = {
     " 16 exemplars *Exemplar",
     "Metric": "1 label *LabelPair, 2 gauge Gauge, 3 counter Counter, 4 summary Summary,"
     " 5 untyped Untyped, 6 timestamp_ms int64, 7 histogram Histogram",
-    # In Prometheus, the type is an enumeration, which is encoded as a number.
+    # Prometheus defines the type as an enumeration, which has the encoding of a number.
     "MetricFamily": "1 name string, 2 help string, 3 type int32, 4 metric *Metric, 5 unit string",
 }
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
@@ -59,13 +59,12 @@ def _family() -> Any:
 
 
 def read(body: bytes) -> list[Any]:
-    """Return the families of a scrape, and check that all their fields are defined."""
+    """Return the metric families of a scrape, and check that they have no unknown fields."""
     families, at = [], 0
     while at < len(body):
         size, at = _DecodeVarint32(body, at)
         family = _family().FromString(body[at : at + size])
         assert len(body) >= at + size
-        # A message with unknown fields would differ from its copy.
         known = _family().FromString(body[at : at + size])
         known.DiscardUnknownFields()
         assert known == family
@@ -75,7 +74,7 @@ def read(body: bytes) -> list[Any]:
 
 
 def native_counts(histogram: Any) -> dict[int, int]:
-    """Return the non-empty native buckets by index; with schema 3, bucket i ends at 2^(i/8)."""
+    """Return the non-empty native buckets; with schema 3, bucket i ends at 2^(i/8)."""
     counts, index, height = {}, 0, 0
     deltas = iter(histogram.positive_delta)
     for span in histogram.positive_span:

@@ -18,7 +18,7 @@ durations = st.one_of(st.floats(0, 5_000), st.sampled_from([0.0, 0.001, 0.3, 0.5
 
 
 def _index(value_s: float) -> int:
-    """Compute the bucket's index as Prometheus' client does, from the bounds of [1/2, 1)."""
+    """Return a value's bucket, computed like Prometheus' client from bounds in [1/2, 1)."""
     fraction, exponent = frexp(value_s)
     bounds = [2 ** (place / 2**SCHEMA - 1) for place in range(2**SCHEMA)]
     return bisect_left(bounds, fraction) + (exponent - 1) * 2**SCHEMA
@@ -76,7 +76,7 @@ def test_their_number_is_bounded(of: Histogram) -> None:
     assert len(made.begins) <= 190
     assert made.bounds_s[-1] >= of.bounds_s[-1]
     assert made.zero_threshold_s <= of.bounds_s[0]
-    # Native bounds are those of the schema, rounded to doubles.
+    # Native bounds are exact powers, and the stored bounds are doubles.
     bound_s = made.bounds_s[made.begins[1] - 1]
     assert bound_s * GROWTH ** len(made.begins[2:]) == pytest.approx(made.bounds_s[-1])
 

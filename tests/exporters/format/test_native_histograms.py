@@ -23,7 +23,7 @@ from exporters.metrics_app import metrics_app
 from exporters.prometheus import PrometheusExporter
 from rig.ports import free_port
 from rig.program import Program
-from rig.watching import answers, wait_for
+from rig.prometheus_stack import answers, wait_for
 from telemetry.quantiles import quantile
 from telemetry.requests import RequestTimeline
 
@@ -35,7 +35,7 @@ REQUESTS = 2_000
 
 
 class Restarted(Families):
-    """An exporter that another exporter replaces, as after a restart."""
+    """An exporter that is replaced by another exporter, as after a restart."""
 
     def __init__(self) -> None:
         self.now = PrometheusExporter()
@@ -46,7 +46,7 @@ class Restarted(Families):
 
 @dataclass
 class Scraped:
-    """An exporter, and a Prometheus that scrapes it every 0.5 s."""
+    """An exporter that Prometheus scrapes every 0.5 s."""
 
     exporter: Restarted
     url: str
@@ -61,7 +61,7 @@ class Scraped:
         return float(found[0]["value"][1]) if found else None
 
     def serve(self, request_row: Factory, values_s: list[float]) -> None:
-        """Count requests with these times to first token, and wait until they are scraped."""
+        """Count requests with these times to first token, and wait for a scrape."""
         before = self.number(f"histogram_count({SERIES})") or 0.0
         now = time.time_ns()
         rows = [
@@ -106,7 +106,7 @@ def scraped(tmp_path: Path) -> Iterator[Scraped]:
 
 
 def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_row: Factory) -> None:
-    """Prometheus counts from its second scrape, and a bucket is 9 % wide."""
+    """The error is at most a bucket of 9 %. Prometheus counts from its second scrape."""
     scraped.serve(request_row, [0.2])
     values_s = np.random.default_rng(6).lognormal(-1, 1.5, REQUESTS)
     scraped.serve(request_row, values_s.tolist())

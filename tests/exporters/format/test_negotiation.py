@@ -33,7 +33,7 @@ def test_protobuf_is_sent_on_request(accept: str) -> None:
     "accept",
     [
         "application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-        # The client accepts protobuf, but prefers a text format.
+        # This client prefers a text format to protobuf.
         f"application/openmetrics-text;version=1.0.0;q=0.5,{PROTOBUF};q=0.4",
         f"{PROTOBUF};q=0,application/openmetrics-text",
     ],

@@ -27,7 +27,7 @@ CREATED_UNIX_S = 1_789_000_000.5
 
 
 def _decoded(*of_each: list[float]) -> Any:
-    """Encode the histograms of this number of replicas, and return the decoded messages."""
+    """Return the decoded histograms of this number of replicas."""
     held = {}
     for replica, values_s in enumerate(of_each):
         held["llama", f"r{replica}"] = each = distribution(TTFT)
@@ -60,7 +60,7 @@ def test_each_histogram_is_complete(of_each: list[list[float]]) -> None:
         for index, count in counts.items():
             low_s, high_s = 2 ** ((index - 1) / 8), 2 ** (index / 8)
             held = [value_s for value_s in values_s if low_s < value_s <= high_s]
-            # Values above the range are in the last bucket.
+            # The last bucket contains all values above the range.
             if high_s <= 16:
                 assert count == len(held)
 
@@ -81,7 +81,7 @@ def test_short_durations_alone_make_a_native_histogram() -> None:
 
 
 def test_a_native_histogram_has_a_start_and_exemplars() -> None:
-    """Prometheus also uses the exemplar of a bucket for the native histogram."""
+    """Prometheus uses the exemplars of buckets for the native histogram, too."""
     [histogram] = _decoded([0.5])
     assert histogram.created_timestamp.seconds + histogram.created_timestamp.nanos / 1e9 == (
         CREATED_UNIX_S
@@ -94,7 +94,7 @@ def test_a_native_histogram_has_a_start_and_exemplars() -> None:
 
 @given(st.dictionaries(st.tuples(texts, texts), values, min_size=1, max_size=5))
 def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -> None:
-    """In both formats, an empty label equals no label. The test treats quantiles as gauges."""
+    """An empty label equals a missing label. The test compares quantiles as gauges."""
     families = [Scalars(ODD, "counter", by_labels), Scalars(SUMMARY, "summary", by_labels)]
     text = write(families, Format.PLAIN).decode()
     expected = sorted(

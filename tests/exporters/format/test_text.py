@@ -23,7 +23,7 @@ SUMMARY = Series("tailspan_recent_seconds", "Quantiles.", ("model", "quantile"))
 HISTOGRAM = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.1, 1.0, 10.0))
 
 values = st.one_of(st.integers(0, 2**53), st.floats(min_value=0, allow_infinity=False))
-# The collector refuses lone surrogates, because neither format can contain them.
+# The collector refuses lone surrogates, which neither format can contain.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
 
 

@@ -6,7 +6,7 @@ from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
 from exporters.forwarding.forwarder import Forwarder
 from exporters.forwarding.http_post import HttpPost
-from rig.answering import ReceivedRequest, Reply, answering
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 UNREACHABLE = Outcome(Verdict.UNREACHABLE)
@@ -40,7 +40,7 @@ class Time:
 
 
 def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Forwarder:
-    """Offer messages, start the forwarder, and return when each message has a result."""
+    """Offer messages to a forwarder, and return when each message gets a result."""
     backoff = Backoff(lambda: 1.0, longest_requested_s=30.0)
     forwarder = Forwarder(backend, backoff=backoff, clock=time, pause=time.pause, **limits)
     for body in bodies:
@@ -132,7 +132,7 @@ def test_over_http() -> None:
     def answer(_: ReceivedRequest) -> Reply:
         return Reply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
 
-    with answering(answer) as backend:
+    with running_http_server(answer) as backend:
         post = HttpPost(f"{backend.url}/otlp/", {"authorization": "Bearer x"})
         assert post("/v1/traces", b"body", "application/x-protobuf") == ACCEPTED
         assert not post("/v1/traces", b"body", "application/x-protobuf").retryable

@@ -23,7 +23,7 @@ class Own:
 
 
 def test_each_sender_has_its_lead_and_its_correction() -> None:
-    """The value of a correct clock is 0, because it was measured."""
+    """A measured clock that is correct is reported as 0 s ahead."""
     senders = [Sender("a", 42.5, 42.0, 7), Sender("b", -0.5, 0.0, 0)]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ClockMetrics(lambda: senders, Own(), lambda: 3))

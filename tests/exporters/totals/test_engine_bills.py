@@ -23,7 +23,7 @@ def billed(samples: list[EngineSample], clock: Any, usd_per_s: float | None = 0.
 def busy(
     sample_row: Sample, now: int, share: float, at: int, process: int, began: int
 ) -> EngineSample:
-    """Return samples of a process, started after `began` s, that is busy this share of the time."""
+    """Return a sample of a process that started after `began` s, and is busy for this share."""
     return sample_row(
         process=process,
         started_unix_ns=now + began * NS,
@@ -63,7 +63,7 @@ def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: An
 
 
 def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) -> None:
-    """One vLLM API server sends step totals, and the other sends none."""
+    """Of two API servers, only one sends step totals."""
     now = clock.unix_ns
     found = billed(
         [
@@ -93,7 +93,7 @@ def test_servers_of_one_name_are_each_billed(sample_row: Sample, clock: Any, pro
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_a_restarted_server_is_billed_once(sample_row: Sample, clock: Any, process: int) -> None:
-    """The last sample of the old process may arrive after the first sample of the new one."""
+    """The old process' last sample may arrive after the new process' first one."""
     now = clock.unix_ns
     rows = [(at, 1, 0) for at in range(30)] + [(at, process, 50) for at in range(50, 80)]
     rows[29], rows[30] = rows[30], rows[29]
@@ -127,7 +127,7 @@ def test_the_price_is_removed_when_the_engine_is_silent(sample_row: Sample, cloc
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
 def test_no_counter_ever_decreases(values: list[tuple[float, float, bool]]) -> None:
-    """Prometheus would treat a decrease as a reset."""
+    """Prometheus takes a decrease for a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)
     at, started, busy_s = now, now - 3_600 * NS, 0.0

@@ -73,7 +73,7 @@ def test_repeated_and_late_samples_have_no_effect(
 
 
 def test_a_restart_in_place_resets(engines: EngineTotals, clock: Any, sample_row: Factory) -> None:
-    """In a container, every server is process 1, so only the start time differs."""
+    """In containers, every server is process 1, so only the start times differ."""
     engines.add(sample_row(steps_total=1000))
     clock.advance(40)
     engines.add(sample_row(started_unix_ns=clock() - 5 * S, steps_total=5))
@@ -93,7 +93,7 @@ def test_a_restart_with_another_process_resets(
 def test_a_lost_process_does_not_decrease_the_sum(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """A partial decrease of a sum would look like a reset of the whole sum."""
+    """Prometheus would take a partial decrease for a reset of the whole sum."""
     engines.add(sample_row(process=1, steps_total=1000))
     clock.advance(20)
     engines.add(sample_row(process=2, steps_total=500))
@@ -128,7 +128,7 @@ def test_a_silent_engine_keeps_totals(
 def test_neither_old_samples_nor_fast_clocks_are_fresh(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """A sample is as old as the earlier of its time and its arrival."""
+    """A sample's age is counted from its time or its arrival, whichever is earlier."""
     engines.add(sample_row(replica="late", at_unix_ns=NOW - 61 * S))
     engines.add(sample_row(replica="fast", at_unix_ns=NOW + 3600 * S))
     assert engines.view()["late", 0].gauges == {}

@@ -48,7 +48,7 @@ def test_unreported_values_have_no_series(exporter: PrometheusExporter, clock: A
 
 
 def test_throttle_reasons_are_counted_and_named(exporter: PrometheusExporter, clock: Any) -> None:
-    """Senders must not be able to create label values, so an unknown reason is `other`."""
+    """An unknown reason becomes `other`, so that senders cannot create label values."""
     exporter.on_gpus_stored(
         [
             sample(clock, throttle_reasons="hw_slowdown,sw_power_cap,x,y"),
@@ -80,7 +80,7 @@ def test_a_silent_gpus_series_end_after_a_minute(exporter: PrometheusExporter, c
 
 
 def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, clock: Any) -> None:
-    """If two replicas continue to report the same GPU name, they count as two GPUs."""
+    """If two replicas keep reporting a GPU of one name, the name stands for two GPUs."""
     exporter.on_gpus_stored([sample(clock, power_w=100.0)])
     moved = {**ABOUT, "replica": "chat-1"}
     for _ in range(3):

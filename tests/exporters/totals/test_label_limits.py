@@ -11,7 +11,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 
 def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
-    """The product of two limited labels could still be large. Sums by model stay right."""
+    """Two limited labels can still have many pairs. Sums by model stay right."""
     labels = Labels(combined_limit=2)
     pairs = [labels.pair(f"m{n}", "r0", 0) for n in range(3)]
     assert pairs == [("m0", "r0"), ("m1", "r0"), ("m2", OTHER)]
@@ -21,23 +21,23 @@ def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
 
 def test_a_model_beyond_the_pairs_becomes_other_and_its_tenant_stays() -> None:
     labels = Labels(combined_limit=2)
-    pairs = [labels.customer(f"m{n}", "acme", 0) for n in range(3)]
+    pairs = [labels.tenant_pair(f"m{n}", "acme", 0) for n in range(3)]
     assert pairs == [("m0", "acme"), ("m1", "acme"), (OTHER, "acme")]
-    assert labels.holds_customer((OTHER, "acme"))
+    assert labels.holds_tenant_pair((OTHER, "acme"))
     assert labels.partial_replicas() == []
 
 
 def test_one_tenants_models_take_no_place_from_another_tenant() -> None:
     labels = Labels(combined_limit=4)
     for n in range(100):
-        labels.customer(f"m{n}", "flood", 0)
+        labels.tenant_pair(f"m{n}", "flood", 0)
     for n in range(2):
-        assert labels.customer(f"m{n}", "acme", 0) == (f"m{n}", "acme")
-    assert labels.customer("m2", "acme", 0) == (OTHER, "acme")
+        assert labels.tenant_pair(f"m{n}", "acme", 0) == (f"m{n}", "acme")
+    assert labels.tenant_pair("m2", "acme", 0) == (OTHER, "acme")
     for n in range(100):
-        labels.customer(f"m{n}", "flood", 0)
-    assert labels.customer("m0", "acme", 0) == ("m0", "acme")
-    assert labels.customer("m1", "acme", 0) == ("m1", "acme")
+        labels.tenant_pair(f"m{n}", "flood", 0)
+    assert labels.tenant_pair("m0", "acme", 0) == ("m0", "acme")
+    assert labels.tenant_pair("m1", "acme", 0) == ("m1", "acme")
     assert labels.use()["model,tenant"] == (4, 4)
 
 
@@ -54,20 +54,20 @@ def test_one_replicas_engines_and_gpus_take_no_place_from_another_replica() -> N
 def test_shared_tenants_take_places_and_keep_them() -> None:
     labels = Labels(limit=2)
     for tenant in ("a", "b", "c"):
-        labels.customer("m", tenant, 0)
+        labels.tenant_pair("m", tenant, 0)
     labels.share_tenants(["c", "d"], 10)
     assert labels.tenants_since_unix_ns() == {"c": 10, "d": 10}
     later = 2 * IDLE_NS
-    assert labels.customer("m", "e", later) == ("m", OTHER)
-    assert labels.customer("m", "d", later) == ("m", "d")
+    assert labels.tenant_pair("m", "e", later) == ("m", OTHER)
+    assert labels.tenant_pair("m", "d", later) == ("m", "d")
     labels.share_tenants(["d"], later)
-    assert labels.customer("m", "e", later) == ("m", "e")
+    assert labels.tenant_pair("m", "e", later) == ("m", "e")
     assert labels.tenants_since_unix_ns() == {"d": 10, "e": later}
 
 
 def test_a_tenant_is_named_since_the_start_if_no_tenant_was_left_out() -> None:
     labels = Labels(limit=2)
-    labels.customer("m", "a", 5)
+    labels.tenant_pair("m", "a", 5)
     labels.share_tenants(["a", "b"], 10)
     assert labels.tenants_since_unix_ns() == {"a": 0, "b": 0}
 
@@ -77,7 +77,7 @@ def test_hostile_owners_leave_no_memory() -> None:
     for n in range(2_000):
         now = n * IDLE_NS
         labels.pair(f"m{n}", f"r{n}", now)
-        labels.customer(f"m{n}", f"t{n}", now)
+        labels.tenant_pair(f"m{n}", f"t{n}", now)
         labels.engine(f"r{n}", n, now)
         labels.gpu(f"r{n}", f"g{n}", now)
     for cap in labels._caps.values():
@@ -115,7 +115,7 @@ def test_engines_beyond_the_limit_are_omitted() -> None:
 
 
 def test_repeated_ids_are_found_within_the_memory() -> None:
-    """The memory contains between `capacity` and twice as many ids."""
+    """The memory keeps between `capacity` and twice as many ids."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]

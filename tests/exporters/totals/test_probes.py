@@ -49,7 +49,7 @@ def test_a_failure_is_0_and_a_repeat_counts_once() -> None:
 
 
 def test_an_answer_of_a_cache_is_a_success_without_times() -> None:
-    """The times stay those of the model's last answer."""
+    """The reported times stay those of the model's last response."""
     made, alone = ProbeTotals(), ProbeTotals()
     cached = _next(1, outcome=ProbeOutcome.CACHED, first_content_s=0.001, e2e_s=0.002)
     made.add([EXAMPLE, cached])
@@ -87,7 +87,7 @@ def test_the_gauges_of_a_silent_prober_end_and_its_counts_stay() -> None:
 
 
 def test_endpoints_beyond_the_limit_are_counted(monkeypatch: Any) -> None:
-    monkeypatch.setattr(totals, "MOST_ENDPOINTS", 1)
+    monkeypatch.setattr(totals, "MAX_ENDPOINTS", 1)
     made = ProbeTotals()
     made.add([EXAMPLE, _next(1, endpoint="second")])
     assert _values(made)["tailspan_probe_unlisted_results_total", ()] == 1

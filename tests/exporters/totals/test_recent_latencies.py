@@ -102,7 +102,7 @@ def test_only_valid_latencies_count(
     about: dict[str, Any],
     expected: set[str],
 ) -> None:
-    """An unstreamed response has its first byte at its end, and an aborted request was not fast."""
+    """An unstreamed response has its first byte at its end. An aborted request is not fast."""
     exporter.on_stored([request_row(**_ended(clock, **about)) for _ in range(10)], [])
     names = {each.name for each in RECENT}
     found = {family.name for family in exporter.collect()} & names

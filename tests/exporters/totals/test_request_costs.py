@@ -25,7 +25,7 @@ def exporter(clock: Any) -> PrometheusExporter:
 
 
 def priced(row: Row, billed_s: float, **changes: Any) -> RequestTimeline:
-    """Return a request with a cost; by default, the ledger's account is priced."""
+    """Return a request with a cost, by default from the ledger's account."""
     about: dict[str, Any] = {"engine": 0, "priced_by": PricedBy.LEDGER, "wasted_s": 0.0}
     return row(billed_s=billed_s, cost_usd=billed_s * PRICE, **{**about, **changes})
 
@@ -78,7 +78,7 @@ def test_an_engine_without_a_price_has_no_cost_series(
 
 
 def test_costs_start_at_zero_with_a_price(exporter: PrometheusExporter, sample_row: Sample) -> None:
-    """Otherwise `rate` would not include the first request."""
+    """`rate` would not include the first request otherwise."""
     exporter.on_stored([], [sample_row()])
     assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0

@@ -67,7 +67,7 @@ def test_a_rejected_request_is_counted_and_not_timed(request_row: Factory) -> No
 
 
 def test_an_expected_pair_starts_at_zero_for_every_outcome() -> None:
-    """`rate` does not include the first event of a counter that first appears at 1."""
+    """`rate` does not include the first event of a counter that begins at 1."""
     totals = RequestTotals()
     totals.expect(PAIR)
     assert totals.copy()[PAIR].counts.outcomes == dict.fromkeys(Outcome, 0)

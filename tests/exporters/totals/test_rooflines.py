@@ -64,7 +64,7 @@ def read(exporter: RooflineMetrics, name: str, **labels: str) -> float | None:
 
 
 def test_utilisation_of_the_last_minute(clock: Any, sample_row: Factory) -> None:
-    """A step moves 49.4 GB in 16 ms; the peak is 3.35 TB/s."""
+    """A step moves 49.4 GB in 16 ms, and the peak is 3.35 TB/s."""
     exporter = metrics(clock, a_start())
     work(exporter, clock, sample_row, seconds=90)
     assert read(exporter, "mbu") == pytest.approx(0.921, abs=2e-3)
@@ -114,7 +114,7 @@ def test_an_idle_engine_is_absent(clock: Any, sample_row: Factory) -> None:
 
 
 def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> None:
-    """A scrape must not query the store each time, or fail with the store."""
+    """A scrape must not read the store each time, or fail with the store."""
     asked: list[int] = []
 
     def starts(replicas: Collection[str]) -> Sequence[EngineStart]:
@@ -137,7 +137,7 @@ def test_starts_are_asked_for_now_and_then(clock: Any, sample_row: Factory) -> N
 def test_engines_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooflines, "MOST_ENGINES", 3)
+    monkeypatch.setattr(rooflines, "MAX_ENGINES", 3)
     exporter = metrics(clock)
     exporter.on_stored([], [sample_row(replica=f"r{number}") for number in range(9)])
     assert len(exporter._engines) == 3
@@ -146,7 +146,7 @@ def test_engines_are_bounded(
 def test_one_engines_samples_are_bounded(
     clock: Any, sample_row: Factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporters.totals.rooflines.MOST_ROWS", 10)
+    monkeypatch.setattr("exporters.totals.rooflines.MAX_ROWS", 10)
     exporter = metrics(clock, a_start())
     for number in range(50):
         exporter.on_stored([], [sample_row(at_unix_ns=clock() - number % 3 * S)])
@@ -193,7 +193,7 @@ def test_a_wrong_clock_affects_one_engine(astray_s: int, clock: Any, sample_row:
 def _work_of(
     exporter: RooflineMetrics, clock: Any, sample_row: Factory, replicas: list[str]
 ) -> None:
-    """Add samples of replicas; replica n starts n seconds late and reads n tenths less context."""
+    """Add samples; replica n starts n seconds late and reads n tenths less context."""
     for second in range(12):
         for replica in replicas:
             number = int(replica[1:])

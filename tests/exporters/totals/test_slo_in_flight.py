@@ -17,8 +17,6 @@ Row = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def made(clock: Any) -> Callable[[], PrometheusExporter]:
-    """Return a function that makes an exporter with an objective on TTFT and one on E2E."""
-
     def make() -> PrometheusExporter:
         objectives = {
             "ttft": Goodput(None, parse("ttft_s <= 0.5", GOOD)),
@@ -57,7 +55,7 @@ def test_a_hung_request_counts_once(made: Callable[..., Any], row: RequestTimeli
 def test_a_request_counts_once_with_restarts_and_several_collectors(
     made: Callable[..., Any], row: RequestTimeline
 ) -> None:
-    """The message contains the age at which the request was last counted."""
+    """The message contains the request's age when it was last counted."""
     before, after, other = made(), made(), made()
     before.on_in_flight_stored([report_of(row, 6)])
     after.on_in_flight_stored([report_of(row, 16, 6)])
@@ -77,7 +75,7 @@ def test_not_yet_bad_counts_at_end(made: Callable[..., Any], request_row: Row, c
 
 
 def test_a_row_before_its_report_is_counted(made: Callable[..., Any], row: RequestTimeline) -> None:
-    """Logs and traces arrive separately."""
+    """Rows and reports are separate messages, which may arrive in any order."""
     exporter = made()
     exporter.on_stored([replace(row, reported_in_flight_s=6.0)], [])
     exporter.on_in_flight_stored([report_of(row, 6)])
@@ -144,7 +142,7 @@ def test_a_request_keeps_the_group_it_was_counted_in(clock: Any, row: RequestTim
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestTimeline) -> None:
-    """The engine of a request is unknown until its end."""
+    """The engine of a request is unknown until the request ends."""
     exporter, row = grouped(clock, "engine", ["0"]), replace(row, engine=0)
     exporter.on_in_flight_stored([report_of(row, 6)])
     assert events(exporter, "engine") == {"other": 0, "0": 0}
@@ -153,7 +151,7 @@ def test_groups_by_engine_count_a_request_when_it_ends(clock: Any, row: RequestT
 
 
 def grouped(clock: Any, by: str, placed: list[str]) -> PrometheusExporter:
-    """Return an exporter with an objective on TTFT for each value of a field."""
+    """Return an exporter with an objective on TTFT, grouped by a field."""
     each = Goodput(None, parse("ttft_s <= 0.5", GOOD), (by,))
     return PrometheusExporter(
         clock_unix_ns=clock,

@@ -63,8 +63,6 @@ def test_missing_hash_attributes_are_named(scheduler: Any, named: str, hashing: 
 
 
 class Tracking(EngineObserver):
-    """An observer that tracks one request."""
-
     def __init__(self, *, ladders: bool) -> None:
         super().__init__(SimpleNamespace(put=print, flush=print), 0, ladders=ladders)  # type: ignore[arg-type]
         self.track: Any = Track("r", 0.0)

@@ -18,7 +18,7 @@ class Source(StrEnum):
 
 
 def scheduler(*groups: Any, connector: Any = None, **parallel: int) -> Any:
-    """Return a scheduler with 4 layers of 32 kB per block of 16 tokens, unless given groups."""
+    """Return a scheduler with 4 layers of 32 kB per block of 16 tokens, or with given groups."""
     spec = SimpleNamespace(page_size_bytes=32_000, block_size=16)
     group = SimpleNamespace(kv_cache_spec=spec, layer_names=["a", "b", "c", "d"])
     sizes = {

@@ -32,7 +32,7 @@ from tailspan_vllm.engine_core.link_messages import (
     encode_sample,
     request_of,
 )
-from tailspan_vllm.engine_core.queue_waits import Waited
+from tailspan_vllm.engine_core.queue_waits import QueueWait
 from tailspan_vllm.engine_core.step_billing import Bill
 from tailspan_vllm.engine_core.step_ledger import Account
 from tailspan_vllm.engine_state.hardware import Machine
@@ -53,7 +53,7 @@ ACCOUNT = Account(
     prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
     decode=Parts(6.0, 7.0, 8.0, 9.0, 10.0),
     itl_max_s=1.5,
-    waited=Waited(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
+    waited=QueueWait(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
     others_prefill_tokens_max=512,
     external_cached_tokens=64,
     bill=Bill(2.5, 0.125),
@@ -61,7 +61,7 @@ ACCOUNT = Account(
     kv_load=KvLoad(1_000_000, "disk"),
     encoder_s=0.75,
 )
-"""An account with all fields, so that the tests detect a field that the link loses."""
+"""An account with all fields, so that the tests find a field that the link loses."""
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_an_account_arrives_as_it_was_sent() -> None:
 
 
 def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: EngineEnd) -> None:
-    """Otherwise each API server would count the totals again."""
+    """If totals went to all API servers, each would count them."""
     with closing(FrontEnd(token)) as one, closing(FrontEnd(token)) as other:
         for front in (one, other):
             front.discover()
@@ -135,7 +135,6 @@ def ids_read(front: FrontEnd) -> list[str]:
 
 
 def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
-    """Flush until the queue is empty, and read what arrives."""
     ids: list[str] = []
     while True:
         engine.flush()
@@ -155,7 +154,7 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
 
 
 def test_a_slow_front_end_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
-    """The test sends for 14 s at 200 requests per second; the kernel buffers ten packets."""
+    """The engine sends for 14 s at 200 requests per second. The kernel buffers ten packets."""
     with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
         for front in (slow, quick):
             front.discover()
@@ -343,7 +342,7 @@ def test_malformed_messages_count(engine: EngineEnd, join: AccountJoin, message:
     assert join.apply(a_record("a"))
     assert join.apply(a_record("b"))
     if message[:1] == b"A":
-        with suppress(ValueError):  # an account without a request id is malformed at once
+        with suppress(ValueError):  # an account without a request id is malformed
             of_bad = a_record(request_of(message).decode())
             assert join.apply(of_bad)  # no other account will arrive
             assert of_bad.prefill_parts is None
@@ -359,7 +358,7 @@ def test_no_bytes_at_all_break_the_reader(noise: bytes, kind: bytes) -> None:
 
 
 def test_a_ladder_needs_the_key(token: str, engine: EngineEnd) -> None:
-    """The link carries hashes of prompts; a record contains only digests with the key."""
+    """The link has hashes of prompts, but a record has only digests made with the key."""
     ladders = []
     for key in ("the key of this deployment", "the key of another one", None):
         with closing(AccountJoin(token, key)) as front:
@@ -377,7 +376,7 @@ def test_a_ladder_needs_the_key(token: str, engine: EngineEnd) -> None:
 
 
 def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) -> None:
-    """The engine's first requests end before both sides are connected."""
+    """The first requests may end before both sides are connected."""
     engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
     with closing(FrontEnd(token)) as late:
@@ -449,7 +448,7 @@ def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: A
 
 
 def test_without_an_engine_link_no_record_waits(token: str) -> None:
-    """The engines of other machines have no link."""
+    """Engines on other machines have no link."""
     assert AccountJoin(token).apply(a_record("a"))
     assert AccountJoin(None).apply(a_record("a"))
 

@@ -47,7 +47,7 @@ class Waiting(list[Any]):
 
 
 class Server:
-    """A scheduler whose steps take 10 ms each, and its observer."""
+    """A scheduler with steps of 10 ms each, and its observer."""
 
     def __init__(self) -> None:
         self.front = Front()
@@ -76,7 +76,7 @@ class Server:
         self.new.append(request_id)
 
     def step(self, ending: Iterable[str] = (), leaving: Iterable[str] = ()) -> None:
-        """Run one step with every request; some end, and others are aborted, during the step."""
+        """Run one step with every request; some requests end or are aborted during the step."""
         counts = {
             name: request.num_tokens if name in self.new else 1
             for name, request in self.requests.items()
@@ -146,7 +146,7 @@ def test_a_request_is_settled_up_to_its_own_last_step(server: Server) -> None:
 
 
 def test_an_idle_engine_sends_all_accounts(server: Server) -> None:
-    """The next step may be hours later."""
+    """The accounts must not wait for the next step, which may be hours later."""
     server.add("only", 100)
     server.step()
     server.step(ending=["only"])
@@ -199,7 +199,7 @@ def test_a_request_aborted_in_its_first_step_has_a_bill_and_no_parts(server: Ser
 
 
 def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> None:
-    """With asynchronous scheduling, the next step begins before the end of a request is known."""
+    """With asynchronous scheduling, the next step begins before a request's end is known."""
     server.add("one", 100)
     server.add("other", 100)
     server.step()
@@ -232,7 +232,7 @@ def test_totals_count_every_step_once(server: Server) -> None:
     server.step(ending=["one"])
     samples = [message for message in server.front.messages if isinstance(message, dict)]
     totals = samples[-1]["totals"]
-    assert totals[names.STEPS] == 301  # including the last step, right after a sample
+    assert totals[names.STEPS] == 301  # with the last step, which follows a sample
     assert totals[names.BUSY_TIME] == pytest.approx(3.01)
     assert totals[names.SCHEDULED_PREFILL_TOKENS] == 80
 
@@ -362,7 +362,7 @@ def test_ten_thousand_ids_leave_no_state(server: Server) -> None:
 
 
 def test_an_id_used_again_while_it_runs_is_one_track(server: Server) -> None:
-    """In older vLLM versions, a client's X-Request-Id was the request id."""
+    """In older vLLM versions, a client's X-Request-Id became the request id."""
     server.observer.queued("twice")
     server.add("twice", 100)
     server.step()

@@ -22,7 +22,7 @@ class Schedule:
         self.sent = 0
 
     def arrive(self) -> None:
-        """Add requests, some with a reused id; some are aborted at once."""
+        """Add requests; some reuse an id, and some are aborted at once."""
         for _ in range(self.draw.choice([0, 0, 0, 1, 3])):
             self.sent += 1
             name = f"r{max(1, self.sent - self.draw.randint(0, 1))}"
@@ -43,7 +43,7 @@ class Schedule:
                 self.evicted.discard(name)
 
     def plan(self) -> SimpleNamespace:
-        """Return a step with most requests; a preempted request returns as resumed or as new."""
+        """Return a step with most requests; a preempted request is resumed or new in it."""
         requests = self.server.requests
         counts: dict[str, int] = {}
         new, cached, resumed = [], [], set()
@@ -73,7 +73,7 @@ class Schedule:
         )
 
     def preempt(self) -> None:
-        """Take the blocks of some requests, which are then computed again from the start."""
+        """Preempt some requests, which are then computed again from the start."""
         for name, request in self.server.requests.items():
             request.num_tokens = max(request.num_tokens, request.num_computed_tokens)
             waits = name in self.fresh or name in self.evicted

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
-from tailspan_vllm.engine_core.queue_waits import Hold, Obstacle
+from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 
 
 class Waiting(list[Any]):
@@ -82,12 +82,12 @@ def test_a_step_that_had_to_preempt_lacked_blocks() -> None:
 
 
 def test_held_requests_are_found_in_every_version() -> None:
-    """vLLM stores held requests in a queue since 0.18 and in a set since 0.31."""
+    """vLLM keeps held requests in a queue since 0.18, and in a set since 0.31."""
     held, free = request("held", status=LOADING), request("free")
     newer = scheduler(held, free, running=4, deferred_waiting={"held": held}.values())
     older = scheduler(free, running=4, skipped_waiting=[held])
     for seen in (newer, older):
-        assert QueueObstacles(seen).held() == {"held": Hold.KV_LOAD}
+        assert QueueObstacles(seen).held() == {"held": HoldReason.KV_LOAD}
         assert obstacle(seen) is Obstacle.SEATS
     before = QueueObstacles(scheduler(held))
     assert before.held() == {}
@@ -111,7 +111,7 @@ def test_the_first_eligible_request_is_measured() -> None:
     assert obstacle(seen) is Obstacle.KV
 
 
-def holds(*waiting: Any, **more: Any) -> dict[str, Hold]:
+def holds(*waiting: Any, **more: Any) -> dict[str, HoldReason]:
     return dict(QueueObstacles(scheduler(deferred_waiting=waiting, **more)).held())
 
 
@@ -121,19 +121,19 @@ def test_a_request_waits_for_its_grammar_until_it_is_compiled(status: str) -> No
     waiting = request(
         "r", status=status, structured_output_request=SimpleNamespace(_grammar=compiling)
     )
-    assert holds(waiting) == {"r": Hold.GRAMMAR}
+    assert holds(waiting) == {"r": HoldReason.GRAMMAR}
     compiling.set_result(None)
     assert holds(waiting) == {}
 
 
 def test_a_request_loads_its_cache_until_the_connector_has_finished() -> None:
     loading = request("r", status=LOADING)
-    assert holds(loading) == {"r": Hold.KV_LOAD}
+    assert holds(loading) == {"r": HoldReason.KV_LOAD}
     assert holds(loading, finished_recving_kv_req_ids={"r"}) == {}
 
 
 def test_a_skipped_request_that_became_ready_waits_for_the_batch() -> None:
-    """From 0.18 to 0.30, it stays in its own queue until it joins the batch."""
+    """In vLLM 0.18 to 0.30, a ready request stays in its own queue until it joins the batch."""
     ready = request("ready", status=LOADING)
     seen = scheduler(
         running=4, skipped_waiting=Waiting([ready]), finished_recving_kv_req_ids={"ready"}
@@ -147,24 +147,26 @@ def test_a_request_waits_for_its_adapter_while_others_use_all_slots() -> None:
     seen = scheduler(deferred_waiting=[ada, bob, plain], lora_config=config)
     seen.running = [request("running", lora=1)]
     watch = QueueObstacles(seen)
-    assert watch.held() == {"bob": Hold.ADAPTER}
+    assert watch.held() == {"bob": HoldReason.ADAPTER}
     seen.running = []
-    assert watch.held() == {"bob": Hold.ADAPTER}  # the batch is read again only if it has changed
+    assert watch.held() == {
+        "bob": HoldReason.ADAPTER
+    }  # the batch is only read again after a change
     watch.batch_changed()
     assert watch.held() == {}
 
 
 def test_a_request_may_be_held_for_another_reason() -> None:
-    """A connector looks up a request's cache, and a session waits for its next input."""
+    """A connector may look up its cache, or a session may wait for its next input."""
     looked_up, session = request("r"), request("s", status="WAITING_FOR_STREAMING_REQ")
-    assert holds(looked_up, session) == {"s": Hold.OTHER}
-    assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", Hold.OTHER)
+    assert holds(looked_up, session) == {"s": HoldReason.OTHER}
+    assert holds(looked_up, session, connector=object()) == dict.fromkeys("rs", HoldReason.OTHER)
 
 
 def test_reasons_that_cannot_be_read_leave_the_held_time_known() -> None:
     before = guard.failures["held"]
     watch = QueueObstacles(scheduler(deferred_waiting=[SimpleNamespace(request_id="r")]))
-    assert watch.held() == {"r": Hold.OTHER}
+    assert watch.held() == {"r": HoldReason.OTHER}
     assert not watch.holds_known
-    assert watch.held() == {"r": Hold.OTHER}
+    assert watch.held() == {"r": HoldReason.OTHER}
     assert guard.failures["held"] == before + 1

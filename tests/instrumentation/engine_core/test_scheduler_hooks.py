@@ -62,7 +62,7 @@ class Engine:
         self.calls.check(self.scheduler, name, answer, *args, **kwargs)
 
     def run(self, steps: int = 3, changed: Any = None) -> None:
-        """Run two requests, one preempted and one aborted, so that every hook is called."""
+        """Run two requests, one preempted and one aborted, to call every hook."""
         changed = changed or (lambda kind, thing: thing)
         requests = {
             name: changed("request", fake.request(name)) for name in ("one", "other", "late")
@@ -91,7 +91,7 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the vLLM version and hardware that an engine core reports, and enable block hashes."""
+    """Set the vLLM version and hardware that an engine core reports; enable block hashes."""
     fake.modules(monkeypatch, vllm__v1__core__kv_cache_utils={"NONE_HASH": b"none"})
     monkeypatch.setattr(engine_reports, "machine_of", lambda *_: UNKNOWN)
 
@@ -104,7 +104,7 @@ def engine() -> Iterator[Engine]:
 
 
 def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
-    """The first accounts of an engine would be lost, if another engine had the first request."""
+    """If another engine had the first request, this engine's first accounts would be lost."""
     token = secrets.token_hex(8)
     cls = fake.scheduler_class(fake.Calls())
     link: list[EngineEnd] = []
@@ -123,7 +123,7 @@ def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
 
 
 def test_a_run_without_faults_counts_no_failure(engine: Engine) -> None:
-    """Without this check, the tests below would prove nothing."""
+    """Without this test, the tests below would prove nothing."""
     before = dict(guard.failures)
     engine.run()
     assert engine.missing == []
@@ -203,7 +203,7 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
         alter(base.vllm_config)
     try:
         if kind == "scheduler":
-            # The test itself also reads these attributes, so it keeps them separately.
+            # The test reads these attributes, too, so they are kept separately.
             kept = {name: getattr(base, name) for name in ("requests", "waiting")}
             alter(base)
             engine.scheduler = _Behind(base, kept)
@@ -213,8 +213,6 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
 
 
 class _Behind:
-    """A scheduler with a separate copy of the attributes that the test reads."""
-
     def __init__(self, scheduler: Any, kept: dict[str, Any]) -> None:
         self._scheduler = scheduler
         self.__dict__.update(kept)
@@ -248,7 +246,7 @@ def test_exceptions_of_the_scheduler_are_passed_on(engine: Engine) -> None:
         assert raised.value is error
         assert len(engine.calls.made) == before + 1
     engine.calls.raised.clear()
-    engine.run()  # the hooks of this engine still work
+    engine.run()  # hooks of this engine still work
 
 
 def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
@@ -280,9 +278,9 @@ def test_a_later_vllm_may_rename_and_reorder_parameters() -> None:
     engine.call("update_from_output", results, 7, scheduler_output=output)
     assert engine.missing == []
     assert failures() == before
-    assert engine.observers[0]._link._log  # the account shows that every hook could read its data
+    assert engine.observers[0]._link._log  # an account shows that every hook could read its data
     with pytest.raises(TypeError):
-        engine.scheduler.add_request(new=1)  # the same error as without the plugin
+        engine.scheduler.add_request(new=1)  # the error of vLLM without the plugin
     engine.close()
 
 
@@ -327,7 +325,7 @@ def test_a_ledger_that_fails_repeatedly_is_disabled(
 def test_a_failure_drops_the_accounts_of_running_requests(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If one step were missing in an account, the account would be wrong without any sign of it."""
+    """An account without one of its steps would be wrong without any sign."""
     engine.run()
     observer = engine.observers[0]
     engine.scheduler.requests["new"] = fake.request("new")
@@ -351,7 +349,7 @@ def test_a_failure_drops_the_accounts_of_running_requests(
 
 
 def test_a_request_that_vllm_refuses_is_forgotten(engine: Engine) -> None:
-    """vLLM's `add_request` raises, so no other call will end the request."""
+    """vLLM's `add_request` raises, so no other call ends the request."""
     engine.run()
     (watching,) = engine.observers
     queue = watching._waiting.queue

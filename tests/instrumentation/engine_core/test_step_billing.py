@@ -11,7 +11,7 @@ from tailspan_vllm.engine_core.step_model import StepModel, Work
 
 @dataclass
 class Run:
-    """A simulated engine with chunks, decodes, preemptions and ends."""
+    """A simulated engine in which requests are computed, preempted and ended at random."""
 
     chance: random.Random
     ledger: Ledger
@@ -90,7 +90,7 @@ def test_the_requests_bill_equals_the_steps_duration(seed: int, steps: int) -> N
 
 
 def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) -> Billing:
-    """Return the billing of steps of 1 s, with one prefill token and one decode each."""
+    """Return a billing after steps of 1 s; each step has one prefill token and one decode."""
     made = Billing()
     for step in range(steps):
         made.enter(step, Work(1, 0.5, 100.0, 1), 2, 1.0, model)
@@ -108,7 +108,7 @@ def test_recomputed_tokens_are_waste() -> None:
 
 
 def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
-    """The request was preempted in the middle of its prefill, so half of the next chunk is new."""
+    """The preemption lost 100 of the next chunk's 200 tokens; the other 100 tokens are new."""
     made = Billing()
     for step, tokens in enumerate((100, 200)):
         made.enter(step, Work(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))

@@ -9,7 +9,7 @@ from tailspan_vllm.engine_core.step_model import StepModel, Work
 
 
 class KnownModel(StepModel):
-    """A fixed model: γ 5 ms, α 10 µs, κ 0, β 0.1 µs, δ 0.1 ms."""
+    """A step model that is not fitted: γ = 5 ms, α = 10 µs, κ = 0, β = 0.1 µs, δ = 0.1 ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def test_a_request_alone_has_only_own_time() -> None:
 
 
 def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
-    """10,000 prefill tokens in a decode step add α·P = 100 ms."""
+    """10,000 prefill tokens add α · 10,000 = 100 ms to a decode step."""
     ledger = Ledger(KnownModel())
     works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
     works[10] = decode_step(prefill=10_000)
@@ -88,7 +88,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
 
 
 def encoding(ledger: Ledger, encoder_s: float) -> None:
-    """Run a step that prefills two requests of 1,000 tokens, and encodes images, then decode."""
+    """Run one step that prefills two requests and encodes images, and then 20 decode steps."""
     work = Work(2000, 1e6, 0, 0)
     ended = 100.0 + ledger.model.predict(work) + encoder_s
     ledger.end_step(work, 100.0, ended, 2, encodes=True)
@@ -98,7 +98,7 @@ def encoding(ledger: Ledger, encoder_s: float) -> None:
 
 
 def test_the_encoders_time_is_own_work_of_the_requests_with_images() -> None:
-    """Three quarters of the encoded tokens are ours, a quarter is another request's."""
+    """Our request has three quarters of the encoded tokens; another request has a quarter."""
     ledger = Ledger(KnownModel())
     encoding(ledger, 0.8)
     track = tracked(1000, 20)
@@ -167,7 +167,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
 
 
 def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
-    """With asynchronous scheduling, a request is admitted while a step without it runs."""
+    """With asynchronous scheduling, a request may be admitted while a step without it runs."""
     ledger = Ledger(KnownModel())
     run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
     account = ledger.settle(

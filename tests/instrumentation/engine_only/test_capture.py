@@ -42,8 +42,6 @@ def step_stats(waiting: int = 2) -> Any:
 
 
 class Core:
-    """An engine core with the hooks, and the join that its own reading thread uses."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fake.modules(monkeypatch, vllm={})
         self.calls = fake.Calls()
@@ -129,7 +127,7 @@ def test_a_request_is_reported_from_the_queue_to_the_last_token(core: Core) -> N
 
 
 def test_tokens_written_to_the_cache_are_read_after_the_first_output(core: Core) -> None:
-    """vLLM completes the number with the first output, and takes the object from the request."""
+    """vLLM completes the count at the first output, and then removes `prefill_stats`."""
     for name, output_tokens in (("answered", 5), ("left", 0)):
         request = a_request(name, num_output_tokens=output_tokens)
         prefill = request.prefill_stats
@@ -153,7 +151,6 @@ def test_a_request_that_leaves_the_queue_has_only_a_queue(core: Core) -> None:
 
 
 def test_without_an_account_the_phases_are_unknown(core: Core) -> None:
-    """The duration is known, but not how much of it was the queue."""
     request = a_request("x")
     core.begin(request)
     core.end(request)
@@ -275,8 +272,7 @@ def test_ids_without_a_random_suffix_are_kept(core: Core) -> None:
 def test_after_the_hooks_are_switched_off_no_request_looks_unfinished(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the time since the last step would grow for ever, and the engine would look
-    hung."""
+    """A request left in flight would make the engine look hung."""
     monkeypatch.setattr(guard, "LIMIT", 2)
     request = a_request("x")
     core.begin(request)

@@ -33,7 +33,7 @@ def test_only_vllm_serve_with_the_variable_has_a_rust_front_end(
 
 
 def test_a_vllm_without_the_variable_ignores_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before 0.22, vLLM starts Python API servers in any case."""
+    """Before 0.22, vLLM has only Python API servers."""
     envs(monkeypatch)
     assert not has_rust_front_end(SERVE)
 

@@ -49,7 +49,7 @@ def test_a_hub_name_that_looks_like_a_path_is_a_digest_too() -> None:
 
 
 def test_the_fingerprint_follows_arguments_and_not_measurements() -> None:
-    """The amount of free memory differs at each start."""
+    """The number of KV blocks depends on the free memory, which differs at each start."""
     first = fingerprint(arguments_of(a_config()))
     assert first == fingerprint(arguments_of(a_config(cache__num_gpu_blocks=4099)))
     assert first != fingerprint(arguments_of(a_config(scheduler__max_num_seqs=128)))

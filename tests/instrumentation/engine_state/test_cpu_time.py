@@ -18,7 +18,7 @@ def write_stat(proc: Path, stat: str, core: str) -> None:
 
 
 def test_totals_count_since_the_first_look(tmp_path: Path) -> None:
-    """Idle time and disk waits are not busy time; the kernel's user time includes guests."""
+    """Busy time excludes idle time and disk waits. The kernel counts guest time as user time."""
     own_cpu_s = iter((5.0, 7.5))
     seen = Processors(tmp_path, own_cpu_s=lambda: next(own_cpu_s))
     write_stat(tmp_path, "cpu  1000 10 100 5000 70 1 2 30 8 0", CORE.format(user=300, system=40))

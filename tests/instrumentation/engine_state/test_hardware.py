@@ -77,5 +77,5 @@ def test_loading_ends_at_readiness(
     monkeypatch.setattr(hardware, "own_age_s", lambda: age_s[0])
     monkeypatch.setattr(time, "time_ns", lambda: 1_000 * 10**9)
     assert machine_of(a_config(), 940 * 10**9).loading_s == pytest.approx(240.0)
-    age_s[0] = hardware.MOST_LOADING_S + 61.0
+    age_s[0] = hardware.MAX_LOADING_S + 61.0
     assert machine_of(a_config(), 940 * 10**9).loading_s is None

@@ -96,5 +96,5 @@ def test_unknown_transfer_statistics_are_omitted(stats: Any) -> None:
     )
 )
 def test_no_transfer_statistics_raise(stats: Any) -> None:
-    """`record` runs on the server's event loop, where an exception would do harm."""
+    """`record` runs on the server's event loop, so it must not raise an exception."""
     assert transferred(stats) == {}

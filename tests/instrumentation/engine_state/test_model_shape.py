@@ -41,7 +41,7 @@ def test_numbers_kinds_and_ranks_are_reported() -> None:
 
 
 def test_lists_are_counts_of_their_values() -> None:
-    """With one attribute per layer, there would be about a hundred attributes."""
+    """One attribute per layer would be about a hundred attributes."""
     reported = shape_of(a_config({"layer_types": ["sliding_attention"] * 5 + ["full_attention"]}))
     assert reported["layer_types.sliding_attention"] == 5
     assert reported["layer_types.full_attention"] == 1

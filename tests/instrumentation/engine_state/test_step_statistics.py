@@ -7,7 +7,7 @@ from tailspan_vllm.engine_state.step_statistics import add_steps, load_of
 
 
 def scheduler(running: int, **more: Any) -> SimpleNamespace:
-    """Return the scheduler statistics of a step that every vLLM version has."""
+    """Return a step's scheduler statistics, with the fields that every vLLM version has."""
     return SimpleNamespace(
         num_waiting_reqs=2,
         num_running_reqs=running,

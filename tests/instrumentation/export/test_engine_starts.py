@@ -54,7 +54,7 @@ def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() ->
 
 
 def test_after_an_outage_it_is_resent_unchanged() -> None:
-    """The collector may return with an empty database."""
+    """After an outage, the collector's database may be empty."""
     collector = Collector()
     starts = EngineStarts(collector)
     starts.send([a_state()], RESOURCE, 0.0)

@@ -55,7 +55,6 @@ class Collector:
 
 
 def a_flight(age_s: float, **headers: bytes) -> Flight:
-    """Return a chat request that the engine received this long ago."""
     given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     scope = {"method": "POST", "path": "/v1/chat/completions", "headers": given}
     exchange = Exchange(scope, {b"x-tenant-id", b"traceparent"})

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from tailspan_vllm import names
 from tailspan_vllm.export import pod_start
-from tailspan_vllm.export.pod_start import MOST_BYTES, PodStart
+from tailspan_vllm.export.pod_start import MAX_BYTES, PodStart
 from tailspan_vllm.settings import settings_from
 from tailspan_vllm.start_up.process import START_VARIABLE
 
@@ -25,8 +25,6 @@ Answer = tuple[int, bytes]
 
 
 class Api:
-    """A server of the Kubernetes API with two answers."""
-
     def __init__(self, authority: trustme.CA, account: Path) -> None:
         self.answers: dict[str, Answer] = {
             POD: (200, json.dumps(pod_of()).encode()),
@@ -68,7 +66,6 @@ class Api:
         }
 
     def parts(self, **more: str) -> dict[str, float]:
-        """Return what a plugin reads from this server."""
         return waited(PodStart(ENABLED, self.environ(**more), self.account))
 
 
@@ -144,7 +141,7 @@ def test_without_the_right_to_read_events_the_pull_counts_as_the_container(
         ((200, b"\xff{"), "not JSON"),
         ((200, b"[" * 100_000), "not JSON"),
         ((200, b"[]"), "not an object"),
-        ((200, b'{"a": "' + b"x" * MOST_BYTES + b'"}'), "more than"),
+        ((200, b'{"a": "' + b"x" * MAX_BYTES + b'"}'), "more than"),
     ],
     ids=["401", "403", "404", "500", "redirect", "empty", "bytes", "deep", "list", "huge"],
 )
@@ -187,13 +184,13 @@ def test_outside_a_cluster_the_log_says_so(api: Api, caplog: pytest.LogCaptureFi
 def test_an_api_that_does_not_answer_delays_nothing(
     api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pod_start, "MOST_WAIT_S", 0.0)
+    monkeypatch.setattr(pod_start, "MAX_WAIT_S", 0.0)
     api.slow_s = 0.5
     asking = PodStart(ENABLED, api.environ(), api.account)
     assert asking.parts() in (None, {})
     assert waited(asking) == {}
     time.sleep(2 * api.slow_s + 0.2)
-    assert asking.parts() == {}  # a late answer changes nothing
+    assert asking.parts() == {}  # a late answer is ignored
     assert "no answer within" in caplog.text
 
 

@@ -13,7 +13,6 @@ UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 
 
 def test_pauses_double_up_to_a_limit_and_restart() -> None:
-    """A sender finds a restarted collector within 30 s."""
     backoff = Backoff(jitter=lambda: 1.0)
     pauses = [backoff.wait(0.0, None) for _ in range(8)]
     assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
@@ -29,7 +28,7 @@ def test_pauses_double_up_to_a_limit_and_restart() -> None:
     ("requested_s", "pause_s"), [(7.0, 7.0), (1e9, LONGEST_REQUESTED_PAUSE_S), (0.0, FIRST_PAUSE_S)]
 )
 def test_a_requested_pause_is_kept_within_limits(requested_s: float, pause_s: float) -> None:
-    """A requested pause of 0 s, such as a date in the past, would be a retry without a pause."""
+    """A collector may request a pause of 0 s, for example with a date in the past."""
     assert Backoff(jitter=lambda: 1.0).wait(0.0, requested_s) == pause_s
 
 

@@ -108,7 +108,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
 def test_spans_do_not_follow_vllms_own(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For native spans, vLLM sets a variable in its children that the plugin also reads."""
+    """vLLM sets a variable for its own spans that the plugin also reads."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         elsewhere = f"http://127.0.0.1:{free_port()}"
@@ -170,7 +170,7 @@ def test_a_full_queue_drops_and_counts(
 
 
 def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
-    """The store fails after the collector read the batch; the retry must not add a second row."""
+    """The store fails after the collector read the batch. The retry must not add a second row."""
     with collecting() as (sink, collector):
         sink.failure = OSError("disk full")
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
@@ -225,7 +225,7 @@ def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protoco
         assert sink.starts[0].at_unix_ns == state.started_unix_ns
     if protocol == "grpc":
         return  # the gRPC exporter has its own retries, so one start is enough
-    until(lambda: sender._reports.away)
+    until(lambda: sender._reports.unavailable)
     with collecting(port) as (again, _):
         until(lambda: again.starts)
         assert again.starts == sink.starts
@@ -382,7 +382,7 @@ def test_a_link_with_few_messages_is_read_only_when_the_engines_are_sampled(
 def test_a_burst_after_a_rest_does_not_fill_the_link(
     sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """300 short requests, one after the other, in the time between two samples."""
+    """300 short requests run one after another between two samples."""
     monkeypatch.setattr(sender_module, "SAMPLE_S", 3600.0)
     token = f"burst-{os.getpid()}"
     monkeypatch.setenv(TOKEN_VARIABLE, token)

@@ -1,4 +1,4 @@
-"""A failed start from a real process to the message that a collector receives."""
+"""Tests that the failed start of a real process reaches the collector."""
 
 import http.server
 import os

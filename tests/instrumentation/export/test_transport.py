@@ -29,7 +29,7 @@ RETRY = RetryInfo(retry_delay=Duration(seconds=7))
 
 
 class Answers(http.server.ThreadingHTTPServer):
-    """A server that responds the same to every message, and records the messages."""
+    """A server that sends the same response to every message, and records the messages."""
 
     daemon_threads = True
 
@@ -118,7 +118,7 @@ def test_http_headers_and_compression_are_sent() -> None:
 
 
 def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None:
-    """The text comes from another program, and is written to this server's log."""
+    """The text comes from another program and is written to this server's log."""
     body = PARTIAL.SerializeToString()
     with answering(200, {"content-type": "application/x-protobuf"}, body) as (_, post):
         assert post() == Outcome(Verdict.ACCEPTED, "partial success: too old", rejected=3)

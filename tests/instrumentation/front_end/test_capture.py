@@ -94,7 +94,7 @@ def test_a_request_is_one_record(
 def test_tokens_written_to_the_cache_are_known_after_the_first_token(
     server: Server, exchange: Exchange
 ) -> None:
-    """vLLM's initial value is 0, which must not become a measurement. vLLM 0.25 has no value."""
+    """vLLM starts the count at 0, which is not a measurement. vLLM 0.25 has no count."""
     waiting = a_state(num_cache_creation_tokens=0)
     waiting.stats.num_generation_tokens = 0
     states = [a_state(num_cache_creation_tokens=16), a_state(num_cache_creation_tokens=0)]
@@ -137,7 +137,7 @@ def test_an_offline_request_needs_no_exchange(server: Server) -> None:
 
 
 def test_frontend_time_ends_at_the_hand_over(server: Server, exchange: Exchange) -> None:
-    """The engine reads its input between two steps."""
+    """The engine reads new requests only between two steps."""
     flight = server.capture.flight_began(None)
     state = a_state()
     state.stats.queued_ts = state.stats.last_token_ts = flight.added + 1e-3
@@ -167,7 +167,7 @@ def test_the_load_is_that_of_the_arrival(server: Server) -> None:
 
 
 def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -> None:
-    """vLLM's state contains the prompt and the response."""
+    """vLLM's state contains the prompt and the response, so it must be freed."""
     gc.disable()
     try:
         flight, state = server.capture.flight_began(None), a_state()
@@ -187,7 +187,7 @@ def test_vllms_own_state_is_not_kept_alive(server: Server, exchange: Exchange) -
 
 @pytest.mark.parametrize("given", ["x" * 1_100_000, "a\ud800b"])
 def test_an_id_of_any_length_is_bounded_and_still_joins(server: Server, given: str) -> None:
-    """The engine core shortens its ids with the same function."""
+    """The front end and the engine core shorten ids with the same function."""
     flight = server.capture.flight_began({"traceparent": given})
     state = a_state(external_req_id=given, request_id=f"{given}-0", lora_name=given)
     server.capture.flight_ended(flight, state, "stop")

@@ -72,7 +72,7 @@ def in_order(message: ExportTraceServiceRequest) -> ExportTraceServiceRequest:
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1, max_size=5))
 def test_half_a_character_is_replaced(hostile: str) -> None:
-    """A client's label must not make its batch invalid."""
+    """One malformed label of a client must not make the whole batch invalid."""
     span = ReadableSpan(
         "chat",
         SpanContext(1, 2, False),

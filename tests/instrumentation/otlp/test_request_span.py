@@ -11,7 +11,7 @@ from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 from tailspan_vllm.request.record import RequestRecord
-from tailspan_vllm.request.record_builder import PREEMPTIONS_KEPT
+from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import TEXT_LIMIT
 
 RESOURCE = Resource({"service.name": "vllm"})
@@ -52,7 +52,7 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
 
 
 def test_the_parts_of_a_part_are_scaled_with_it() -> None:
-    """The engine measured half the queue time and twice the prefill time of the front end."""
+    """The engine core measured half the front end's queue time, and twice its prefill time."""
     record = a_record(
         queue_parts=QueueParts(0.01, 0.0, 0.0, 0.04, 0.0),
         held_parts=HeldParts(0.01, 0.02, 0.0),
@@ -144,7 +144,7 @@ def test_every_metric_has_a_unit() -> None:
 
 def test_a_span_at_every_limit_fits_in_the_queue() -> None:
     text = "\U0001f600" * TEXT_LIMIT
-    instants = [100.3] * PREEMPTIONS_KEPT
+    instants = [100.3] * PREEMPTIONS_LIMIT
     record = a_record(
         **dict.fromkeys(("request_id", "lora", "route", "tenant", "error_type", "config"), text),
         preempted_at=instants,
@@ -154,7 +154,7 @@ def test_a_span_at_every_limit_fits_in_the_queue() -> None:
 
 
 def test_a_request_of_the_engine_core_has_no_phases_of_the_front_end() -> None:
-    """The time before the queue and the delivery are unknown, not zero."""
+    """Frontend and delivery are unknown, not zero."""
     record = RequestRecord(
         received=10.0,
         delivered=14.0,

@@ -4,7 +4,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE
-from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+from tailspan_vllm.engine_state.hardware import MAX_LOADING_S
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.otlp.encoder import encode_span, export_of
 from tailspan_vllm.otlp.request_span import SCOPE
@@ -44,7 +44,7 @@ def test_the_parts_before_the_first_process_move_the_begin_of_the_span() -> None
 
 
 def test_parts_before_the_first_process_that_are_too_long_are_left_out() -> None:
-    span = start_span(STATE, INSTANTS, 148.5, ENVIRON, {names.START_SCHEDULING: MOST_LOADING_S})
+    span = start_span(STATE, INSTANTS, 148.5, ENVIRON, {names.START_SCHEDULING: MAX_LOADING_S})
     assert span is not None
     assert span.attributes is not None
     assert names.START_SCHEDULING not in span.attributes
@@ -83,5 +83,5 @@ def test_without_the_start_of_the_first_process_there_is_no_span() -> None:
 
 
 def test_a_start_that_is_too_long_is_no_start() -> None:
-    late = {**ENVIRON, START_VARIABLE: f"{147.0 - MOST_LOADING_S - 1} 106.0 {BEGAN_NS}"}
+    late = {**ENVIRON, START_VARIABLE: f"{147.0 - MAX_LOADING_S - 1} 106.0 {BEGAN_NS}"}
     assert start_span(STATE, INSTANTS, None, late) is None

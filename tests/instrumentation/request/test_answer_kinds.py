@@ -9,11 +9,11 @@ from tailspan_vllm.request.answer_kinds import Answer, KindTokens, answer_of
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 HOSTILE = '"content":"x","reasoning":"x","tool_calls":[{"type":"text_delta","text":"x'
-"""A text with markers. In JSON, its quotes are escaped."""
+"""A client's text that contains the stream's markers. JSON escapes its quotes."""
 
 
 class Stream:
-    """A stream of one engine request, of which every chunk has some tokens."""
+    """A streamed response whose chunks contain tokens."""
 
     def __init__(self, path: str = CHAT, requests: int = 1, streamed: bool = True) -> None:
         self.stats = SimpleNamespace(num_generation_tokens=0)
@@ -41,7 +41,6 @@ def packed(value: Any) -> str:
 
 
 def chat(**delta: Any) -> bytes:
-    """Return an event as vLLM's chat completions send it."""
     choice = {"index": 0, "delta": delta, "finish_reason": None}
     chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice]}
     return f"data: {packed(chunk)}\n\n".encode()
@@ -106,7 +105,7 @@ def test_the_kinds_of_a_stream_sum_to_its_tokens(route: str) -> None:
         stream.sends(events["tool_call"])
     if path_of(route) == CHAT:
         stream.sends(b"data: [DONE]\n\n", tokens=0)
-    # The token without a kind, such as a tag before the call, counts for the call.
+    # A token without a kind, such as a tag before the tool call, counts as the tool call's.
     assert stream.tokens() == KindTokens(reasoning=5, tool_call=4, content=2)
     assert stream.first_content() == at
 
@@ -143,7 +142,7 @@ def test_an_event_with_reasoning_and_content_is_the_first_content() -> None:
 
 
 def test_several_engine_requests_share_the_first_content_but_no_tokens() -> None:
-    """`n=2` has two engine requests, and its events alternate."""
+    """A request with `n=2` has two engine requests, whose events alternate in the stream."""
     stream = Stream(requests=2).sends(chat(reasoning="a"))
     assert stream.reads
     stream.sends(chat(content="b"))
@@ -183,7 +182,7 @@ def test_chunks_divided_at_any_byte_have_the_same_first_content(
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.sampled_from([True, False]))
 def test_bytes_that_are_no_answer_are_unknown(bodies: list[bytes], streamed: bool) -> None:
-    assume(b'"content":"' not in b"".join(bodies))  # Hypothesis also draws constants of the code
+    assume(b'"content":"' not in b"".join(bodies))  # Hypothesis may draw the marker
     stream = Stream(streamed=streamed)
     for body in bodies:
         if body:
@@ -192,7 +191,7 @@ def test_bytes_that_are_no_answer_are_unknown(bodies: list[bytes], streamed: boo
 
 
 def test_a_stream_in_one_huge_chunk_has_a_first_content() -> None:
-    """A layer that buffers makes one chunk of a whole stream."""
+    """A layer that buffers may join a whole stream into one chunk."""
     body = chat(role="assistant", content="") + chat(reasoning="r" * 5_000_000) + chat(content="c")
     stream = Stream().sends(body)
     assert stream.first_content() is not None
@@ -235,7 +234,7 @@ def usage(reasoning_tokens: int) -> dict[str, Any]:
         (CHAT, whole_chat(content=None, tool_calls=call(HOSTILE)), False, KindTokens(0, 10, 0)),
         (CHAT, whole_chat(content="a", tool_calls=call("b")), True, KindTokens(0, None, None)),
         (CHAT, whole_chat(content="a", reasoning="b") | usage(4), True, KindTokens(4, 0, 6)),
-        # Some parsers cannot count, and report 0.
+        # Some parsers cannot count reasoning tokens, and report 0.
         (CHAT, whole_chat(content="a", reasoning="b") | usage(0), True, KindTokens()),
         (CHAT, whole_chat(content="a", reasoning="b"), True, KindTokens()),
         (CHAT, whole_chat(content="a", reasoning="b") | usage(99), True, KindTokens()),

@@ -13,7 +13,6 @@ CORE = [Progress(0, 7, Stage.PROCESS, 108.0), Progress(0, 7, Stage.EXECUTOR, 115
 
 
 def worker(process: int, *at: float) -> list[Progress]:
-    """Return the first stages of a worker, each with its instant."""
     stages = (Stage.WORKER, Stage.DEVICE, Stage.WEIGHTS, Stage.PROFILED)
     return [Progress(0, process, stage, each) for stage, each in zip(stages, at, strict=False)]
 
@@ -54,7 +53,6 @@ def test_an_engine_in_the_first_process_has_no_own_process() -> None:
 
 
 def test_an_engine_that_was_ready_did_not_fail() -> None:
-    """The other engine of the server did."""
     ready = [*CORE, Progress(0, 7, Stage.READY, 130.0)]
     other = [each._replace(engine=1) for each in CORE]
     (failed,) = failed_starts(FIRST, [*ready, *other], 140.0)

@@ -100,7 +100,7 @@ def test_the_stages_of_an_engine_in_this_process_are_timed(
     assert instants.ready == 132.0
     assert instants.worker == (2.0, 12.0, 9.0, 5.0)
     assert no_failures == {}
-    # The wrappers of the worker are gone, so that later calls cost nothing.
+    # The worker's wrappers are removed, so that later calls cost nothing.
     assert not vars(core.executor.wrapper.worker).keys() & set(hooks._TIMED)
 
 
@@ -124,7 +124,7 @@ def test_the_engine_core_adds_the_reports_of_its_workers(monkeypatch: pytest.Mon
     clock, record = Clock(monkeypatch), StartRecord()
     fakes = vllm(clock)
     monkeypatch.setattr(os, "getppid", os.getpid)
-    monkeypatch.setattr(hooks, "WORKER_PROCESSES", ("",))  # each process is a worker
+    monkeypatch.setattr(hooks, "WORKER_PROCESSES", ("",))  # every process counts as a worker
     installed(fakes, record)
     fakes.core()
     assert record.workers == [(2.0, 12.0, 0.0, 5.0)]

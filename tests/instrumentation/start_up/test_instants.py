@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from tailspan_vllm.start_up.instants import WORKERS_KEPT, EngineInstants, StartRecord, WorkerStart
+from tailspan_vllm.start_up.instants import WORKERS_LIMIT, EngineInstants, StartRecord, WorkerStart
 
 
 def test_instants_are_known_once_all_were_seen() -> None:
@@ -29,6 +29,6 @@ def test_a_report_that_is_not_valid_is_left_out(value: float) -> None:
 
 def test_the_number_of_reports_is_limited() -> None:
     record = StartRecord()
-    for _ in range(WORKERS_KEPT + 1):
+    for _ in range(WORKERS_LIMIT + 1):
         record.add(WorkerStart())
-    assert len(record.workers) == WORKERS_KEPT
+    assert len(record.workers) == WORKERS_LIMIT

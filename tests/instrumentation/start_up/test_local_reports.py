@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tailspan_vllm import guard
-from tailspan_vllm.start_up.local_reports import MOST_WAITING, LocalReports, send
+from tailspan_vllm.start_up.local_reports import MAX_WAITING, LocalReports, send
 
 ADDRESS = f"\0tailspan-local-{os.getpid()}"
 LIMIT = int(Path("/proc/sys/net/core/somaxconn").read_text())
@@ -21,7 +21,7 @@ def no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reports_of_a_thousand_workers_arrive_in_order() -> None:
     """A datagram socket keeps ten."""
     reports = LocalReports(ADDRESS, 4)
-    number = min(MOST_WAITING, LIMIT)
+    number = min(MAX_WAITING, LIMIT)
     for each in range(number):
         send(ADDRESS, each.to_bytes(4, "big"))
     assert [int.from_bytes(each, "big") for each in reports.read()] == list(range(number))
@@ -30,10 +30,10 @@ def test_the_reports_of_a_thousand_workers_arrive_in_order() -> None:
 def test_a_sender_never_waits() -> None:
     reports = LocalReports(ADDRESS, 1)
     began = time.monotonic()
-    for _ in range(MOST_WAITING + 100):
+    for _ in range(MAX_WAITING + 100):
         send(ADDRESS, b"x")
     assert time.monotonic() - began < 5
-    assert len(reports.read()) >= min(MOST_WAITING, LIMIT)
+    assert len(reports.read()) >= min(MAX_WAITING, LIMIT)
 
 
 def test_without_a_listener_a_report_is_lost() -> None:

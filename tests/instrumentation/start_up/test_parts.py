@@ -36,7 +36,7 @@ def test_each_gap_is_one_part() -> None:
 def test_parts_sum_to_the_whole(
     gaps: list[float], served: float | None, worker: WorkerStart | None
 ) -> None:
-    """They sum to the whole even if a worker reports more than the time of its stage."""
+    """The parts sum to the whole even if a worker reports more time than its stage took."""
     at = [0.0]
     for gap in gaps:
         at.append(at[-1] + gap)

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tailspan_vllm.engine_state.hardware import MOST_LOADING_S
+from tailspan_vllm.engine_state.hardware import MAX_LOADING_S
 from tailspan_vllm.start_up import process
 from tailspan_vllm.start_up.process import START_VARIABLE, first_process, note_first_process
 
@@ -25,7 +25,7 @@ def test_the_start_of_this_process_is_noted_once(monkeypatch: pytest.MonkeyPatch
     assert first_process(given) == found
 
 
-@pytest.mark.parametrize("age_s", [None, MOST_LOADING_S + 1])
+@pytest.mark.parametrize("age_s", [None, MAX_LOADING_S + 1])
 def test_an_unknown_or_implausible_age_is_not_noted(
     age_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

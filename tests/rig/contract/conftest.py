@@ -11,7 +11,7 @@ MakeTree = Callable[[dict[str, str]], SourceTree]
 
 @pytest.fixture
 def make_tree(tmp_path: Path) -> MakeTree:
-    """Write these modules, by path, and return the source tree."""
+    """Return a function that writes modules, by path, and returns the source tree."""
 
     def make(modules: dict[str, str]) -> SourceTree:
         for path, text in modules.items():

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from rig.contract.needs import OK, Finding
 from rig.contract.report import COMMAND, Findings, broken, lines, markdown
+from rig.contract.requirements import OK, Finding
 from rig.contract.table import CONTRACT, HOOKS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "vllm-versions.md"

@@ -159,7 +159,7 @@ def test_an_archive_of_another_digest_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_names_no_host(tmp_path: Path) -> None:
-    """The docs may quote the reason for a failure."""
+    """The docs may quote the reason of a failure, so it must not contain a host."""
 
     class Broken:
         def get(self, url: str, **_: Any) -> None:

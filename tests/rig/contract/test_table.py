@@ -8,7 +8,7 @@ from tailspan_vllm.start_up.hooks import _TIMED
 
 from collector.normalise.engine_spans import VLLM
 from collector.scrape.engine_series import NAMES
-from rig.contract.needs import Attributes, Method
+from rig.contract.requirements import Attributes, Method
 from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,7 +65,7 @@ def test_every_row_is_in_one_part() -> None:
 ATTRIBUTES = [
     hook
     for hook in HOOKS
-    if isinstance(hook.need, Attributes)
+    if isinstance(hook.requirement, Attributes)
     and hook.read_by != "engine_state/config_fingerprint.py"
     and not (hook.otherwise or "").startswith("as for ")
 ]
@@ -73,15 +73,15 @@ ATTRIBUTES = [
 
 @pytest.mark.parametrize("hook", ATTRIBUTES, ids=lambda hook: hook.what)
 def test_an_optional_attribute_is_checked_before_it_is_read(hook: Hook) -> None:
-    """An attribute that the plugin reads without a check is required."""
-    assert isinstance(hook.need, Attributes)
+    """An attribute that the plugin reads without a check counts as required."""
+    assert isinstance(hook.requirement, Attributes)
     module = _parsed(hook)
-    assert set(hook.need.names) <= _mentioned(module), "a row that nothing reads"
-    for name in hook.need.names:
+    assert set(hook.requirement.names) <= _mentioned(module), "a row that nothing reads"
+    for name in hook.requirement.names:
         assert (name in _looked_for(module)) == (hook.otherwise is not None), name
 
 
-METHODS = [hook for hook in HOOKS if isinstance(hook.need, Method)]
+METHODS = [hook for hook in HOOKS if isinstance(hook.requirement, Method)]
 
 
 IMPLEMENTED = "statlogger.py"
@@ -89,18 +89,20 @@ IMPLEMENTED = "statlogger.py"
 
 @pytest.mark.parametrize("hook", METHODS, ids=lambda hook: hook.what)
 def test_our_parameters_match_the_contract(hook: Hook) -> None:
-    assert isinstance(hook.need, Method)
-    need, module = hook.need, _parsed(hook)
+    assert isinstance(hook.requirement, Method)
+    requirement, module = hook.requirement, _parsed(hook)
     functions = [
         node
         for node in ast.walk(module)
         if isinstance(node, ast.FunctionDef)
-        and node.name.strip("_") in (need.name.strip("_"), _OURS.get(need.name))
+        and node.name.strip("_") in (requirement.name.strip("_"), _OURS.get(requirement.name))
     ]
     assert functions, "a row that nothing reads"
     if hook.read_by == IMPLEMENTED:
         signatures = [tuple(each.arg for each in node.args.args[1:]) for node in functions]
-        assert any(signature[: len(need.takes)] == need.takes for signature in signatures)
+        assert any(
+            signature[: len(requirement.takes)] == requirement.takes for signature in signatures
+        )
         return
     looked_for = {
         (position.value, name.value)
@@ -110,8 +112,8 @@ def test_our_parameters_match_the_contract(hook: Hook) -> None:
         for position, name in [node.args[1:3]]
         if isinstance(position, ast.Constant) and isinstance(name, ast.Constant)
     }
-    assert looked_for <= {(index, name) for index, name in enumerate(need.takes, 1)}
-    assert looked_for or not need.takes
+    assert looked_for <= {(index, name) for index, name in enumerate(requirement.takes, 1)}
+    assert looked_for or not requirement.takes
 
 
 _OURS = {
@@ -124,7 +126,7 @@ _OURS = {
     "init_device": "device",
     **dict.fromkeys(_TIMED, "timed"),
 }
-"""The name of the plugin's function that wraps the vLLM function, if the names differ."""
+"""The plugin's function that wraps a vLLM function, if the names differ."""
 
 
 def test_the_plugin_lists_the_versions_that_were_read() -> None:
@@ -137,9 +139,9 @@ def test_the_reported_arguments_are_those_of_the_fingerprint() -> None:
 
 
 def test_scraped_and_traced_names_are_in_the_contract() -> None:
-    """Names from before 0.12 are not included, because no supported vLLM has them."""
+    """Names from before vLLM 0.12 are left out, because no supported version has them."""
     held = {hook.what.partition(": ")[2].removesuffix("_total") for hook in HOOKS}
     scraped = {name for name in NAMES if name.startswith("vllm:") and "gpu_" not in name[:9]}
     assert {name.removesuffix("_total").removesuffix("_sum") for name in scraped} <= held
-    for names in (*VLLM.latencies.values(), VLLM.most_output_tokens):
+    for names in (*VLLM.latencies.values(), VLLM.max_output_tokens):
         assert held & set(names)

@@ -2,9 +2,9 @@ import random
 
 import pytest
 
-from rig.faults.catalogue import FAULTS, drawn
+from rig.faults.catalogue import FAULTS, faults_of
+from rig.faults.evaluation import NO_INCIDENT
 from rig.faults.fault import undisturbed
-from rig.faults.judging import NO_INCIDENT
 from rig.faults.traffic import Traffic
 
 METRICS = {"ttft", "tpot", "itl_max", "e2e", "queue"}
@@ -16,7 +16,7 @@ def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> N
     assert fault.cause == cause
     assert fault.metric in METRICS
     changed = (
-        fault.under != fault.usual
+        fault.during != fault.usual
         or fault.disturb is not undisturbed
         or fault.arguments_after is not None
     )
@@ -25,13 +25,13 @@ def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> N
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_enough_requests_come_for_a_tail(cause: str) -> None:
-    (fault,) = drawn([cause], 0, 1.0)
+    (fault,) = faults_of([cause], 0, 1.0)
     assert len(fault.usual.arrivals("0/before", 50.0)) >= 250
-    assert len(fault.under.arrivals("0/under", 50.0)) >= 250
+    assert len(fault.during.arrivals("0/under", 50.0)) >= 250
 
 
 def test_the_same_seed_draws_the_same_faults() -> None:
     for cause in FAULTS:
-        first, second = drawn([cause], 3, 0.5), drawn([cause], 3, 0.5)
+        first, second = faults_of([cause], 3, 0.5), faults_of([cause], 3, 0.5)
         assert [fault.notes for fault in first] == [fault.notes for fault in second]
-        assert [fault.under for fault in first] == [fault.under for fault in second]
+        assert [fault.during for fault in first] == [fault.during for fault in second]

@@ -1,7 +1,7 @@
 import threading
 
-from rig.answering import ReceivedRequest, Reply, answering
 from rig.faults.open_loop import send_on_time
+from rig.http_servers import ReceivedRequest, Reply, running_http_server
 from rig.load import Call
 
 
@@ -12,6 +12,6 @@ def test_a_slow_response_does_not_delay_later_requests() -> None:
         together.wait(20)
         return Reply(body=b"data: done\n\n")
 
-    with answering(wait) as server:
+    with running_http_server(wait) as server:
         outcome = send_on_time(server.port, [(0.001 * n, Call()) for n in range(5)])
     assert (outcome.answered, outcome.failed) == (5, 0)

@@ -3,9 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.diagnosis_real import cases_in, line, summary
-from rig.faults.judging import Judged
+from rig.faults.evaluation import ExplanationResult
 
-FOUND = Judged(
+FOUND = ExplanationResult(
     cause="engine_stall",
     metric="itl_max",
     severity=0.5,

@@ -1,4 +1,4 @@
-"""A scripted client with the official SDK, which asks as a language model would."""
+"""Tests with a scripted client of the official SDK."""
 
 import asyncio
 import json
@@ -27,7 +27,6 @@ Script = Callable[[Client], Awaitable[Any]]
 
 
 def over_stdio(url: str, folder: Path, script: Script) -> Any:
-    """Start `tailspan mcp`, and run a script against it."""
     command, *words = tailspan_command("mcp", "--explorer-url", EXPLORER, "--api-timeout=5m")
     environment = {"TAILSPAN_DATABASE_URL": url, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     server = StdioServerParameters(command=command, args=words, env=environment, cwd=folder)

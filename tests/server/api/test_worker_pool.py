@@ -157,8 +157,6 @@ def test_a_question_that_ends_its_process_fails_and_the_next_is_answered() -> No
 
 
 def test_no_process_starts_after_the_end() -> None:
-    """Otherwise a waiting question would start a process after Tailspan has stopped."""
-
     async def ask() -> tuple[list[int | BaseException], int]:
         pool = WorkerPool({}, ApiLimits(questions=1))
         asking = [asyncio.create_task(_pid(pool, sleep=60)) for _ in range(3)]

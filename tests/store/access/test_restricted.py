@@ -215,14 +215,14 @@ def test_a_reader_opens_only_restricted_databases(new_url: Callable[[], str]) ->
 
 def test_the_separate_state_is_restricted_too(new_sql_url: Callable[[], str]) -> None:
     engine = open_database(new_sql_url(), new_sql_url())
-    from store.alerting.incidents import IncidentRow, keep_evaluation, read_overlapping
+    from store.alerting.incidents import IncidentRow, read_overlapping, store_evaluation
 
     rows = [
         IncidentRow(name, "page", 100, 50, 120, None, 100, "20", None, None)
         for name in ("mine", "theirs")
     ]
     for each in rows:
-        keep_evaluation(engine, each.slo, 120, [each])
+        store_evaluation(engine, each.slo, 120, [each])
     seen = restricted(engine, ACME.with_objectives(["mine"], []))
     assert [each.slo for each in read_overlapping(seen, 0, 1_000)] == ["mine"]
     assert read_overlapping(restricted(engine, ACME), 0, 1_000) == []

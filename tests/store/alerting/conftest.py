@@ -1,5 +1,3 @@
-"""The tests of alerting run with the state inside the database, and in a separate database."""
-
 import pytest
 from sqlalchemy import Engine
 

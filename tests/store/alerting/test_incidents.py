@@ -1,6 +1,6 @@
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, keep_evaluation, read_overlapping
+from store.alerting.incidents import IncidentRow, read_overlapping, store_evaluation
 
 
 def incident(slo: str, began_s: int, ended_s: int | None) -> IncidentRow:
@@ -9,8 +9,8 @@ def incident(slo: str, began_s: int, ended_s: int | None) -> IncidentRow:
 
 def test_the_incidents_of_a_range_are_those_of_all_objectives(engine: Engine) -> None:
     early, over, open_ = incident("a", 100, 200), incident("a", 300, 500), incident("b", 400, None)
-    keep_evaluation(engine, "a", 600, [early, over])
-    keep_evaluation(engine, "b", 600, [open_])
+    store_evaluation(engine, "a", 600, [early, over])
+    store_evaluation(engine, "b", 600, [open_])
     assert read_overlapping(engine, 450, 600) == [over, open_]
     assert read_overlapping(engine, 200, 300) == []
     assert read_overlapping(engine, 0, 350) == [early, over]

@@ -6,14 +6,14 @@ import pytest
 from sqlalchemy import Engine
 
 from store import dialects
-from store.alerting.notification_claims import claim, keep_result, update_message
+from store.alerting.notification_claims import claim, store_result, update_message
 from store.alerting.notifications import (
     FIRING,
     Delivery,
     Notification,
     add_notifications,
-    keep_notifications,
     read_notifications,
+    store_notifications,
 )
 from store.state import state_of
 
@@ -25,7 +25,7 @@ SENT = replace(ROW, state=Delivery.DELIVERED, next_unix_s=None, delivered_unix_s
 def engine(with_state: Engine) -> Engine:
     if dialects.of(state_of(with_state)).ADDITIVE:
         pytest.skip("ClickHouse has no conditional updates")
-    keep_notifications(with_state, [ROW])
+    store_notifications(with_state, [ROW])
     return with_state
 
 
@@ -37,7 +37,7 @@ def stored(engine: Engine) -> Notification:
 def test_a_claimed_row_gets_its_result(engine: Engine) -> None:
     assert claim(engine, ROW, 3)
     assert stored(engine) == replace(ROW, claimed_term=3)
-    assert keep_result(engine, SENT, 3)
+    assert store_result(engine, SENT, 3)
     assert stored(engine) == replace(SENT, claimed_term=3)
 
 
@@ -45,8 +45,8 @@ def test_a_later_term_takes_a_claim_and_the_earlier_result_is_not_stored(engine:
     assert claim(engine, ROW, 3)
     assert claim(engine, ROW, 4)
     failed = replace(ROW, failures=1, next_unix_s=200, problem="no response")
-    assert not keep_result(engine, failed, 3)
-    assert keep_result(engine, SENT, 4)
+    assert not store_result(engine, failed, 3)
+    assert store_result(engine, SENT, 4)
     assert stored(engine).state == Delivery.DELIVERED
 
 
@@ -59,7 +59,7 @@ def test_an_earlier_term_cannot_claim(engine: Engine) -> None:
 def test_a_row_that_was_sent_meanwhile_is_not_claimed(engine: Engine) -> None:
     """The holder of the earlier term stored its result after the new holder had read the row."""
     assert claim(engine, ROW, 3)
-    assert keep_result(engine, SENT, 3)
+    assert store_result(engine, SENT, 3)
     assert not claim(engine, ROW, 4)
 
 
@@ -70,7 +70,7 @@ def test_a_row_whose_attempt_was_interrupted_is_claimed_again(engine: Engine) ->
 
 def test_a_removed_row_is_not_claimed(engine: Engine) -> None:
     assert not claim(engine, replace(ROW, slo="gone"), 3)
-    assert not keep_result(engine, replace(ROW, slo="gone"), 3)
+    assert not store_result(engine, replace(ROW, slo="gone"), 3)
 
 
 def test_a_message_is_not_replaced_after_another_collector_claimed_it(engine: Engine) -> None:
@@ -78,7 +78,7 @@ def test_a_message_is_not_replaced_after_another_collector_claimed_it(engine: En
     assert claim(engine, ROW, 4)
     assert not update_message(engine, ROW, '{"cause": 1}', 200)
     assert stored(engine) == replace(ROW, claimed_term=4)
-    assert keep_result(engine, SENT, 4)
+    assert store_result(engine, SENT, 4)
     sent = stored(engine)
     assert update_message(engine, sent, '{"cause": 1}', 200)
     assert stored(engine) == replace(sent, message='{"cause": 1}', next_unix_s=200)

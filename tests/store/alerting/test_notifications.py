@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import (
     FIRING,
     RESOLVED,
@@ -12,8 +12,8 @@ from store.alerting.notifications import (
     Notification,
     delete_old_notifications,
     due_notifications,
-    keep_notifications,
     read_notifications,
+    store_notifications,
 )
 from store.database import open_database
 from store.errors import StoreUnavailable
@@ -23,36 +23,36 @@ OVER = replace(BEGUN, transition=RESOLVED, created_unix_s=200, next_unix_s=200)
 
 
 def test_a_row_is_stored_in_its_current_form(engine: Engine) -> None:
-    keep_notifications(engine, [])
-    keep_notifications(engine, [BEGUN])
+    store_notifications(engine, [])
+    store_notifications(engine, [BEGUN])
     later = replace(BEGUN, message="later", problem="busy")
-    keep_notifications(engine, [later, OVER])
+    store_notifications(engine, [later, OVER])
     assert read_notifications(engine, "chat") == [OVER, later]
     assert read_notifications(engine, "other") == []
 
 
 def test_due_notifications_are_returned_in_order(engine: Engine) -> None:
     older = replace(BEGUN, fired_unix_s=90, created_unix_s=90)
-    keep_notifications(engine, [OVER, BEGUN, older])
+    store_notifications(engine, [OVER, BEGUN, older])
     assert due_notifications(engine, "team", 99) == []
     assert due_notifications(engine, "other", 300) == []
     assert due_notifications(engine, "team", 300) == [older, BEGUN]
     repeated = replace(BEGUN, state=Delivery.DELIVERED, next_unix_s=160)
-    keep_notifications(engine, [repeated])
+    store_notifications(engine, [repeated])
     assert due_notifications(engine, "team", 300) == [older, OVER]
 
 
 def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engine) -> None:
     waits = replace(BEGUN, created_unix_s=2_000, failures=3, next_unix_s=2_100)
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
-    keep_notifications(engine, [waits, repeated])
+    store_notifications(engine, [waits, repeated])
     assert due_notifications(engine, "team", 300) == [waits]
 
 
 def test_an_end_is_dropped_if_its_start_was_dropped(engine: Engine) -> None:
     elsewhere = [replace(BEGUN, channel="other"), replace(OVER, channel="other")]
     dead = replace(BEGUN, state=Delivery.DEAD, next_unix_s=None)
-    keep_notifications(engine, [dead, OVER, *elsewhere])
+    store_notifications(engine, [dead, OVER, *elsewhere])
     assert due_notifications(engine, "team", 300) == []
     rows = read_notifications(engine, "chat")
     states = {(row.transition, row.channel): row.state for row in rows}
@@ -66,7 +66,7 @@ def test_a_locked_database_is_an_error(tmp_path: Path) -> None:
     with engine.connect() as holding:
         holding.exec_driver_sql("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="cannot be written"):
-            keep_notifications(hasty, [BEGUN])
+            store_notifications(hasty, [BEGUN])
     hasty.dispose()
     engine.dispose()
 
@@ -77,14 +77,14 @@ def test_notifications_of_an_old_incident_are_deleted_together(engine: Engine) -
         IncidentRow("chat", "page", fired, 0, 150, over, 100, "6", None)
         for fired, over in ended.items()
     ]
-    keep_evaluation(engine, "chat", 1_000, incidents)
+    store_evaluation(engine, "chat", 1_000, incidents)
     rows = [
         replace(each, fired_unix_s=fired, next_unix_s=None, state=Delivery.DELIVERED)
         for fired in ended
         for each in ([BEGUN, OVER] if ended[fired] else [BEGUN])
     ]
     rows[3] = replace(rows[3], state=Delivery.PENDING, next_unix_s=900)
-    keep_notifications(engine, rows)
+    store_notifications(engine, rows)
     assert delete_old_notifications(engine, 900) == 1
     assert {row.fired_unix_s for row in read_notifications(engine, "chat")} == {2, 3, 4}
     assert len(read_notifications(engine, "chat")) == 5

@@ -3,18 +3,18 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from store.alerting.incidents import IncidentRow, evaluated_until, keep_evaluation, read_incidents
-from store.alerting.notifications import Notification, keep_notifications, read_notifications
+from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
+from store.alerting.notifications import Notification, read_notifications, store_notifications
 from store.alerting.slo_counts import (
     PROBE_DEFINITIONS,
-    Counted,
+    CountedRange,
     SloCount,
-    count_again,
-    counted,
-    keep_counts,
+    mark_counts_incomplete,
     oldest_request_unix_ns,
+    read_counted_range,
     read_counts,
     stepped_counts,
+    store_counts,
     summed_counts,
 )
 from store.simulation_removal import delete_simulation
@@ -24,31 +24,31 @@ FIRST, SECOND = SloCount(60, 9, 1, 0, 0, 0), SloCount(120, 8, 0, 1, 2, 3)
 
 
 def test_an_uncounted_objective_has_no_range(engine: Engine) -> None:
-    assert counted(engine, "a") is None
+    assert read_counted_range(engine, "a") is None
     assert read_counts(engine, "a", 0, 1000) == []
 
 
 def test_counts_are_read_by_definition_and_range(engine: Engine) -> None:
-    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
-    keep_counts(engine, "b", [], Counted(0, 60))
-    assert counted(engine, "a") == Counted(0, 120)
-    assert counted(engine, "b") == Counted(0, 60)
+    store_counts(engine, "a", [FIRST, SECOND], CountedRange(0, 120))
+    store_counts(engine, "b", [], CountedRange(0, 60))
+    assert read_counted_range(engine, "a") == CountedRange(0, 120)
+    assert read_counted_range(engine, "b") == CountedRange(0, 60)
     assert read_counts(engine, "a", 0, 120) == [FIRST, SECOND]
     assert read_counts(engine, "a", 60, 120) == [SECOND]
     assert read_counts(engine, "b", 0, 120) == []
 
 
 def test_counting_again_replaces_and_does_not_add(engine: Engine) -> None:
-    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
-    keep_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], Counted(0, 180))
+    store_counts(engine, "a", [FIRST, SECOND], CountedRange(0, 120))
+    store_counts(engine, "a", [SECOND, SloCount(180, 1, 1, 1, 1, 1)], CountedRange(0, 180))
     assert [each.until_unix_s for each in read_counts(engine, "a", 0, 999)] == [60, 120, 180]
-    assert counted(engine, "a") == Counted(0, 180)
+    assert read_counted_range(engine, "a") == CountedRange(0, 180)
 
 
 def test_the_database_adds_up_between_instants(engine: Engine) -> None:
     every = [SloCount(60 * n, n, 1, 0, 0, n % 2) for n in range(1, 11)]
-    keep_counts(engine, "a", every, Counted(0, 600))
-    keep_counts(engine, "b", [SloCount(60, 999, 0, 0, 0, 0)], Counted(0, 600))
+    store_counts(engine, "a", every, CountedRange(0, 600))
+    store_counts(engine, "b", [SloCount(60, 999, 0, 0, 0, 0)], CountedRange(0, 600))
     assert summed_counts(engine, "a", [0, 120, 600, 900]) == [
         SloCount(120, 3, 2, 0, 0, 1),
         SloCount(600, 52, 8, 0, 0, 4),
@@ -68,12 +68,12 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
     write(request_row(source=Source.SIMULATOR))
     assert oldest_request_unix_ns(engine) is not None
     simulated = replace(SECOND, simulated=True)
-    keep_counts(engine, "a", [FIRST, SECOND, simulated], Counted(0, 120))
-    keep_evaluation(engine, "chat", 120, [incident(60, False), incident(120, True)])
-    keep_notifications(engine, [notification(60), notification(120)])
+    store_counts(engine, "a", [FIRST, SECOND, simulated], CountedRange(0, 120))
+    store_evaluation(engine, "chat", 120, [incident(60, False), incident(120, True)])
+    store_notifications(engine, [notification(60), notification(120)])
     assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND, simulated]
     delete_simulation(engine)
-    assert counted(engine, "a") == Counted(0, 120)
+    assert read_counted_range(engine, "a") == CountedRange(0, 120)
     assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND]
     assert [each.fired_unix_s for each in read_incidents(engine, "chat")] == [60]
     assert [each.fired_unix_s for each in read_notifications(engine, "chat")] == [60]
@@ -81,32 +81,32 @@ def test_deleting_a_simulation_leaves_real_counts_and_incidents(
 
 
 def test_a_stretch_that_a_simulation_began_begins_with_the_first_real_count(engine: Engine) -> None:
-    """Steps with only simulated requests do not count as covered."""
-    keep_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], Counted(0, 180))
-    keep_counts(engine, "b", [replace(FIRST, simulated=True)], Counted(0, 180))
-    keep_counts(engine, "c", [FIRST], Counted(0, 180))
+    """Steps that contain only simulated requests do not count as covered."""
+    store_counts(engine, "a", [replace(FIRST, simulated=True), SECOND], CountedRange(0, 180))
+    store_counts(engine, "b", [replace(FIRST, simulated=True)], CountedRange(0, 180))
+    store_counts(engine, "c", [FIRST], CountedRange(0, 180))
     delete_simulation(engine)
-    assert counted(engine, "a") == Counted(105, 180)
-    assert counted(engine, "b") is None
-    assert counted(engine, "c") == Counted(0, 180)
+    assert read_counted_range(engine, "a") == CountedRange(105, 180)
+    assert read_counted_range(engine, "b") is None
+    assert read_counted_range(engine, "c") == CountedRange(0, 180)
 
 
 def test_counts_of_a_changed_stretch_are_not_kept(engine: Engine) -> None:
     """The counts may lack requests whose marks another evaluator removed."""
-    keep_counts(engine, "a", [FIRST], Counted(0, 120))
-    count_again(engine, 60, [])
-    assert counted(engine, "a") == Counted(0, 60)
-    assert not keep_counts(engine, "a", [SECOND], Counted(0, 180), since=Counted(0, 120))
-    assert counted(engine, "a") == Counted(0, 60)
-    assert keep_counts(engine, "a", [SECOND], Counted(0, 180), since=Counted(0, 60))
+    store_counts(engine, "a", [FIRST], CountedRange(0, 120))
+    mark_counts_incomplete(engine, 60, [])
+    assert read_counted_range(engine, "a") == CountedRange(0, 60)
+    assert not store_counts(engine, "a", [SECOND], CountedRange(0, 180), since=CountedRange(0, 120))
+    assert read_counted_range(engine, "a") == CountedRange(0, 60)
+    assert store_counts(engine, "a", [SECOND], CountedRange(0, 180), since=CountedRange(0, 60))
     assert read_counts(engine, "a", 0, 999) == [FIRST, SECOND]
 
 
 def test_a_step_that_is_empty_when_counted_again_is_deleted(engine: Engine) -> None:
     """A better source may have moved the request to another step."""
-    keep_counts(engine, "a", [FIRST, SECOND], Counted(0, 120))
-    count_again(engine, 60, [])
-    assert keep_counts(engine, "a", [], Counted(0, 120), since=Counted(0, 60))
+    store_counts(engine, "a", [FIRST, SECOND], CountedRange(0, 120))
+    mark_counts_incomplete(engine, 60, [])
+    assert store_counts(engine, "a", [], CountedRange(0, 120), since=CountedRange(0, 60))
     assert read_counts(engine, "a", 0, 999) == [FIRST]
 
 
@@ -121,10 +121,10 @@ def notification(fired_s: int) -> Notification:
 def test_new_requests_and_new_probes_count_their_own_objectives_again(engine: Engine) -> None:
     of_probes = f"{PROBE_DEFINITIONS}b.1"
     for definition in ("a", of_probes):
-        keep_counts(engine, definition, [], Counted(60, 120))
-    count_again(engine, 30, [])
-    assert counted(engine, "a") == Counted(30, 30)
-    assert counted(engine, of_probes) == Counted(60, 120)
-    count_again(engine, None, [], 75)
-    assert counted(engine, "a") == Counted(30, 30)
-    assert counted(engine, of_probes) == Counted(60, 75)
+        store_counts(engine, definition, [], CountedRange(60, 120))
+    mark_counts_incomplete(engine, 30, [])
+    assert read_counted_range(engine, "a") == CountedRange(30, 30)
+    assert read_counted_range(engine, of_probes) == CountedRange(60, 120)
+    mark_counts_incomplete(engine, None, [], 75)
+    assert read_counted_range(engine, "a") == CountedRange(30, 30)
+    assert read_counted_range(engine, of_probes) == CountedRange(60, 75)

@@ -3,7 +3,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, event
 
-from store.alerting.slo_counts import Counted, count_again, counted, keep_counts
+from store.alerting.slo_counts import (
+    CountedRange,
+    mark_counts_incomplete,
+    read_counted_range,
+    store_counts,
+)
 from store.alerting.slo_marks import marks_of, read_marks
 from store.errors import StoreError
 from store.writer import Writer
@@ -54,19 +59,19 @@ def test_marks_commit_with_their_rows(engine: Engine, writer: Writer, request_ro
 def test_marks_are_removed_with_their_steps(
     engine: Engine, writer: Writer, request_row: Row
 ) -> None:
-    keep_counts(engine, "a", [], Counted(0, START_S + 60))
+    store_counts(engine, "a", [], CountedRange(0, START_S + 60))
     writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(engine, 10)
     writer.submit([request_row(received_unix_ns=(START_S + 1) * S, e2e_s=1.0)], []).result(10)
-    count_again(engine, START_S, marks)
-    assert counted(engine, "a") == Counted(0, START_S)
+    mark_counts_incomplete(engine, START_S, marks)
+    assert read_counted_range(engine, "a") == CountedRange(0, START_S)
     left = read_marks(engine, 10)
     assert len(left) == 1
     assert left[0].token != marks[0].token
 
 
 def test_a_recount_that_fails_keeps_the_marks(sqlite: Engine, request_row: Row) -> None:
-    keep_counts(sqlite, "a", [], Counted(0, START_S + 60))
+    store_counts(sqlite, "a", [], CountedRange(0, START_S + 60))
     with Writer(sqlite) as writer:
         writer.submit([request_row(received_unix_ns=START_S * S, e2e_s=1.0)], []).result(10)
     marks = read_marks(sqlite, 10)
@@ -77,7 +82,7 @@ def test_a_recount_that_fails_keeps_the_marks(sqlite: Engine, request_row: Row) 
 
     event.listen(sqlite, "before_cursor_execute", fail)
     with pytest.raises(RuntimeError):
-        count_again(sqlite, START_S, marks)
+        mark_counts_incomplete(sqlite, START_S, marks)
     event.remove(sqlite, "before_cursor_execute", fail)
-    assert counted(sqlite, "a") == Counted(0, START_S + 60)
+    assert read_counted_range(sqlite, "a") == CountedRange(0, START_S + 60)
     assert read_marks(sqlite, 10) == marks

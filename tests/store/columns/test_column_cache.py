@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, delete
 
 from store.columns import evidence as evidences
-from store.columns.column_cache import STRETCH_NS, ColumnCache
+from store.columns.column_cache import CHUNK_NS, ColumnCache
 from store.columns.evidence import EvidenceCache, evidence
 from store.connections import writing
 from store.queries import Window, request_table
@@ -16,14 +16,14 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""The chunk from which the tests number the other chunks."""
+"""The index of the chunk that the tests number 0."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]
 
 
 class Reading:
-    """A reader of a database's requests that records the windows it reads."""
+    """A reader of a database's requests that records the windows that were read."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -32,7 +32,7 @@ class Reading:
     def __call__(self, window: Window) -> pa.Table:
         if window.from_unix_ns < window.to_unix_ns:
             self.asked.append(
-                (window.from_unix_ns // STRETCH_NS - AT, window.to_unix_ns // STRETCH_NS - AT)
+                (window.from_unix_ns // CHUNK_NS - AT, window.to_unix_ns // CHUNK_NS - AT)
             )
         return request_table(self._engine, window, columns=[*COLUMNS, "source"])
 
@@ -47,13 +47,13 @@ def kept(engine: Engine, reading: Reading, **given: Any) -> ColumnCache:
 
 
 def stretches(first: float, end: float) -> Window:
-    return Window(int((AT + first) * STRETCH_NS), int((AT + end) * STRETCH_NS))
+    return Window(int((AT + first) * CHUNK_NS), int((AT + end) * CHUNK_NS))
 
 
 @pytest.fixture
 def row(request_row: Row) -> Callable[..., RequestTimeline]:
     def make(number: int, **about: Any) -> RequestTimeline:
-        at = AT * STRETCH_NS + number * STRETCH_NS // 3
+        at = AT * CHUNK_NS + number * CHUNK_NS // 3
         plain = {"received_unix_ns": at, "tenant": f"t{number}", "ttft_s": number / 7}
         return request_row(number, **{**plain, **about})
 
@@ -115,7 +115,6 @@ def test_a_late_row_invalidates_its_chunk(
 def test_a_better_source_in_another_chunk_takes_precedence(
     engine: Engine, write: Write, row: Row
 ) -> None:
-    """The server's row replaces a client's row, even in another chunk."""
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
     found = EvidenceCache(engine, COLUMNS)
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]
@@ -127,7 +126,7 @@ def test_the_amount_of_cached_data_is_limited(
     engine: Engine, write: Write, row: Row, reading: Reading
 ) -> None:
     write(*(row(number) for number in range(30)))
-    columns = kept(engine, reading, most_rows=6)
+    columns = kept(engine, reading, max_rows=6)
     assert columns.table(stretches(0, 3)) is None
     columns.table(stretches(0, 1))
     columns.table(stretches(1, 2))
@@ -158,7 +157,7 @@ def test_cached_evidence_equals_the_evidence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples = [
-        sample_row(number, at_unix_ns=AT * STRETCH_NS + number * 10**9, steps_total=2**40 + number)
+        sample_row(number, at_unix_ns=AT * CHUNK_NS + number * 10**9, steps_total=2**40 + number)
         for number in range(1000)
     ]
     write(*(row(number, tenant=f"t{number % 2}") for number in range(9)), *samples)
@@ -175,7 +174,7 @@ def test_cached_evidence_equals_the_evidence(
         )
         assert ours.engines["steps_total"].to_pylist() == plain.engines["steps_total"].to_pylist()
         assert ours.samples_every_s is None
-    monkeypatch.setattr(evidences, "MOST_SAMPLES", 400)
+    monkeypatch.setattr(evidences, "MAX_SAMPLES", 400)
     thinned = EvidenceCache(engine, wanted).read(stretches(0, 2), {})
     assert thinned.samples_every_s is not None
     assert 0 < thinned.engines.num_rows < 700

@@ -36,7 +36,7 @@ def test_many_rows_are_sampled(engine: Engine, sample_row: Callable[..., EngineS
     rows = [sample_row(number, steps_total=number) for number in range(1200)]
     with Writer(engine) as writer:
         writer.submit([], rows).result()
-    found = downsampled.engine_samples(engine, window(1200), COLUMNS, most_rows=300)
+    found = downsampled.engine_samples(engine, window(1200), COLUMNS, max_rows=300)
     steps = np.array(found.table["steps_total"].to_pylist())
     every_s = found.every_s
     assert (found.one_in in range(3, 7), every_s) == (True, 16 * found.one_in)
@@ -60,12 +60,12 @@ def test_requests_and_gpus_are_sampled_equally(
         window(600),
         ["received_unix_ns", "tenant", "ttft_s"],
         {"tenant": "a"},
-        most_rows=150,
+        max_rows=150,
     )
     assert some.one_in in range(3, 7)
     assert set(some.table["tenant"].to_pylist()) == {"a"}
     assert some.table["ttft_s"].null_count == some.table.num_rows > 40
-    cards = downsampled.gpu_samples(engine, window(600), ["replica", "at_unix_ns"], most_rows=150)
+    cards = downsampled.gpu_samples(engine, window(600), ["replica", "at_unix_ns"], max_rows=150)
     assert cards.table.num_rows * cards.one_in == pytest.approx(600, rel=0.2)
 
 

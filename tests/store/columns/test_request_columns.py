@@ -51,7 +51,7 @@ def test_columns_equal_the_rows(
         request_row(4, queue_s=0.25, output_tokens=7, streamed=True, tenant="", decode_s=1.5),
         request_row(5, tenant="Zürich'; --\\ %s ?", streamed=False, prefill_own_s=0.5),
         request_row(6, tenant="Zürich'; --\\ %s ?", lora="a", decode_stall_s=0.0, engine=2**40),
-        # The row from the better source may be in another part.
+        # A row from a better source may be in another part.
         request_row(7, request_id="chatcmpl-0", source=Source.CLIENT, tenant="a"),
     )
     found = same(engine)
@@ -66,7 +66,7 @@ def test_columns_equal_the_rows(
 def test_a_label_is_one_dictionary_in_all_parts(
     engine: Engine, write: Write, request_row: Requests, quick: None
 ) -> None:
-    """With one dictionary, codes can be compared in all rows."""
+    """With one dictionary, the codes of all rows can be compared."""
     write(*(request_row(number, tenant="ab"[number % 2]) for number in range(9)))
     tenants = request_columns(engine, EVER, ["tenant"])["tenant"]
     words = {tuple(chunk.dictionary.to_pylist()) for chunk in tenants.chunks}

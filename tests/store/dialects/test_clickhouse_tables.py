@@ -16,7 +16,7 @@ def test_a_table_is_sorted_by_the_instant_of_its_questions_then_by_its_key() -> 
 
 
 def test_the_first_request_and_the_last_count_win() -> None:
-    """The largest `row_version` is kept; it decreases with time if the first row must be kept."""
+    """The row with the largest `row_version` is kept; the version of requests falls with time."""
     assert "row_version UInt64 MATERIALIZED bitNot(" in statements(REQUESTS, None)[0]
     assert "row_version UInt64 MATERIALIZED toUInt64(" in statements(COUNTS, None)[0]
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from rig.postgresql import PASSWORD, PostgreSQL
-from store.database import open_database, shown
+from store.database import masked_url, open_database
 from store.errors import StoreError, StoreUnavailable
 from store.queries import Window, request_count, request_table
 from store.requests.best_source import counts
@@ -54,8 +54,8 @@ def test_a_failed_login_shows_no_password(
 
 
 def test_the_url_that_is_shown_has_neither_password_nor_options(engine: Engine) -> None:
-    assert shown(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
-    assert shown(engine).endswith("/postgres")
+    assert masked_url(engine).startswith("postgresql+psycopg://tailspan:***@127.0.0.1:")
+    assert masked_url(engine).endswith("/postgres")
 
 
 def test_a_schema_with_foreign_tables_is_refused(new_url: Callable[[], str]) -> None:
@@ -124,7 +124,7 @@ def test_connections_have_the_settings_and_the_options_of_the_url(
 
 
 def test_better_rows_are_looked_up_in_a_hash_table(engine: Engine, request_row: Requests) -> None:
-    """Without it, reading a minute took 15.8 s instead of 0.2 s at 400,000 requests per hour."""
+    """Reading a minute of 400,000 requests per hour took 0.2 s; without a hash table, 15.8 s."""
     rows = [
         request_row(i, source=Source.NATIVE if i % 10 == 0 else Source.INSTRUMENTATION)
         for i in range(2_000)
@@ -150,5 +150,5 @@ def test_better_rows_are_looked_up_in_a_hash_table(engine: Engine, request_row: 
 
 
 def slow_lists(plan: str) -> list[str]:
-    """Return the lists of a plan that are searched from the start for each row."""
+    """Return the lists in a query plan that are searched from the start for each row."""
     return re.findall(r"NOT \(SubPlan \d+\)", plan)

@@ -26,7 +26,7 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def undivided(new_url: Callable[[], str]) -> Iterator[Engine]:
-    """Return a database of a version without partitions."""
+    """Return a database of an older version, without partitions."""
     url = new_url()
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -43,7 +43,7 @@ def store(engine: Engine, *rows: RequestTimeline) -> None:
 
 
 def at(day: int, number: int = 0) -> int:
-    """Return an instant of a day, in its second half."""
+    """Return an instant in the second half of a day."""
     return day * DAY_NS + DAY_NS // 2 + number
 
 
@@ -99,7 +99,7 @@ def test_several_collectors_may_add_the_same_day_at_once(
 def test_old_days_are_dropped_and_the_oldest_day_stays_whole(
     engine: Engine, request_row: Requests
 ) -> None:
-    """A day is dropped when its last row is too old. No row is deleted singly."""
+    """A day is dropped when its last row is too old. Single rows are never deleted."""
     store(engine, *(request_row(i, received_unix_ns=at(TODAY - i)) for i in range(12)))
     paused: list[None] = []
     deleted = delete_older(
@@ -124,7 +124,7 @@ def test_rows_before_all_days_are_deleted_singly_and_then_at_once(
 
 
 def test_a_dropped_day_is_added_again(engine: Engine, request_row: Requests) -> None:
-    """A row may be accepted shortly before its day is dropped. Its sender tries again."""
+    """A row may arrive just before its day is dropped. Its sender then tries again."""
     with Writer(engine) as writer:
         writer.submit([request_row(1, received_unix_ns=at(TODAY - 9))], []).result(30)
         delete_older(engine, 7 * DAY_NS, at(TODAY), pause=lambda: None)
@@ -155,7 +155,7 @@ def test_a_table_of_an_older_version_is_divided_while_rows_arrive(
         writer.submit(old, []).result(30)
         delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
         assert partitions(undivided) == ["earlier"]
-        assert len(keys(undivided)) == 8  # rows of the old table are still deleted singly
+        assert len(keys(undivided)) == 8  # single rows of the old table are still deleted
         later = TODAY + 1 + AHEAD_DAYS
         new = [request_row(20 + i, received_unix_ns=at(later - 1 + i)) for i in range(2)]
         writer.submit([*new, *old[:3]], []).result(30)
@@ -175,7 +175,7 @@ def test_a_table_of_an_older_version_is_divided_while_rows_arrive(
 def test_an_interrupted_division_never_refuses_rows(
     undivided: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The constraint remains if the collector is killed. Rows of later days remove it."""
+    """If the collector is killed, the constraint remains until rows of later days remove it."""
     monkeypatch.setattr("store.dialects.postgresql_days._become_partition", lambda *_: None)
     store(undivided, request_row(1, received_unix_ns=at(TODAY)))
     delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
@@ -190,7 +190,7 @@ def test_an_interrupted_division_never_refuses_rows(
 def test_a_table_that_a_view_reads_is_left_undivided(
     undivided: Engine, request_row: Requests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The view would continue to read the old table."""
+    """After a division, the view would continue to read the old table."""
     store(undivided, request_row(1, received_unix_ns=at(TODAY - 9)))
     with undivided.begin() as connection:
         connection.exec_driver_sql("CREATE VIEW mine AS SELECT request_id FROM requests")

@@ -7,7 +7,6 @@ from store.joined.joined_request import HOP_COLUMNS, Role, Row
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S
 ROLES: dict[tuple[str, int | None], Role | None] = {("p", 0): Role.PREFILL, ("d", 0): Role.DECODE}
-"""The stated roles of the engines `p` and `d`."""
 
 
 def row(number: int, **values: Any) -> Row:
@@ -42,13 +41,13 @@ def row(number: int, **values: Any) -> Row:
 
 
 def prefill(number: int = 1, **values: Any) -> Row:
-    """Return a prefill engine's row: 100 ms, of which decode takes nothing."""
+    """Return a prefill engine's row of 100 ms, without decode."""
     about = {"replica": "p", "decode_s": 0.0, "delivery_s": 0.035, "outcome": "length"}
     return row(number, **{**about, **values})
 
 
 def decode(number: int = 2, at_s: float = 0.120, **values: Any) -> Row:
-    """Return a decode engine's row: 400 ms, from 20 ms after the prefill row."""
+    """Return a decode engine's row of 400 ms, which begins 20 ms after the prefill row's end."""
     about = {
         "replica": "d",
         "received_unix_ns": START_NS + round(at_s * S),

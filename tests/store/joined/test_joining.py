@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.joined.grouping import MOST_HOPS, base_id
+from store.joined.grouping import MAX_HOPS, base_id
 from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedBy, JoinedRequest, Role
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
@@ -43,9 +43,9 @@ def test_two_rows_of_a_trace_are_one_request_of_a_user() -> None:
             "route_s": 0.005,  # the front end of the prefill engine
             "prefill_queue_s": 0.010,
             "prefill_s": 0.050,
-            "kv_transfer_s": 0.060,  # the prefill's answer, the router, the decode's front end
+            "kv_transfer_s": 0.060,  # the prefill's response, the router, the decode's front end
             "decode_queue_s": 0.010,
-            "decode_s": 0.370,  # the first step loads the KV cache; it belongs to the decode
+            "decode_s": 0.370,  # the first step loads the KV cache, so it belongs to decode
             "delivery_s": 0.015,
         }
     )
@@ -85,7 +85,7 @@ def test_the_time_at_the_router_is_divided_without_a_rest() -> None:
 
 
 def test_a_delivery_that_is_recorded_late_moves_no_hop() -> None:
-    """A busy server records the last write after the client has read it."""
+    """A busy server may record the last write after the client has read it."""
     found = only(joined_requests([prefill(), decode()], ROLES, lambda chain: [router(e2e_s=0.512)]))
     assert [hop.clock_shift_s for hop in found.hops] == [0.0, 0.0]
     assert found.phases["delivery_s"] == pytest.approx(0.005)
@@ -101,8 +101,7 @@ def test_the_wait_for_remote_kv_is_transfer_and_not_queue() -> None:
 
 
 def test_only_the_loading_of_the_kv_cache_is_transfer_if_the_row_has_reasons() -> None:
-    """The rest of the time in which the request was held, such as for a grammar or an adapter,
-    is the decode engine's queue."""
+    """Waiting for a grammar or an adapter counts as the decode engine's queue."""
     held: dict[str, Any] = {"queue_s": 0.1, "queue_held_s": 0.09, "kv_load_s": 0.05}
     labels: list[dict[str, Any]] = [{}, {"lora": "ada"}]
     for more in labels:
@@ -114,7 +113,7 @@ def test_only_the_loading_of_the_kv_cache_is_transfer_if_the_row_has_reasons() -
 
 
 def test_a_prefill_within_the_decode_is_one_request() -> None:
-    """A router may ask the decode engine first, which waits for the prefill engine."""
+    """A router may ask the decode engine first, which then waits for the prefill engine."""
     waits = decode(at_s=-0.010, queue_s=0.120, queue_held_s=0.115, e2e_s=0.510)
     found = only(joined_requests([waits, prefill()], ROLES))
     assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
@@ -146,7 +145,7 @@ def test_clocks_that_differ_by_hours_change_no_duration(hours: int, which: str) 
 def test_without_a_router_the_time_between_different_clocks_is_not_invented(hours: int) -> None:
     late = decode(received_unix_ns=START_NS + hours * 3600 * S)
     found = only(joined_requests([prefill(), late], ROLES))
-    assert 0.400 <= found.e2e_s <= 0.501  # from the whole prefill within the decode to one after it
+    assert 0.400 <= found.e2e_s <= 0.501  # between prefill within decode and prefill before it
     assert found.phases["decode_s"] == pytest.approx(0.370)
     assert_sums(found)
 
@@ -163,7 +162,7 @@ def test_without_a_trace_context_the_request_id_joins(form: str) -> None:
 
 
 def test_the_trace_joins_if_the_proxy_passes_no_request_id() -> None:
-    """An agent has several calls in one trace: each decode takes the prefill before it."""
+    """An agent has several calls in one trace. Each decode joins the prefill before it."""
     rows = []
     for number in range(3):
         at_ns = START_NS + number * S
@@ -231,7 +230,7 @@ def test_roles_of_kv_both_are_derived_from_the_pair() -> None:
 def test_requests_of_engines_without_a_connector_are_not_joined() -> None:
     rows = [prefill(), decode(external_cached_tokens=0)]
     assert joined_requests(rows, {}) == []
-    assert len(joined_requests([prefill(), decode()], {})) == 1  # the row shows the transfer
+    assert len(joined_requests([prefill(), decode()], {})) == 1  # the row has a transfer
 
 
 @pytest.mark.parametrize("name", ["model", "tenant", "prompt_tokens", "lora"])
@@ -257,7 +256,7 @@ def test_ten_thousand_rows_of_one_trace_are_each_in_one_request() -> None:
     assert sorted(hop.row["span_id"] for each in found for hop in each.hops) == sorted(
         row["span_id"] for row in rows
     )
-    assert max(len(each.hops) for each in found) == MOST_HOPS
+    assert max(len(each.hops) for each in found) == MAX_HOPS
 
 
 def test_a_client_that_repeats_its_ids_has_one_request_per_answer() -> None:

@@ -66,7 +66,7 @@ def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that makes a Tailspan with one more revision that ends with a statement."""
+    """Return a function that makes a newer Tailspan, whose last revision ends with `then`."""
 
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"
@@ -103,7 +103,7 @@ def test_new_databases_equal_migrated_ones(new_sql_url: Callable[[], str]) -> No
         for name, table in tables.items():  # Alembic does not compare keys
             key = inspect(each).get_pk_constraint(name)["constrained_columns"]
             assert key == [column.name for column in table.primary_key], name
-        # Random ids would spread the rows over all pages.
+        # If the key began with random ids, new rows would be spread over all pages.
         assert inspect(each).get_pk_constraint("requests")["constrained_columns"] == [
             *("received_unix_ns", "trace_id", "span_id")
         ]
@@ -161,7 +161,7 @@ def test_a_reader_does_not_upgrade(file: Path, newer: Callable[[str], Path]) -> 
 
 
 def test_an_empty_file_is_no_database_to_a_reader(tmp_path: Path) -> None:
-    """`tailspan up` leaves an empty file if it is killed at its start."""
+    """If `tailspan up` is killed during its start, it may leave an empty file."""
     (tmp_path / "tailspan.db").touch()
     with pytest.raises(DatabaseMissing, match="is empty; `tailspan up` creates a database"):
         open_database(f"sqlite:///{tmp_path}/tailspan.db", create=False)
@@ -193,7 +193,7 @@ def test_an_unreleased_version_is_refused(file: Path, found: str, create: bool) 
 
 
 def test_the_next_revision_keeps_the_data(file: Path, newer: Callable[[str], Path]) -> None:
-    """The data is also kept if SQLite must rewrite a table."""
+    """The data is kept even if SQLite must rewrite a table."""
     newer("pass")
     engine = open_database(f"sqlite:///{file}")
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Tests of older versions of Tailspan that use a database beside a newer version, or after it."""
+"""Tests of older versions of Tailspan that use a newer version's database."""
 
 import itertools
 import shutil
@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from store import migrations
 from store.database import folder, open_database
 from store.errors import StoreError, StoreUnavailable
-from store.migrations import STATE, TELEMETRY, Schema, alembic_config, bring_up_to_date
+from store.migrations import STATE, TELEMETRY, Schema, alembic_config, upgrade_schema
 from store.queries import Window, request_table
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
@@ -38,7 +38,7 @@ def upgrade():
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function that makes a newer Tailspan, with a revision that only adds.
 
-    `monkeypatch.undo` makes the older Tailspan again.
+    `monkeypatch.undo` restores the older Tailspan.
     """
     folder = tmp_path / "migrations"
     shutil.copytree(migrations.FOLDER, folder)
@@ -48,7 +48,7 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Engine]]:
-    """Return `open_database`, whose databases are disposed of after the test."""
+    """Return an `open_database` whose databases are closed after the test."""
     engines: list[Engine] = []
 
     def make(*words: Any, **options: Any) -> Engine:
@@ -91,7 +91,7 @@ def test_an_older_version_writes_beside_and_after_a_newer_one(
         added = connection.execute(text("SELECT colour, shade FROM requests")).all()
     assert added == [(None, 7)] * 3
     newer()
-    assert len(ids(opened(url))) == 3  # and the newer version continues
+    assert len(ids(opened(url))) == 3  # the newer version continues, too
 
 
 @pytest.mark.parametrize("schema", [TELEMETRY, STATE])
@@ -150,10 +150,10 @@ def test_no_upgrade_takes_the_schema_away_from_a_running_collector(
         with pytest.raises(
             StoreError, match=rf"older Tailspan \(schema {head}\) use it .*unchanged. Stop all"
         ):
-            bring_up_to_date(upgrading, "it", print, removes)
+            upgrade_schema(upgrading, "it", print, removes)
         writer.submit([request_row(2)], []).result(10)
         old.dispose()  # as if the server had closed the connections
-        bring_up_to_date(upgrading, "it", print, removes)
+        upgrade_schema(upgrading, "it", print, removes)
         with pytest.raises(StoreUnavailable, match=r"9999 or newer can"):
             writer.submit([request_row(3)], []).result(10)
         elsewhere.submit([request_row(2)], []).result(10)  # another schema of the same database

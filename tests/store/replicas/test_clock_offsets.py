@@ -21,9 +21,9 @@ Requests = Callable[..., RequestTimeline]
 
 @pytest.fixture
 def store_both(engine: Engine, request_row: Requests) -> Iterator[Callable[..., None]]:
-    """Return a function that stores a request from both sides.
+    """Return a function that stores a request's client row and server row.
 
-    The request takes 2 s at the client; after 0.3 s it reaches the server, where it takes 1.5 s.
+    At the client, the request takes 2 s. It reaches the server after 0.3 s, and takes 1.5 s there.
     """
     with ExitStack() as stack:
         writer = stack.enter_context(Writer(engine))

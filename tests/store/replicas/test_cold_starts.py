@@ -1,5 +1,3 @@
-"""Starts of engines, on every kind of database."""
-
 from collections.abc import Callable
 
 import pytest
@@ -35,7 +33,7 @@ def test_starts_that_ended_in_the_window_are_read(
 
 
 def test_several_api_servers_report_one_start(engine: Engine, keep: Callable[..., None]) -> None:
-    """Their spans have the same ids, so the first row is kept."""
+    """Both reports have the same span ids, so the first row is kept."""
     keep(cold_start())
     keep(cold_start(server_s=2.0, length_s=57.0))
     (found,) = cold_starts_between(engine, START_NS, START_NS + 100 * S)
@@ -43,7 +41,7 @@ def test_several_api_servers_report_one_start(engine: Engine, keep: Callable[...
 
 
 def test_the_longest_report_of_a_start_is_read(engine: Engine, keep: Callable[..., None]) -> None:
-    """In a pod, one API server may know the time before the first process, and another not."""
+    """In a pod, only one API server may have read the time before the first process."""
     early = START_NS - 30 * S
     keep(cold_start(), cold_start(at_unix_ns=early, scheduling_s=30.0, length_s=86.0))
     (found,) = cold_starts_between(engine, START_NS - 100 * S, START_NS + 100 * S)
@@ -53,7 +51,7 @@ def test_the_longest_report_of_a_start_is_read(engine: Engine, keep: Callable[..
 def test_a_crash_loop_is_read_up_to_a_limit(
     engine: Engine, keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold_starts, "MOST", 3)
+    monkeypatch.setattr(cold_starts, "MAX_STARTS", 3)
     keep(*(cold_start(number) for number in range(9)))
     found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
     assert [each.at_unix_ns // S for each in found] == [START_NS // S + n for n in (6, 7, 8)]
@@ -66,14 +64,14 @@ def test_old_starts_and_those_of_a_simulation_are_deleted(
     delete_simulation(engine)
     delete_older(engine, 10 * S, START_NS + 60 * S, pause=lambda: None)
     found = cold_starts_between(engine, START_NS, START_NS + 3_600 * S)
-    if engine.dialect.name.startswith("clickhouse"):  # it deletes old rows by itself
+    if engine.dialect.name.startswith("clickhouse"):  # ClickHouse deletes old rows itself
         assert cold_start(101, simulated=True) not in found
     else:
         assert found == [cold_start(100)]
 
 
 def test_a_start_that_failed_is_no_cold_start(engine: Engine) -> None:
-    """The server was never ready, so it explains no slow request."""
+    """A server that was never ready explains no slow request."""
     starts = [cold_start(0), cold_start(1, reached="weights", failure="exit")]
     with Writer(engine) as writer:
         writer.submit([], [], cold_starts=starts).result(10)

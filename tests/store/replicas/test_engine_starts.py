@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 from store.errors import RowRefused
 from store.queries import Window, gpu_table
 from store.replicas.engine_starts import (
-    MOST_OF_REPLICA,
-    MOST_UNSEEN,
+    MAX_OF_REPLICA,
+    MAX_UNSEEN,
     UNSEEN_NS,
     StartKey,
     deletable,
@@ -110,7 +110,7 @@ def ago(ns: int, replica: str = "a", engine: int = 0) -> StartKey:
 
 
 def test_the_start_of_an_engine_without_samples_is_deleted_after_an_hour() -> None:
-    """A real engine reports its state every second."""
+    """A real engine sends samples every second."""
     young, made_up, ended = ago(UNSEEN_NS - 1), ago(UNSEEN_NS + 1), ago(30 * DAY_NS)
     assert gone(young, made_up, ended) == [made_up]
     assert gone(young, made_up, ended, seen="a") == []
@@ -124,9 +124,9 @@ def test_a_start_is_deleted_when_no_bill_needs_it() -> None:
 
 
 def test_the_number_of_starts_is_bounded_for_any_names() -> None:
-    loop = [ago(number * HOUR_NS) for number in range(MOST_OF_REPLICA + 5, 0, -1)]
+    loop = [ago(number * HOUR_NS) for number in range(MAX_OF_REPLICA + 5, 0, -1)]
     assert gone(*loop, seen="a") == loop[:5]
-    old = [ago(30 * DAY_NS + number, f"x{number}") for number in range(MOST_UNSEEN + 5, 0, -1)]
+    old = [ago(30 * DAY_NS + number, f"x{number}") for number in range(MAX_UNSEEN + 5, 0, -1)]
     assert gone(*old, ago(30 * DAY_NS, "b"), seen="b") == old[:5]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import RECENT_NS, Hung, progress
+from store.replicas.hung_replicas import RECENT_NS, HungReplica, progress
 from telemetry.engines import HUNG_S, EngineSample
 
 Samples = Callable[..., EngineSample]
@@ -33,7 +33,7 @@ def test_a_hung_replica_is_found(engine: Engine, write: Write, sample_row: Sampl
     )
     found = progress(engine, NOW_NS)
     assert found.replicas == 3
-    assert found.hung == (Hung("a", 12, 100.0, 95.0),)
+    assert found.hung == (HungReplica("a", 12, 100.0, 95.0),)
 
 
 @pytest.mark.parametrize(("age_s", "hangs"), [(HUNG_S, False), (HUNG_S + 0.1, True)])
@@ -64,7 +64,7 @@ def test_the_engines_that_hang_are_named(engine: Engine, write: Write, sample_ro
 
 
 def test_front_ends_add_up(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A front end reports all its requests with each engine."""
+    """A front end reports the number of all its requests with each engine."""
     write(
         *(sample_row(process=1, engine=each, **unfinished(99, 95.0, 3)) for each in (0, 1)),
         sample_row(process=2, engine=0, **unfinished(99, 0.5, 4)),

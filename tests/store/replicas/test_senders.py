@@ -16,7 +16,7 @@ WINDOW = Window(START_S * NS, (START_S + 600) * NS)
 
 @pytest.fixture
 def send(write: Write, sample_row: Samples) -> Callable[..., None]:
-    """Commit the samples of one process, 10 s apart."""
+    """Return a function that commits the samples of one process, 10 s apart."""
 
     def make(
         from_s: int, to_s: int, process: int = 1, *, counts: bool = True, **about: int
@@ -50,7 +50,7 @@ def test_shared_names_are_found(engine: Engine, send: Callable[..., None], proce
 
 @pytest.mark.parametrize("process", [1, 2])
 def test_a_restart_is_one_server(engine: Engine, send: Callable[..., None], process: int) -> None:
-    """The old process may respond to its last requests for up to a minute."""
+    """The old process may answer its last requests for up to a minute."""
     send(0, 300)
     send(245, 600, process)
     assert names(engine, WINDOW).shared == []

@@ -4,8 +4,8 @@ import pytest
 from sqlalchemy import Engine
 
 from store.queries import Window
-from store.requests.client_reports import Reports, Wanted
-from store.requests.operations import MOST_IN_SQL
+from store.requests.client_reports import Reports, RequestIds
+from store.requests.operations import MAX_IN_SQL
 from store.writer import Writer
 from telemetry.requests import Basis, RequestTimeline, Source
 
@@ -13,11 +13,11 @@ START_NS = 1_763_634_000 * 10**9
 WINDOW = Window(START_NS, START_NS + 600 * 10**9)
 
 
-@pytest.mark.parametrize("others", [0, MOST_IN_SQL])
+@pytest.mark.parametrize("others", [0, MAX_IN_SQL])
 def test_only_the_reports_of_the_wanted_requests_are_read(
     engine: Engine, request_row: Callable[..., RequestTimeline], others: int
 ) -> None:
-    """The database selects few ids, and this process selects many."""
+    """The database selects few ids, but this process selects many ids."""
     rows = [
         request_row(
             number,
@@ -38,7 +38,7 @@ def test_only_the_reports_of_the_wanted_requests_are_read(
         (f"{3:032x}", None),
         *((f"{1000 + number:032x}", f"chatcmpl-other-{number}") for number in range(others)),
     ]
-    found = Reports.read(engine, WINDOW, Wanted.of(asked))
+    found = Reports.read(engine, WINDOW, RequestIds.of(asked))
     assert [report.e2e_s for ids in asked[:3] if (report := found.of(*ids))] == [2.0, 3.0, 4.0]
     assert found.of(f"{4:032x}", "chatcmpl-c") is None
     assert found.of(f"{5:032x}", None) is None

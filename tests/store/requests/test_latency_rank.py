@@ -14,7 +14,7 @@ Row = Callable[..., RequestTimeline]
 
 
 def test_a_value_is_ranked_among_known_values(engine: Engine, request_row: Row) -> None:
-    """Only streamed responses have a rank by TTFT; equal values are neither lower nor higher."""
+    """Only streamed responses have a rank by TTFT. Equal values are neither lower nor higher."""
     rows = [
         request_row(
             number,

@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import Engine
 
 from store.queries import Window
-from store.requests.operations import MOST_IN_SQL, operations_of
+from store.requests.operations import MAX_IN_SQL, operations_of
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
 from store.writer import Writer
-from telemetry.application_operations import MOST_PER_TRACE, ApplicationOperation, Operation
+from telemetry.application_operations import MAX_PER_TRACE, ApplicationOperation, Operation
 
 AT_NS = 1_763_634_000_000_000_000
 WINDOW = Window(AT_NS, AT_NS + 10**9)
@@ -40,7 +40,7 @@ def test_operations_are_stored_once_and_found_by_trace(engine: Engine) -> None:
 
 def test_a_trace_that_is_too_long_is_read_only_up_to_the_limit(engine: Engine) -> None:
     put(engine, *(replace(ROW, span_id=f"{number:016x}") for number in range(1_000)))
-    assert len(operations_of(engine, WINDOW, {ROW.trace_id})[ROW.trace_id]) == MOST_PER_TRACE
+    assert len(operations_of(engine, WINDOW, {ROW.trace_id})[ROW.trace_id]) == MAX_PER_TRACE
 
 
 def test_old_operations_are_deleted(engine: Engine) -> None:
@@ -59,7 +59,7 @@ def test_simulated_operations_are_deleted(engine: Engine) -> None:
 
 
 def test_the_operations_of_many_traces_are_those_of_each(engine: Engine) -> None:
-    rows = [replace(ROW, trace_id=f"{number:032x}") for number in range(MOST_IN_SQL + 1)]
+    rows = [replace(ROW, trace_id=f"{number:032x}") for number in range(MAX_IN_SQL + 1)]
     put(engine, *rows, ROW)
     found = operations_of(engine, WINDOW, {row.trace_id for row in rows})
     assert found == {row.trace_id: [row] for row in rows}

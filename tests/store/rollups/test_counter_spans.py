@@ -12,32 +12,31 @@ from cost.energy import energy
 from cost.pricefile import parse_prices
 from cost.uptime import Hour, uptime_of
 from store import dialects
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.connections import writing
 from store.queries import Window
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import sample_rollups
-from store.rollups.building import settle
-from store.rollups.counter_spans import Stretches, end_to_end, joined
-from store.rollups.marks import SAMPLED, begin, marked, pending
-from store.rollups.sample_rollups import stretches
+from store.rollups.bucket_builder import build_marked
+from store.rollups.counter_spans import CounterSpans, end_to_end, joined
+from store.rollups.marks import SAMPLE_ROLLUPS, begin, marked, pending
+from store.rollups.sample_rollups import read_counter_spans
 from store.rollups.sample_tables import ENGINES, KINDS, SAMPLE_MARKS
 from store.rollups.tables import HOUR_S, MINUTE_S
 from store.simulation_removal import delete_simulation
-from telemetry.accounts import COEFFICIENTS, WORK
+from telemetry.billing_data import COEFFICIENTS, WORK
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
 S = 10**9
 START_S = 1_763_632_800
-"""The start of an hour."""
 DAY_S = 86_400
 LATER_S = START_S + 30 * DAY_S
 EVER = Window(START_S * S, (START_S + 3 * HOUR_S) * S)
 INSIDE = Window((START_S + 3_480) * S, (START_S + 7_260) * S)
 PRICES = parse_prices("", "none")
 QUIET_S = ((480, 3_360), (3_780, 6_960), (7_500, 9_900))
-"""Periods without samples, so that few minutes have rollups."""
+"""Periods without samples, in seconds. They keep the number of minutes with rollups small."""
 
 Samples = Callable[..., EngineSample]
 Gpus = Callable[..., GpuSample]
@@ -113,8 +112,8 @@ def fleet(sample_row: Samples, gpu_row: Gpus) -> list[EngineSample | GpuSample]:
 
 
 def results(engine: Engine, window: Window = EVER) -> tuple[Any, ...]:
-    """Return every result that a bill reads from samples: engine hours, GPU energy, names."""
-    found = accounts(engine, window)
+    """Return everything that a bill reads from samples: engine hours, GPU energy, names."""
+    found = read_billing_data(engine, window)
     times = uptime_of(found.engines, found.from_unix_ns, found.to_unix_ns)
     drawn = energy(found, PRICES, times)
     return (
@@ -147,7 +146,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "hours":
         monkeypatch.setattr(sample_rollups, "BY_MINUTES_S", 0)
     elif request.param == "many engines":
-        monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 0)
+        monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 0)
 
 
 @pytest.mark.usefixtures("by")
@@ -161,13 +160,13 @@ def test_rollups_and_pending_rows_equal_all_rows(
     begin(engine)
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
-    assert settle(engine, START_S + 3_700).made > 5  # some minutes of the first hour
-    assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLED)
+    assert build_marked(engine, START_S + 3_700).built > 5  # some minutes of the first hour
+    assert pending(engine, MINUTE_S, 0, LATER_S, SAMPLE_ROLLUPS)
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for width_s in (MINUTE_S, HOUR_S):
-        assert pending(engine, width_s, 0, LATER_S, SAMPLED) == []
+        assert pending(engine, width_s, 0, LATER_S, SAMPLE_ROLLUPS) == []
     for window, expected in of_rows.items():
         same(results(engine, window), expected)
 
@@ -179,15 +178,15 @@ def test_late_samples_count_at_once(
     rows = fleet(sample_row, gpu_row)
     late, early = rows[100:140], rows[:100] + rows[140:]
     write(*early)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     write(*late, *early[:20])
     before = results(engine)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     same(results(engine), before)
     with writing(engine) as connection:
         for kind in KINDS:
-            dialects.of(engine).remove(connection, kind.kept, kind.kept.c.width_s > 0)
-        for table in (SAMPLED.state, SAMPLED.marks):
+            dialects.of(engine).remove(connection, kind.rollups, kind.rollups.c.width_s > 0)
+        for table in (SAMPLE_ROLLUPS.state, SAMPLE_ROLLUPS.marks):
             dialects.of(engine).remove(connection, table, table.c.width_s > 0)
     same(results(engine), before)
 
@@ -199,16 +198,16 @@ def test_older_rows_are_rolled_up(
     of_rows = results(engine)
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, SAMPLE_MARKS, true())
-    first = settle(engine, LATER_S, most=5)
-    assert first.made == 5
-    assert first.left > 10
+    first = build_marked(engine, LATER_S, most=5)
+    assert first.built == 5
+    assert first.remaining > 10
     same(results(engine), of_rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     same(results(engine), of_rows)
 
 
 def kept(engine: Engine, width_s: int) -> int:
-    table = ENGINES.kept
+    table = ENGINES.rollups
     with engine.connect() as connection:
         found = connection.scalar(select(func.count()).where(table.c.width_s == width_s))
     return int(found or 0)
@@ -221,41 +220,41 @@ def test_a_bill_is_kept_after_samples_and_minutes_are_deleted(
     of_rows = results(engine)
     delete_older(engine, 7 * DAY_S * S, LATER_S * S, pause=lambda: None)
     same(results(engine), of_rows)
-    assert accounts(engine, EVER).engines_from_unix_ns == 0
+    assert read_billing_data(engine, EVER).engines_from_unix_ns == 0
     write(sample_row(replica="a", at_unix_ns=(START_S + 60) * S))  # refused as too late
-    settle(engine, LATER_S)
-    assert marked(engine, MINUTE_S, SAMPLED) == {}
+    build_marked(engine, LATER_S)
+    assert marked(engine, MINUTE_S, SAMPLE_ROLLUPS) == {}
     same(results(engine), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 400 * DAY_S * S, LATER_S * S)
     assert kept(engine, MINUTE_S) == 0
     assert kept(engine, HOUR_S) == 3
     same(results(engine), of_rows)
-    inside = accounts(engine, INSIDE)
+    inside = read_billing_data(engine, INSIDE)
     assert inside.from_unix_ns == START_S * S
     same(results(engine, INSIDE), of_rows)
     delete_older_rollups(engine, 20 * DAY_S * S, 20 * DAY_S * S, LATER_S * S)
     assert kept(engine, HOUR_S) == 0
-    assert accounts(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
+    assert read_billing_data(engine, EVER).engines_from_unix_ns > EVER.to_unix_ns
 
 
 def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row: Samples) -> None:
     minute = [sample_row(at, replica="real", at_unix_ns=(START_S + at) * S) for at in range(50)]
     write(*minute, *(sample_row(n, replica="made", simulated=True) for n in range(50)))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     window = Window(0, LATER_S * S)
-    assert accounts(engine, window).simulated
+    assert read_billing_data(engine, window).simulated
     delete_simulation(engine)
-    found = accounts(engine, window)
+    found = read_billing_data(engine, window)
     assert not found.simulated
     assert {each.replica for each in found.engines.counts} == {"real"}
 
 
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A month of minutes would be many rows; only idle energy needs minutes."""
+    """A month has too many minutes to read one by one. Only idle energy needs minutes."""
     write(*engine_samples(sample_row, "a", 4))
-    settle(engine, LATER_S)
-    (day,) = stretches(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
-    (week,) = stretches(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
+    build_marked(engine, LATER_S)
+    (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
+    (week,) = read_counter_spans(engine, Window(START_S * S, (START_S + 7 * DAY_S) * S), [ENGINES])
     assert np.unique(day.bucket_unix_s).size > 20
     assert np.unique(week.bucket_unix_s).size == 3
 
@@ -266,8 +265,8 @@ PART = st.tuples(
 )
 
 
-def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stretches:
-    """Return consecutive spans from (key, gap before, length, total, growth of the total)."""
+def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> CounterSpans:
+    """Return consecutive spans from (series, gap before, length, total, growth of the total)."""
     at_s, first_s, last_s = 0.0, [], []
     for _, silence_s, length_s, _, _ in rows:
         first_s.append(at_s + silence_s)
@@ -275,7 +274,7 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
         at_s = last_s[-1]
     totals = np.array([np.nan if total is None else total for *_, total, _ in rows])
     grown = totals + np.array([growth for *_, growth in rows])
-    return Stretches(
+    return CounterSpans(
         [("a",), ("b",)],
         [None, None],
         np.array([each[0] for each in rows], np.int64),
@@ -289,8 +288,8 @@ def parts_of(rows: list[tuple[int, float, float, float | None, float]]) -> Stret
     )
 
 
-def growth(some: Stretches) -> dict[int, float]:
-    """Return the growth of each total, within spans and between neighbouring spans."""
+def growth(some: CounterSpans) -> dict[int, float]:
+    """Return each series' growth, within spans and between neighbouring spans."""
     found: dict[int, float] = {}
     some = some.only(np.lexsort((some.first_unix_ns, some.which)))
     for place, which in enumerate(some.which.tolist()):
@@ -332,8 +331,10 @@ def test_a_long_window_of_many_engines_is_read_by_the_hour(
 ) -> None:
     write(*fleet(sample_row, gpu_row))
     begin(engine)
-    settle(engine, LATER_S)
-    assert set(np.diff(np.unique(accounts(engine, EVER).engines.bucket_unix_s)).tolist()) & {60}
-    monkeypatch.setattr(sample_rollups, "MOST_BY_MINUTES", 30)
-    many = accounts(engine, EVER).engines.bucket_unix_s
+    build_marked(engine, LATER_S)
+    assert set(
+        np.diff(np.unique(read_billing_data(engine, EVER).engines.bucket_unix_s)).tolist()
+    ) & {60}
+    monkeypatch.setattr(sample_rollups, "MAX_BY_MINUTES", 30)
+    many = read_billing_data(engine, EVER).engines.bucket_unix_s
     assert not (many[(many > many.min()) & (many < many.max())] % HOUR_S).any()

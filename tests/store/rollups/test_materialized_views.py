@@ -1,4 +1,4 @@
-"""Why ClickHouse's rollups are computed from rows, not by a materialized view (decision 097)."""
+"""Tests that a ClickHouse materialized view counts wrong, so rollups are built from rows."""
 
 import random
 from collections import Counter
@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from store.errors import StoreUnavailable
 from store.queries import Window
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.marks import begin
 from store.rollups.queries import rollups
 from store.writer import Writer
@@ -35,7 +35,6 @@ Requests = Callable[..., RequestTimeline]
 
 
 def viewed(engine: Engine) -> dict[int, int]:
-    """Return the number of requests by minute that the materialized view has counted."""
     with engine.connect() as connection:
         found = connection.exec_driver_sql(
             "SELECT minute, sum(requests) FROM counted GROUP BY minute"
@@ -44,8 +43,7 @@ def viewed(engine: Engine) -> dict[int, int]:
 
 
 def rolled(engine: Engine) -> dict[int, int]:
-    """Return the number of requests by minute in Tailspan's rollups."""
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     found = rollups(engine, HOUR, step_s=60)
     assert found is not None
     assert not found.plan.requests
@@ -59,7 +57,6 @@ def rolled(engine: Engine) -> dict[int, int]:
 def test_rollups_are_exact_and_a_materialized_view_is_not(
     engine: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows arrive out of order, late, twice, and again after a collector was killed."""
     begin(engine)
     with engine.connect() as connection:
         for statement in VIEW:
@@ -97,7 +94,7 @@ def test_rollups_are_exact_and_a_materialized_view_is_not(
 def test_a_better_source_takes_a_request_out_of_a_rollup_but_not_out_of_a_view(
     engine: Engine, request_row: Requests
 ) -> None:
-    """Counting only new keys would not help: both rows are new."""
+    """It would not help to count only new keys, because both rows have new keys."""
     begin(engine)
     with engine.connect() as connection:
         for statement in VIEW:

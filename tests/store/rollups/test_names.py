@@ -1,4 +1,4 @@
-"""Named values are complete, or the answer reports that they are not."""
+"""Tests that named values are complete, or that the answer reports missing requests."""
 
 import random
 import tracemalloc
@@ -19,7 +19,7 @@ from store.connections import writing
 from store.queries import Window
 from store.rollups import label_sets as label_sets_module
 from store.rollups import names as names_module
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from store.rollups.coded_labels import LabelSet
 from store.rollups.fair_share import fair_share
 from store.rollups.label_sets import LabelSets
@@ -56,7 +56,7 @@ def occurred(*values: str, owner: str = "", requests: int = 1) -> dict[str, Occu
 
 
 def table_of(**columns: Sequence[str | None]) -> pa.Table:
-    """Return requests with these labels. All other columns are unknown."""
+    """Return requests with these labels; all other columns are null."""
     number = len(next(iter(columns.values())))
     texts = {*LABELS, "source"} - {"streamed"}
     plain = {
@@ -78,7 +78,7 @@ def table_of(**columns: Sequence[str | None]) -> pa.Table:
 def by_label(
     table: pa.Table, label_sets: LabelSets, label: str, from_unix_s: int = 0
 ) -> dict[str | None, int]:
-    """Return the requests of each value in the label's own grouping."""
+    """Return the number of requests for each value of a label, from the label's own grouping."""
     buckets, meaning = buckets_of(table, label_sets, from_unix_s)
     sums = buckets[False].sums[grouping_of(label)]
     found: Counter[str | None] = Counter()
@@ -181,7 +181,7 @@ def test_one_tenants_label_sets_do_not_take_the_places_of_others() -> None:
 def test_every_named_value_has_all_its_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """300 replicas and 2,000 tenants, which no limit on label sets could hold."""
+    """300 replicas and 2,000 tenants have too many combinations for any limit on label sets."""
     drawn = np.random.default_rng(3)
     number = 30_000
     columns = {
@@ -199,7 +199,7 @@ def test_every_named_value_has_all_its_requests(
     full = buckets[False].sums[0]
     assert len(full.cells) <= 3 * sets.sets + 3
     assert full.requests.sum() == number
-    # The pair of a value and a model is limited too, and the value stays whole.
+    # The number of models for each value is limited too, but the value's sum stays complete.
     monkeypatch.setattr(label_sets_module, "MODELS_EACH", 1)
     sets = LabelSets(names={**LabelSets().names, "tenant": Names(2_000)})
     assert by_label(table, sets, "tenant") == dict(Counter(columns["tenant"]))
@@ -208,7 +208,6 @@ def test_every_named_value_has_all_its_requests(
 
 
 def test_hostile_names_have_bounded_memory() -> None:
-    """Every request has new names, in several hours."""
     limit = 100
     sets = LabelSets(
         names={label: Names(limit, label in OWNED) for label in LabelSets().names}, sets=50
@@ -259,7 +258,7 @@ def test_answers_say_which_groups_are_incomplete(
     rows = fleet(request_row, 120, tenants=20, replicas=10)
     write(*rows)
     _limit_sets(monkeypatch, 5)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for label in ("tenant", "replica"):
         question = asked(engine, by=(label,))
         question.sums(())
@@ -276,7 +275,7 @@ def test_answers_say_which_groups_are_incomplete(
             assert number == truth[group] or group in hidden.groups
     assert hidden.groups
     assert hidden.other == sum(n for group, n in found.items() if OTHER in group)
-    # A filter hides requests too.
+    # A query with a filter may also lack requests, and reports how many.
     filtered = asked(engine, by=("tenant",), equals={"replica": "r1"})
     filtered.sums(())
     mine = sum(row.replica == "r1" for row in rows)
@@ -307,7 +306,7 @@ def test_a_name_that_was_given_later_is_incomplete_before(
 
     def send(number: int, at_s: int, tenant: str) -> None:
         write(request_row(number, received_unix_ns=at_s * S, tenant=tenant))
-        settle(engine, at_s + 2 * HOUR_S)
+        build_marked(engine, at_s + 2 * HOUR_S)
 
     send(1, START_S, "burst")
     for hour in range(4):
@@ -334,10 +333,10 @@ def test_a_name_that_was_given_later_is_incomplete_before(
 def test_rollups_of_an_older_version_are_still_read(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
-    """They have two groupings and no names, and their label sets have all labels."""
+    """An older version's rollups have only two groupings, whose label sets have all labels."""
     rows = fleet(request_row, 60, tenants=4, replicas=3)
     write(*rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     truth = Counter((row.tenant,) for row in rows)
     remove = dialects.of(engine).remove
 
@@ -358,7 +357,7 @@ def test_rollups_of_an_older_version_are_still_read(
             assert question.quantiles("e2e_s", first).number.sum() == 60
         assert counted(engine, by=("tenant",)) == truth
         assert counted(engine, by=("model",)) == {("m",): 60}
-        # An older version may have stored some of the reader's requests without the tenant.
+        # An older version may have stored some requests of these tenants without their tenant.
         for tenants in (frozenset({"t0"}), frozenset({"t0", "t1"})):
             limited = restricted(engine, Access.of([Grant(tenants)]))
             question = asked(limited, by=("tenant",))
@@ -375,7 +374,7 @@ def test_a_limited_reader_is_told_that_own_requests_may_lack_their_name(
     monkeypatch: pytest.MonkeyPatch,
     label: str,
 ) -> None:
-    """They are not among the reader's label sets, so they cannot be counted."""
+    """Requests without their name are not in the reader's label sets, so they cannot be counted."""
     monkeypatch.setattr(label_sets_module, "LIMITS", {**LIMITS, label: 1})
     values = ["named", "named", "late"]
     received = [START_S * S, (START_S + 1) * S, (START_S + 2) * S]
@@ -384,7 +383,7 @@ def test_a_limited_reader_is_told_that_own_requests_may_lack_their_name(
         for n, (value, at) in enumerate(zip(values, received, strict=True))
     ]
     write(*rows)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     for visible, marked in ((("named",), set()), (("late", "named"), {("named",)})):
         names = frozenset(visible)
         grant = Grant(names, None) if label == "tenant" else Grant(None, names)
@@ -400,7 +399,7 @@ def test_label_sets_of_a_later_bucket_are_found_after_an_older_one_is_rebuilt(
     for day in (5, 0, 5):
         at = START_S + day * 86_400
         write(request_row(day, received_unix_ns=at * S, span_id=f"{day:016x}", tenant="x"))
-        settle(engine, at + 7_200)
+        build_marked(engine, at + 7_200)
     newest = [each.newest_unix_s for each in label_sets_since(engine, 0).values()]
     assert min(newest) >= START_S + 5 * 86_400 - HOUR_S
     assert set(load_names(engine)["tenant"].known) == {"x"}
@@ -410,9 +409,9 @@ def test_label_sets_are_found_by_number_if_their_time_is_wrong(
     engine: Engine, write: Write, request_row: Requests
 ) -> None:
     write(*fleet(request_row, 30, tenants=30, replicas=1))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     with writing(engine) as connection:
         rows = [dict(row) for row in connection.execute(select(LABEL_SETS)).mappings()]
         older = [{**row, "newest_unix_s": START_S - 10 * HOUR_S} for row in rows]
-        dialects.of(engine).put(connection, LABEL_SETS, older)
+        dialects.of(engine).upsert(connection, LABEL_SETS, older)
     assert len(counted(engine, by=("tenant",))) == 30

@@ -17,8 +17,8 @@ from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import delete_older, delete_older_rollups
 from store.rollups import queries, request_rollups
+from store.rollups.bucket_builder import build_marked
 from store.rollups.buckets import merged, nearest_ranks
-from store.rollups.building import settle
 from store.rollups.label_sets import LabelSets
 from store.rollups.marks import begin, marked, pending
 from store.rollups.queries import Rollups, rollups
@@ -32,7 +32,6 @@ from telemetry.requests import LATENCIES, Outcome, RequestTimeline, Source
 
 S = 1_000_000_000
 START_S = 1_763_632_800
-"""The start of an hour."""
 LATER_S = START_S + 30 * 86_400
 EVER = Window(START_S * S, (START_S + 3 * 3_600) * S)
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -42,7 +41,7 @@ Write = Callable[..., None]
 
 
 def fleet(request_row: Requests, number: int, hours: float = 0.7) -> list[RequestTimeline]:
-    """Return requests in ten minutes of some hours; some labels are unknown."""
+    """Return requests in ten minutes that are spread over some hours; some labels are unknown."""
     drawn = random.Random(11)
     minutes = [round(tenth * hours * 6) for tenth in range(10)]
     rows = []
@@ -76,7 +75,6 @@ def asked(engine: Engine, window: Window = EVER, **about: Any) -> Rollups:
 
 
 def counts(engine: Engine, window: Window = EVER, **about: Any) -> dict[tuple[Any, ...], int]:
-    """Return the number of requests by label group and step."""
     question = asked(engine, window, **about)
     sums = question.sums(())
     steps = question.steps.number
@@ -120,13 +118,13 @@ def test_rollups_equal_the_rows(engine: Engine, write: Write, request_row: Reque
     begin(engine)
     write(*fleet(request_row, 400, hours=1.3))
     same_as_rows(engine)
-    assert settle(engine, LATER_S).left == 0
+    assert build_marked(engine, LATER_S).remaining == 0
     assert pending(engine, MINUTE_S, 0, LATER_S) == pending(engine, HOUR_S, 0, LATER_S) == []
     same_as_rows(engine)
     found = asked(engine)
     assert found.plan.requests == []
     assert found.plan.hours
-    # PostgreSQL's sums of integers are Decimals, with which pages cannot calculate.
+    # PostgreSQL returns sums of integers as Decimals, with which pages cannot calculate.
     assert type(found.number()) is int
 
 
@@ -143,7 +141,7 @@ def test_a_busy_minute_is_rolled_up_in_parts(
     monkeypatch.setattr(request_rollups, "AT_ONCE", 20)
     monkeypatch.setattr(request_rollups, "buckets_of", noted)
     write(*fleet(request_row, 600, hours=0.1))
-    assert settle(engine, LATER_S).left == 0
+    assert build_marked(engine, LATER_S).remaining == 0
     assert 0 < largest < 60
     same_as_rows(engine)
 
@@ -159,7 +157,7 @@ def test_the_sketches_of_a_long_range_are_read_in_parts(
 
     begin(engine)
     write(*fleet(request_row, 400, hours=1.3))
-    assert settle(engine, LATER_S).left == 0
+    assert build_marked(engine, LATER_S).remaining == 0
     monkeypatch.setattr(queries, "SKETCHES_AT_ONCE", 7)
     monkeypatch.setattr(queries, "load_sketches", noted)
     same_as_rows(engine)
@@ -171,33 +169,33 @@ def test_older_rows_are_rolled_up(engine: Engine, write: Write, request_row: Req
     with writing(engine) as connection:
         dialects.of(engine).remove(connection, MARKS, true())
     assert rollups(engine, EVER) is None  # there are no rollups yet
-    first = settle(engine, LATER_S, most=5)
-    assert first.made == 5
-    assert first.left > 0
+    first = build_marked(engine, LATER_S, most=5)
+    assert first.built == 5
+    assert first.remaining > 0
     same_as_rows(engine)
-    while settle(engine, LATER_S, most=50).left:
+    while build_marked(engine, LATER_S, most=50).remaining:
         pass
     same_as_rows(engine)
 
 
 def test_repeats_and_late_rows_count(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     write(*(request_row(i, received_unix_ns=START_S * S) for i in range(10)))
     assert counts(engine) == {(0,): 10}
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     assert counts(engine) == {(0,): 10}
     write(request_row(11, received_unix_ns=(START_S + 5) * S))
     assert counts(engine) == {(0,): 11}
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     assert counts(engine) == {(0,): 11}
 
 
 def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: Requests) -> None:
     write(request_row(1, received_unix_ns=(START_S + 30) * S))
-    assert settle(engine, START_S + 60).made == 0
+    assert build_marked(engine, START_S + 60).built == 0
     assert counts(engine) == {(0,): 1}
-    assert settle(engine, START_S + 120).made == 1
+    assert build_marked(engine, START_S + 120).built == 1
     assert pending(engine, HOUR_S, 0, LATER_S) == [START_S]
     assert counts(engine) == {(0,): 1}
 
@@ -205,7 +203,7 @@ def test_a_bucket_waits_for_its_end(engine: Engine, write: Write, request_row: R
 def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
     sqlite: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two writers roll up one minute; the slower one read fewer rows."""
+    """The slower writer has read fewer rows of the minute."""
     once = [True]
 
     with Writer(sqlite) as writer:
@@ -218,13 +216,13 @@ def test_a_slower_writer_does_not_overwrite_a_newer_rollup(
         if once and once.pop():
             with Writer(other) as writer:
                 writer.submit([request_row(2, received_unix_ns=START_S * S)], []).result(10)
-            settle(other, LATER_S)
+            build_marked(other, LATER_S)
         return found
 
     monkeypatch.setattr(request_rollups, "request_columns", read_slowly)
-    settle(sqlite, LATER_S)
+    build_marked(sqlite, LATER_S)
     other.dispose()
-    settle(sqlite, LATER_S)
+    build_marked(sqlite, LATER_S)
     assert counts(sqlite) == {(0,): 2}
 
 
@@ -234,12 +232,12 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, request_row
         request_row(1, received_unix_ns=at),
         request_row(2, received_unix_ns=at, source=Source.SIMULATOR),
     )
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     question = asked(engine)
     assert question.sums(()).requests.tolist() == [2]
     assert question.simulated
     delete_simulation(engine)
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     question = asked(engine)
     assert question.sums(()).requests.tolist() == [1]
     assert not question.simulated
@@ -250,14 +248,14 @@ def test_rollups_outlive_requests(engine: Engine, write: Write, request_row: Req
     delete_older(engine, 3600 * S, LATER_S * S, pause=lambda: None)
     assert counts(engine) == {(0,): 100}
     write(request_row(200, received_unix_ns=START_S * S))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     assert counts(engine) == {(0,): 100}
     assert marked(engine, MINUTE_S) == {}
 
 
 def test_hours_outlive_minutes(engine: Engine, write: Write, request_row: Requests) -> None:
     write(*(request_row(i, received_unix_ns=(START_S + i * 60) * S) for i in range(0, 180, 20)))
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     asked_for = Window((START_S + 120) * S, (START_S + 7000) * S)
     assert asked(engine, asked_for).plan.window == Window((START_S + 120) * S, (START_S + 7020) * S)
     now_s = START_S + 2 * 3600 + 90 * 86_400
@@ -280,7 +278,7 @@ def test_hours_outlive_minutes(engine: Engine, write: Write, request_row: Reques
 
 
 def test_labels_that_rollups_lack_are_refused(engine: Engine) -> None:
-    settle(engine, LATER_S)
+    build_marked(engine, LATER_S)
     with pytest.raises(ValueError, match=r"have no label 'config'; allowed: model, lora"):
         rollups(engine, EVER, by=["config"])
     with pytest.raises(ValueError, match="multiple of 60 s, not 90"):
@@ -296,7 +294,7 @@ def test_filters_equal_those_of_rows(engine: Engine, write: Write, request_row: 
         for equals in ({"tenant": "x"}, {"tenant": None, "model": "a"}, {"streamed": "false"}):
             rows = request_table(engine, EVER, equals=equals).num_rows
             assert sum(asked(engine, equals=equals).sums(()).requests.tolist()) == rows
-        settle(engine, LATER_S)
+        build_marked(engine, LATER_S)
 
 
 DURATION = st.one_of(

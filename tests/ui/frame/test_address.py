@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.compare.question import SPLITS
 from store.queries import Window
-from store.requests.lookup import LONGEST
+from store.requests.lookup import MAX_ID_CHARS
 from ui.frame import address
 from ui.frame.pages import BY_KEY
 from ui.frame.view import (
@@ -68,7 +68,7 @@ def the_views(draw: Any) -> View:
         view.following("1h").paused_at(start),
         view.between(start, start + draw(st.integers(1, 86_400 * SECOND_NS))),
     )
-    incident = draw(st.none() | st.text(min_size=1, max_size=LONGEST))
+    incident = draw(st.none() | st.text(min_size=1, max_size=MAX_ID_CHARS))
     return replace(reached[draw(st.integers(0, 2))], incident=incident)
 
 
@@ -164,7 +164,7 @@ def test_a_live_window_follows_the_clock_and_a_paused_one_does_not() -> None:
     ],
 )
 def test_old_links_open_the_same_pages(parameters: dict[str, str], page: str) -> None:
-    """Dashboards and sent messages contain such links."""
+    """Older dashboards and notifications contain such links."""
     assert address.parse(parameters)[0].page == page
     moved = address.moved(urlencode(parameters))
     assert (moved or "overview").partition("?")[0] == page
@@ -185,7 +185,7 @@ KEY = RequestKey(None, "ab" * 16, "cd" * 8)
         ("?page=request&request=chatcmpl-1", "chatcmpl-1"),
         ("https://host/without", "https://host/without"),
         (" chatcmpl-1\n", "chatcmpl-1"),
-        ("x" * 10_000, "x" * LONGEST),
+        ("x" * 10_000, "x" * MAX_ID_CHARS),
         ("  ", None),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_link_opens_the_view_and_omits_long_values() -> None:
 
 @pytest.mark.parametrize("page", ["requests", "compare", "what-if"])
 def test_a_page_without_the_first_content_shows_ttft(page: str) -> None:
-    """A link to such a page omits this latency. A typed address gets a notice."""
+    """Links to these pages omit the latency. If an address contains it, a notice appears."""
     chosen = View(latency=LATENCIES[CONTENT], page="root-cause")
     assert address.parse(address.parameters(chosen), "root-cause") == (chosen, [])
     assert "latency" not in address.parameters(replace(chosen, page=page))

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from store.errors import StoreUnavailable
-from ui.frame.background import MOST_KEPT, Background
+from ui.frame.background import MAX_ANSWERS, Background
 
 
 def test_a_version_is_computed_once_and_the_newest_answer_stays_until_the_next() -> None:
@@ -54,9 +54,9 @@ def test_a_failure_is_logged_and_is_no_answer(caplog: pytest.LogCaptureFixture) 
 
 def test_old_subjects_are_forgotten() -> None:
     kept = Background()
-    for subject in range(MOST_KEPT + 1):
+    for subject in range(MAX_ANSWERS + 1):
         running = kept.start(subject, 1, lambda: "known")
         assert running is not None
         running.result(10)
     assert kept.newest(0) is None
-    assert kept.newest(MOST_KEPT) == "known"
+    assert kept.newest(MAX_ANSWERS) == "known"

@@ -3,35 +3,41 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
 from tests.ui.conftest import fill
-from ui.frame.pages import FIRST, PAGES
+from tests.ui.reader import Reader
+from ui.frame.pages import PAGES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
 HOSTILE = (
     "<img src=x onerror='document.title=\"owned\"'><script>document.title='owned'</script>\u202e"
-    + "w" * 3_000
+    "![x](http://evil.example/a.png) [a](http://evil.example/b) http://evil.example/c"
+    ' <a href="http://evil.example/d">x</a><img src="http://evil.example/e.png">'
+    " $\\LaTeX$ :smile: :red[x] `x` **x**" + "w" * 3_000
 )
-
-
-def link(address: str, page: str, rest: str) -> str:
-    return f"{address}/?{rest}" + ("" if page == FIRST else f"&page={page}")
+EVIL = """() => [...document.querySelectorAll("*")].flatMap(
+    node => ["href", "src", "xlink:href", "srcset", "style"].map(name => node.getAttribute(name))
+).filter(value => value && value.includes("evil"))"""
+"""Returns the attributes that would call another host."""
 
 
 def settle(tab: Any) -> None:
     tab.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
 
-def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: Any) -> None:
-    """The linked pages of a label are tested too."""
-    names = ("tenant", "route", "model", "replica", "request_id", "error_type")
+def test_every_page_escapes_labels_fits_and_calls_no_other_host(
+    browse: Any, incident: Any, fleet: Any
+) -> None:
+    """A request to another host would reveal the reader and the page."""
+    names = ("tenant", "route", "model", "replica", "region", "lora", "request_id", "error_type")
     start_s = int(time.time()) - 1_800
     rows = incident(
         start_s * 10**9,
@@ -41,39 +47,35 @@ def test_every_page_escapes_labels_and_fits(browse: Any, incident: Any, fleet: A
     )
     _, (sample, *_) = fleet(1, rows[-1].received_unix_ns, 10)
     address, page = browse(rows, [replace(sample, replica=HOSTILE)], width=400, color_scheme="dark")
-    place = f"from={start_s + 600}&to={start_s + 1_200}"
+    reader = Reader(page, address)
+    page.on("websocket", lambda websocket: reader.asked.append(websocket.url))
+    place = f"from={start_s + 600}&to={start_s + 1_200}&per=tenant"
 
     def fits(title: str) -> None:
-        page.get_by_role("heading", name=title, exact=True, level=1).wait_for()
-        page.locator(".headline").first.wait_for()
-        settle(page)
+        reader.ready(title)
+        for closed in page.locator("details summary").all():
+            closed.click()
         assert page.locator("[data-testid=stException]").count() == 0, title
-        # A table is wider before its style has loaded.
+        # Until its style has loaded, a table is wider.
         page.wait_for_function("document.querySelector('.stMain').scrollWidth <= 400")
         assert page.title() == f"{title} · Tailspan"
-        assert page.locator("img[src=x]").count() == 0
+        assert page.locator("img[src=x], .katex, .stMarkdownColoredText").count() == 0
+        assert page.evaluate(EVIL) == [], title
 
+    reader.open(f"?{place}")
     for each in PAGES:
-        page.goto(link(address, each.key, place))
+        reader.link(each.name).click()
         fits(each.name)
-    page.goto(link(address, "fleet", place))
+    reader.link("Fleet").click()
+    fits("Fleet")
     page.locator("td a", has_text="<img").first.click()
     fits("Requests")
     page.locator("a[data-key]", has_text="<img src=x").first.click()
     fits("Request")
     assert "<img src=x" in page.locator(".headline").first.inner_text()
-
-
-def test_every_page_opens_without_data_or_store(browse: Any, tmp_path: Path) -> None:
-    address, page = browse()
-    for last in ("15m", "5m"):
-        for each in PAGES:
-            page.goto(link(address, each.key, f"last={last}"))
-            page.locator(".headline, .note").first.wait_for()
-            settle(page)
-            assert page.locator("[data-testid=stException]").count() == 0, each.key
-        for file in tmp_path.glob("made-*.db"):
-            file.unlink()
+    asked = {url for url in reader.asked if not url.startswith(("data:", "blob:"))}
+    assert {urlsplit(url).hostname for url in asked} == {"127.0.0.1"}
+    assert {urlsplit(url).scheme for url in asked} == {"http", "ws"}
 
 
 @pytest.mark.timeout(300)
@@ -84,16 +86,16 @@ def test_an_unavailable_store_is_waited_for(
     fill(url, *fleet(300, time.time_ns() - 290 * 10**9, 280))
     address = explorer(url)
     pages = []
-    for name in ("overview", "requests", "fleet"):
+    for path in ("", "requests"):
         page = tab(viewport={"width": 1280, "height": 900})
-        page.goto(link(address, name, "last=5m&tenant=acme"))
+        page.goto(f"{address}/{path}?last=5m&tenant=acme")
         page.locator(".js-plotly-plot").first.wait_for()
         settle(page)
         pages.append((page, page.url))
     postgresql.stop("immediate")
     try:
         for page, asked in pages:
-            # With three pages on a busy machine, a refresh may take a minute.
+            # With two pages on a busy machine, a refresh may take a minute.
             page.locator(".headline", has_text="cannot be read").wait_for(timeout=120_000)
             assert page.locator("[data-testid=stException]").count() == 0
             assert page.url == asked
@@ -122,7 +124,7 @@ def test_the_incident_of_a_link_survives_a_reload(
     began, ended = start_s + 600, start_s + 1_200
     row = IncidentRow("chat", "page", began + 300, began, ended, ended, began + 400, "49", None)
     engine = open_database(url)
-    keep_evaluation(engine, "chat", ended, [row])
+    store_evaluation(engine, "chat", ended, [row])
     engine.dispose()
     page = tab(viewport={"width": 1280, "height": 900})
     page.goto(f"{explorer(url)}/?page=root-cause&incident=chat@{began + 300}")

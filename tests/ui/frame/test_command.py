@@ -1,4 +1,4 @@
-"""The command on a page shows the same range in a terminal."""
+"""Tests that the command on a page has the same range in a terminal."""
 
 import shlex
 from typing import Any
@@ -41,7 +41,7 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
             View(page="root-cause", baseline="24h"),
             f"tailspan explain {AMONG} --metric ttft --baseline 24h",
         ),
-        # An earlier range that overlaps the range is no baseline.
+        # A baseline that overlaps the range is not used.
         (View(page="root-cause", baseline="5m"), f"tailspan explain {AMONG} --metric ttft"),
         (
             View(page="compare", baseline="24h"),
@@ -111,7 +111,7 @@ def test_the_command_has_the_pages_range(
     test = page(database(incident((START_S - 600) * S)), page=key, tenant="acme", **RANGE)
     shown = markup(test)
     assert "times in Asia/Kolkata, UTC+05:30" in shown
-    if key == "what-if":  # a page without a change shows no command
+    if key == "what-if":  # without a change, this page shows no command
         return
     words = shlex.split(test.code[-1].value)
     assert "with times in UTC" in shown
@@ -125,7 +125,7 @@ def test_the_command_has_the_pages_range(
     else:
         ends = [instant_ns(words[words.index(each) + 1]) for each in ("--from", "--to")]
     assert Window(*ends) == WINDOW
-    if key == "root-cause":  # prints no range; the numbers of requests must agree
+    if key == "root-cause":  # the command prints no range, so the numbers of requests are compared
         assert "400 requests now" in shown
         assert "400 requests against 400" in done.output
         return

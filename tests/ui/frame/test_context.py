@@ -16,7 +16,7 @@ END_S = 1_763_634_000
 
 
 def test_a_range_is_read_again_when_its_data_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bill from before the end of its last minute must be computed again."""
+    """A bill that was computed before the end of its last minute must be computed again."""
     keys: list[tuple[Hashable, ...]] = []
     monkeypatch.setattr(
         module, "shared", lambda _engine, key, _read, *, large: keys.append((*key, large))

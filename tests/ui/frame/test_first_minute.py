@@ -1,4 +1,4 @@
-"""While a simulated past arrives, a page shows only the progress."""
+"""Tests that a page shows only the progress while a simulated past arrives."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,6 @@ def test_progress_is_shown_instead_of_an_incomplete_page(
     monkeypatch: pytest.MonkeyPatch,
     page_key: str,
 ) -> None:
-    """Until the past is stored and evaluated, a page shows no SLO, incident or "no requests"."""
     now_s = time.time_ns() // 10**9
     url = database(incident((now_s - 2_400) * 10**9))  # the last request is 20 minutes old
     monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 2_400}/{now_s}")
@@ -38,7 +37,6 @@ def test_progress_is_shown_instead_of_an_incomplete_page(
 def test_the_page_follows_when_the_past_is_evaluated(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader does not need to reload the page."""
     now_s = time.time_ns() // 10**9
     url = database(incident((now_s - 1_200) * 10**9))
     monkeypatch.setenv(ENVIRONMENT_KEY, f"{now_s - 1_200}/{now_s}")

@@ -42,7 +42,7 @@ def test_a_past_range_is_not_stale(page: Open, database: Database, incident: Any
 def test_old_data_that_arrives_is_no_outage(
     page: Open, database: Database, incident: Any, one_request: Any
 ) -> None:
-    """This happens after the start of the simulator."""
+    """The simulator sends past data after its start."""
     now = time.time_ns()
     url = database(incident(now - 3_000 * 10**9))
     assert "No data for" in markup(page(url))

@@ -27,7 +27,7 @@ BEGAN_S = START_S + 600
 
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Write two objectives, of which every request meets the second one."""
+    """Write two objectives; every request meets the second one."""
     folder = tmp_path / "objectives"
     folder.mkdir()
     (folder / "chat.yaml").write_text(chat_openslo("ttft_s <= 0.5 and e2e_s <= 1"))
@@ -74,7 +74,7 @@ def test_a_link_equals_explain(page: Open, database: Database, incident: Any, fi
     content = markup(test)
     assert html.escape(reported["verdict_sentence"]) in content
     assert f"{reported['requests']:,} requests now" in content
-    # A copy of the address, and a link with the full query, show the same page.
+    # A copied address and a link with the full query show the same page.
     assert markup(followed(page, url, "chat", BEGAN_S + 60)) == content
     assert markup(page(url, **shown(test))) == content
 

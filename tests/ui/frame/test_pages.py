@@ -23,12 +23,12 @@ def test_every_page_has_refresh_intervals(page: Page) -> None:
     assert list(page.refresh_s.values()) == sorted(page.refresh_s.values())
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in BY_KEY if key not in ("request", "slos", "outside")]
-)
+@pytest.mark.parametrize("key", BY_KEY)
 def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, key: str) -> None:
     for url in (database(), f"sqlite:///{tmp_path / 'none.db'}"):
-        assert "pip install ./instrumentation" in page(url, page=key).code[0].value
+        opened = page(url, page=key)
+        if key not in ("request", "slos", "outside"):
+            assert "pip install ./instrumentation" in opened.code[0].value
 
 
 @pytest.mark.parametrize("key", BY_KEY)

@@ -19,7 +19,7 @@ Database = Callable[..., str]
 
 
 def test_a_dragged_box_is_a_time_range() -> None:
-    """The range is in the zone of the chart, and the direction of the drag does not matter."""
+    """The range is in the chart's zone, and may be dragged in both directions."""
     zone = timezone(timedelta(hours=2))
     box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
     found = selection.dragged_over({"selection": {"box": [box]}}, zone)
@@ -39,7 +39,6 @@ def test_a_dragged_box_is_a_time_range() -> None:
     ],
 )
 def test_an_invalid_selection_changes_nothing(event: dict[str, Any]) -> None:
-    """A short accidental drag, and events that no chart sends, are ignored."""
     assert selection.dragged_over(event, UTC) is None
 
 
@@ -70,7 +69,6 @@ def dragged(
 
 
 def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
-    """The page shows the selected range, and the reader can dismiss it."""
     assert not dragged.exception
     assert address(dragged) == LINK
     assert "Selected <b>10:31:40 to 10:36:40</b> (5 min):" in markup(dragged)
@@ -94,7 +92,6 @@ def test_a_drag_changes_nothing_by_itself(dragged: AppTest) -> None:
 def test_each_offer_leads_to_its_view(
     dragged: AppTest, button: str, wanted: dict[str, str]
 ) -> None:
-    """The address contains the choice, and the new page no longer shows the offer."""
     dragged.button(f"offer_{button}").click().run()
     assert not dragged.exception
     assert address(dragged) == wanted

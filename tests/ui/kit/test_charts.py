@@ -80,7 +80,7 @@ def test_figures_hold_no_nan(fleet_table: pa.Table) -> None:
 
 
 def test_isolated_points_are_drawn_as_markers() -> None:
-    """Markers for all bins would triple the drawing time."""
+    """Markers at all points would triple the drawing time."""
     bins = time_bins.bins_of_width(START, START + 5 * 60 * 10**9, 60 * 10**9)
     for values_s, lone in (
         ([1.0, 2.0, 1.5, 1.0, 2.0], []),
@@ -151,6 +151,6 @@ def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
 
 
 def test_times_are_drawn_in_the_readers_zone() -> None:
-    """Plotly draws times unchanged."""
+    """Plotly has no time zones, so the times are converted before."""
     (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
     assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)

@@ -58,7 +58,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("named", [NAMED, colours.ENDINGS], ids=["phases", "outcomes"])
 @pytest.mark.parametrize("vision", VISIONS)
 def test_colours_are_distinct(named: dict[str, str], vision: str) -> None:
-    """ΔE is at least 20 in CIELAB for every kind of colour vision; 2.3 is just noticeable."""
+    """For every kind of colour vision, ΔE in CIELAB is at least 20; 2.3 is just noticeable."""
     seen = {key: lab(VISIONS[vision] @ linear(colour)) for key, colour in named.items()}
     nearest = min(
         (float(np.linalg.norm(seen[a] - seen[b])), a, b) for a, b in combinations(seen, 2)
@@ -78,7 +78,7 @@ def test_phases_stand_out_from_the_background(background: str) -> None:
     ("theme", "background"), [("light", WHITE), ("dark", DARK), (None, WHITE), (None, DARK)]
 )
 def test_lines_are_readable_on_their_background(theme: str | None, background: str) -> None:
-    """The colours are also readable before the browser has reported its theme."""
+    """Before the browser has reported its theme, the colours must fit both backgrounds."""
     ink = colours.ink(theme)
     assert contrast(ink.strong, background) >= 3
     assert contrast(ink.middle, background) >= 3

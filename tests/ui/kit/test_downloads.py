@@ -26,7 +26,7 @@ def test_each_point_is_a_line_with_its_label() -> None:
 
 
 def test_no_cell_is_a_formula() -> None:
-    """Spreadsheets execute cells that begin with these characters."""
+    """Spreadsheets execute cells that begin with =, +, - or @."""
     names = ["=1+1", "+x", "-x", "@x", "fine"]
     figure = go.Figure([go.Bar(x=["a"], y=[1.0], name=name) for name in names])
     lines = list(csv.reader(csv_of(figure).splitlines()))[1:]
@@ -53,13 +53,13 @@ def test_a_heatmaps_table_has_one_line_per_cell() -> None:
     "text", ["=cmd|'/C calc'!A0", " =1+1", "\n=1+1", "\t=1+1", "+1", "-1+1", "@SUM(A1)", "＝1+1"]
 )
 def test_a_cell_that_begins_like_a_formula_is_text(text: str) -> None:
-    """The check also applies after spaces and line ends, and to full-width characters."""
+    """Spaces, line ends and full-width characters do not hide a formula."""
     assert cell(text) == f"'{text}"
     assert cell(f"a{text}") == f"a{text}"
 
 
 def test_the_head_names_the_time_zone() -> None:
-    """The times are wall-clock times, which need a time zone."""
+    """The times have no zone of their own, so the header names the zone."""
     figure = go.Figure([go.Scatter(x=["2026-01-01"], y=[0.25], name="P50")])
     drawn = over_time(figure, Window(0, 10**9), ZoneInfo("Europe/Berlin"), height=200)
     head, _ = csv.reader(csv_of(drawn).splitlines())

@@ -1,5 +1,3 @@
-"""Tests of the texts on a downloaded picture of a chart."""
-
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
@@ -10,7 +8,7 @@ AT_NS = 1_763_634_000 * 10**9
 
 
 def test_a_caption_names_filters_range_zone_and_origin() -> None:
-    """A downloaded picture lacks the page around the chart."""
+    """A downloaded picture has no page around it, so the caption must contain this context."""
     window = Window(AT_NS, AT_NS + 900 * 10**9)
     assert picture.caption({}, window, UTC, simulated=False) == (
         "2025-11-20 10:20:00 to 10:35:00 · times in UTC"

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from store.database import open_database
 from store.queries import Window, request_table
 from store.retention import delete_older
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from telemetry.requests import LATENCIES
 from tests.ui.conftest import fill, make_fleet
 from ui.kit import percentiles, phases, rollup_reads, store_reads
@@ -30,17 +30,17 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     url = f"sqlite:///{path}"
     fill(url, *make_fleet(6_000, START_S * S, 1_800))
     engine = open_database(url)
-    settle(engine, START_S + 86_400)
+    build_marked(engine, START_S + 86_400)
     engine.dispose()
     return path
 
 
 @pytest.fixture
 def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """Return a copy of the database, from which a page reads at most 100 requests."""
+    """Return a copy of the database, of which a page reads at most 100 requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
     yield engine
     engine.dispose()
 
@@ -88,7 +88,7 @@ def test_a_range_without_stored_requests_is_shown_from_rollups(engine: Engine) -
 
 
 def test_few_requests_are_read_one_by_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 6_000)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 6_000)
     found = read_requests(engine, WINDOW, {})
     assert found.rolled is None
     assert found.requests.num_rows == 6_000

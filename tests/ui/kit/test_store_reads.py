@@ -11,7 +11,7 @@ from ui.views.requests.read import read_requests
 def test_an_answer_sent_whole_has_no_ttft_on_the_page(
     database: Callable[..., str], one_request: Callable[..., Any]
 ) -> None:
-    """An unstreamed response has its first byte at its end; a few would be the whole tail."""
+    """An unstreamed response has its first byte at its end, so it would always be in the tail."""
     rows = [
         one_request(trace_id=f"{n:032x}", streamed=streamed, ttft_s=1.0)
         for n, streamed in enumerate((True, False, None), start=1)

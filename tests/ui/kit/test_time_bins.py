@@ -13,11 +13,11 @@ def test_bins_cover_the_window_and_no_more(start: int, length: int, requests: in
     end = bins.first_unix_ns + bins.count * bins.width_ns
     assert bins.first_unix_ns <= start < bins.first_unix_ns + bins.width_ns
     assert end - bins.width_ns < start + length <= end
-    assert bins.count <= time_bins.MOST_BINS + 2
+    assert bins.count <= time_bins.MAX_BINS + 2
 
 
 def test_bins_stay_where_they_are_as_the_window_moves() -> None:
-    """Edges are multiples of the width, so the bars of a live page do not shift."""
+    """The edges are multiples of the width, so that the bars of a live page do not move."""
     hour = 3600 * SECOND_NS
     for second in range(30):
         start = 1_763_600_000 * SECOND_NS + second * SECOND_NS

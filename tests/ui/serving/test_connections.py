@@ -7,7 +7,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from ui.serving import connections
-from ui.serving.connections import HEAD_S, MOST_CONNECTIONS, TimedProtocol
+from ui.serving.connections import HEAD_S, MAX_CONNECTIONS, TimedProtocol
 
 
 class Loop:
@@ -82,6 +82,6 @@ def test_a_request_in_progress_has_no_time_limit() -> None:
 
 def test_one_connection_too_many_is_closed_at_once() -> None:
     state = ServerState()
-    made = [connected(state)[1] for _ in range(MOST_CONNECTIONS + 1)]
-    assert [each.aborted for each in made] == [False] * MOST_CONNECTIONS + [True]
-    assert connections.MOST_CONNECTIONS < 1_024
+    made = [connected(state)[1] for _ in range(MAX_CONNECTIONS + 1)]
+    assert [each.aborted for each in made] == [False] * MAX_CONNECTIONS + [True]
+    assert connections.MAX_CONNECTIONS < 1_024

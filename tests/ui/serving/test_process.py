@@ -6,7 +6,7 @@ import pytest
 
 from store.errors import DatabaseMissing
 from tests.ui.opening import Database
-from ui.frame.read_cache import kept_evidence, opened
+from ui.frame.read_cache import cached_evidence, opened
 from ui.serving import process
 from ui.serving.process import read_ahead
 
@@ -23,7 +23,7 @@ def test_the_last_days_requests_are_read_ahead(
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", url)
     monkeypatch.setattr(process, "ENOUGH_ROWS", len(rows))
     read_ahead(now)
-    kept = kept_evidence(opened(url))
+    kept = cached_evidence(opened(url))
     assert kept.requests == len(rows)
     monkeypatch.setattr(process, "ENOUGH_ROWS", 10**6)
     read_ahead(now)

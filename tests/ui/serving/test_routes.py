@@ -26,7 +26,7 @@ DECIDED = {
     "/_stcore/agent/mcp": 404,
     "": 200,
 }
-"""The HTTP routes of Streamlit's server, and their status without a sign-in."""
+"""Streamlit's HTTP routes, and the status of each route without a sign-in."""
 
 
 async def streamlit(scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +48,7 @@ def ask(routes: Routes, path: str, method: str = "GET") -> int:
 
 
 def test_every_route_of_streamlit_is_decided() -> None:
-    """If Streamlit adds a route, this test fails; until listed here, the route returns 404."""
+    """A new route of Streamlit returns 404, and fails this test, until it is added to the list."""
     code = (
         "from streamlit.starlette import App; from ui.serving.process import _APP;"
         "app = App(_APP)._build_starlette_app();"
@@ -133,7 +133,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
         return socket, str(socket.sent[0]["type"])
 
     async def scenario() -> None:
-        routes = Routes(streamlit, most=3, most_of_one=2)
+        routes = Routes(streamlit, most=3, max_of_one=2)
         first, answer = await opened(routes, "a")
         assert answer == "websocket.accept"
         assert (await opened(routes, "a"))[1] == "websocket.accept"
@@ -148,7 +148,7 @@ def test_pages_are_limited_for_one_address_and_for_all() -> None:
 
 
 def test_streamlit_sees_the_host_that_the_browser_sees() -> None:
-    """Otherwise Streamlit asks a server on the internet for its own address."""
+    """With another host, Streamlit would ask a server on the internet for its own address."""
     seen: list[bytes] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -1,4 +1,4 @@
-"""A fake OpenID Connect provider on loopback that signs in a user of the test's choice.
+"""A fake OpenID Connect provider on loopback, which signs in any user.
 
 The provider implements discovery, the code flow with PKCE, signed tokens and end of session.
 """
@@ -27,7 +27,7 @@ CLIENT, CLIENT_SECRET = "tailspan", "a-secret-of-the-client-0123456789"
 
 
 class Provider:
-    """The provider's next responses, and the requests that it has received."""
+    """A provider with scripted responses, and the requests that it received."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -35,7 +35,7 @@ class Provider:
         self.who: dict[str, Any] = {"email": "jane@example.org", "email_verified": True}
         """The claims of the next user."""
         self.refuses = False
-        """Whether the user refuses."""
+        """Whether the user refuses the sign-in."""
         self.age_s = 0
         """The age of the next token, in seconds."""
         self.codes: dict[str, dict[str, str]] = {}

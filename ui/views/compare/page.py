@@ -14,7 +14,7 @@ from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import LATENCY_NAMES
 from ui.views.compare import charts, words
-from ui.views.compare.read import Reading, read_compare, sides_of
+from ui.views.compare.read import CompareData, read_compare, sides_of
 
 PARTS_HELP: Final = (
     "The difference of the percentile is the sum of three parts. Mix: other requests, such as "
@@ -24,10 +24,10 @@ PARTS_HELP: Final = (
     "begins at a fixed time, the interval holds for any number of looks at this page."
 )
 CURVE_HELP: Final = (
-    "The percentile after the change, and the percentile that the same requests would have had "
-    "before it, over the number of running requests at arrival. The bars are the 95 % interval of "
-    "the difference, for one look. A change can be worse only under high load, or only under low "
-    "load."
+    "By the number of running requests at arrival: the percentile after the change, and the"
+    " percentile that the same requests would have had before it. The bars are the 95 % interval"
+    " of the difference, for one look. A change can be worse only under high load, or only under"
+    " low load."
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "
@@ -40,11 +40,11 @@ SLOS_HELP: Final = (
 PAUSED: Final = "Pause the page to compute the total change by replay."
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> CompareData:
     """Compare the range with its baseline, or two values of a label in the range."""
     view, objectives, window = context.view, context.objectives, context.window
 
-    def found() -> Reading:
+    def found() -> CompareData:
         return read_compare(
             context.engine,
             sides_of(view, window),
@@ -60,7 +60,7 @@ def read(context: Context) -> Reading:
     )
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: CompareData) -> None:
     """Draw the finding, the parts, the curve and the coefficients."""
     answer = found.answer
     if answer is None:

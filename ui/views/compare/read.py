@@ -17,7 +17,7 @@ NOT_CHOSEN: Final = "Choose two values above"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CompareData:
     """The data of the page. `problem` is the reason why `answer` is None."""
 
     answer: CompareAnswer | None
@@ -49,14 +49,14 @@ def read_compare(
     quantile: str,
     objectives: Sequence[Objective],
     replay: bool,
-) -> Reading:
+) -> CompareData:
     """Compare the requests before a change with the requests after it.
 
     `metric` is a latency, such as ttft. `quantile` is p50, p95 or p99. With `replay`, the total
     change is computed by replay.
     """
     if sides is None:
-        return Reading(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
+        return CompareData(None, NOT_CHOSEN, newest_unix_ns(engine), simulated=False)
     before, after = sides
     answer, problem = None, None
     try:
@@ -68,4 +68,4 @@ def read_compare(
     except CompareError as error:
         problem = str(error)
     simulated = any(is_simulated(engine, each.window) for each in (before, after))
-    return Reading(answer, problem, newest_unix_ns(engine), simulated)
+    return CompareData(answer, problem, newest_unix_ns(engine), simulated)

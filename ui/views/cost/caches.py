@@ -31,7 +31,7 @@ HELP: Final = (
     "misses, with its 95 % interval. **Hit time**: the whole answer, as its client or gateway "
     "measured it. **Lookup**: the search alone, if the cache reports it. **Saved** is " + ESTIMATE
 )
-MOST_ROWS: Final = 12
+MAX_ROWS: Final = 12
 
 
 def read(
@@ -90,8 +90,8 @@ def table(found: CachesAnswer) -> str:
         "<th>95 % interval</th><th>hit p50</th><th>hit p95</th><th>lookup, hit</th>"
         "<th>lookup, miss</th><th>saved</th><th>engine time</th></tr>"
     )
-    rows = "".join(_row(each) for each in found.groups[:MOST_ROWS])
-    more = len(found.groups) - MOST_ROWS
+    rows = "".join(_row(each) for each in found.groups[:MAX_ROWS])
+    more = len(found.groups) - MAX_ROWS
     note = (
         f"<p class='note'>… and {more:,} more: <code>tailspan caches</code>.</p>"
         if more > 0

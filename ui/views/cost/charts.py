@@ -18,7 +18,7 @@ from ui.kit import charts, colours, wording
 from ui.views.cost.read import Step
 
 HEIGHT: Final = 260
-MOST_PAYERS: Final = len(colours.PAYERS)
+MAX_PAYERS: Final = len(colours.PAYERS)
 SMALLEST: Final = 1 / 20_000
 """A smaller share of the bill is not drawn, because it would be invisible."""
 REST: Final = "all others"
@@ -147,7 +147,7 @@ def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tz
         for value, paid in each.items():
             sums[value] += paid
     order = sorted(sums, key=lambda value: -sums[value])
-    shown = order if len(order) <= MOST_PAYERS else order[: MOST_PAYERS - 1]
+    shown = order if len(order) <= MAX_PAYERS else order[: MAX_PAYERS - 1]
     figure = go.Figure()
     for value, colour in zip(shown, colours.PAYERS, strict=False):
         usd = [each.get(value, 0.0) for each in by_step]

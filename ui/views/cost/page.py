@@ -53,7 +53,7 @@ START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=price
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CostData:
     """The data of the page for one range."""
 
     spending: Spending
@@ -66,13 +66,13 @@ class Found:
         return self.spending.simulated
 
 
-def read(context: Context) -> Found:
+def read(context: Context) -> CostData:
     """Read the bill at the current prices."""
     prices = _prices()
 
-    def found() -> Found:
+    def found() -> CostData:
         engine, objectives = context.engine, context.objectives.parsed
-        return Found(
+        return CostData(
             read_spending(
                 engine,
                 context.window,
@@ -95,7 +95,7 @@ def _prices() -> PriceList:
         raise CannotShow("The price file cannot be read.", str(error)) from error
 
 
-def show(context: Context, seen: Found) -> None:
+def show(context: Context, seen: CostData) -> None:
     """Draw the bill, its categories, its groups, and managed prices."""
     found, view, zone = seen.spending, context.view, context.zone
     total = found.bill.total

@@ -17,16 +17,16 @@ from sqlalchemy import Engine
 from alerts.objectives import Objective
 from analysis.cost import managed_prices, sustained_rate
 from analysis.cost_sides import Sides, sides_of
-from analysis.filtered_accounts import of_replica
+from analysis.filtered_billing_data import of_replica
 from cost.bill import Bill, bill
 from cost.bill_lines import Line, sum_lines
 from cost.energy import Energy, energy, total_energy
 from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
 from cost.prices import PriceList
 from cost.request_costs import RequestCosts
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.queries import Window
-from telemetry.accounts import Accounts
+from telemetry.billing_data import BillingData
 from ui.frame.view import PAYERS
 from ui.kit.time_bins import SECOND_NS
 
@@ -108,7 +108,7 @@ def read_spending(
         peaks: override the built-in peaks of devices.
     """
     replica = equals.get("replica")
-    read_ = of_replica(accounts(engine, window, DIMENSIONS), replica)
+    read_ = of_replica(read_billing_data(engine, window, DIMENSIONS), replica)
     billed = Window(read_.from_unix_ns, read_.to_unix_ns)
     length_s = (billed.to_unix_ns - billed.from_unix_ns) // SECOND_NS
     piece_s = next((piece for upto, piece in PIECES if length_s <= upto + 60), None)
@@ -118,7 +118,9 @@ def read_spending(
         steps = by_hours(whole, costs, DAY_S if length_s > BY_DAY_S else HOUR_S)
     else:
         steps = [
-            _cost_of_step(of_replica(accounts(engine, each, DIMENSIONS), replica), prices, equals)
+            _cost_of_step(
+                of_replica(read_billing_data(engine, each, DIMENSIONS), replica), prices, equals
+            )
             for each in pieces(billed, piece_s)
         ]
     managed, missing = managed_prices(tokens_by_model(costs.cells), prices)
@@ -144,7 +146,7 @@ def read_spending(
     )
 
 
-def _cost_of_step(read_: Accounts, prices: PriceList, equals: Mapping[str, str]) -> Step:
+def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, str]) -> Step:
     found = bill(read_, prices)
     return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
 

@@ -16,7 +16,7 @@ from cost.bill_lines import Line
 from cost.energy import Energy
 from cost.groups import Group
 from cost.managed import Comparison
-from telemetry.accounts import GAP_S
+from telemetry.billing_data import GAP_S
 from telemetry.requests import PricedBy
 from ui.frame.address import link
 from ui.frame.view import View
@@ -25,8 +25,8 @@ from ui.kit.terms import term
 from ui.kit.wide_table import wide_table
 from ui.views.cost.read import Spending
 
-MOST_ROWS: Final = 40
-MOST_UNPRICED: Final = 5
+MAX_ROWS: Final = 40
+MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Idle share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
@@ -177,9 +177,9 @@ def payers(
             (whole, most),
             (usd_per_hour(each.usd, bill), managed_usd.get(each.labels)),
         )
-        for each in groups[:MOST_ROWS]
+        for each in groups[:MAX_ROWS]
     )
-    more = len(groups) - MOST_ROWS
+    more = len(groups) - MAX_ROWS
     note = f"<p class='note'>… and {more:,} more in the CSV.</p>" if more > 0 else ""
     return wide_table(f"<table class='data payers'>{head}{rows}</table>") + note
 
@@ -334,7 +334,7 @@ def _yaml(text: str) -> str:
 def without_price(unpriced: Sequence[Unpriced]) -> str:
     """Return which servers have no price, and the reason."""
     reasons = []
-    for each in unpriced[:MOST_UNPRICED]:
+    for each in unpriced[:MAX_UNPRICED]:
         what = (
             "reports no device"
             if each.device is None
@@ -343,7 +343,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
         name = wording.for_html(each.replica) if each.replica else "a server without a name"
         requests = wording.counted(each.requests, "request")
         reasons.append(f"<b>{name}</b> {what}, so the bill omits its {requests}")
-    more = len(unpriced) - MOST_UNPRICED
+    more = len(unpriced) - MAX_UNPRICED
     return "; ".join(reasons) + (f"; and {more:,} more servers" if more > 0 else "") + "."
 
 

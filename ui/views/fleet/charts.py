@@ -14,14 +14,14 @@ from ui.kit import charts, colours, wording
 from ui.kit.downloads import cell
 from ui.kit.replica_measures import MEASURES, Measure
 from ui.views.fleet.replicas import Fleet, Replica
-from ui.views.fleet.table import MOST, top
+from ui.views.fleet.table import MAX_REPLICAS, top
 
 ROW_PX: Final = 22
 
 
 def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
     """Draw one row per replica, in the order of the table."""
-    shown = fleet.replicas[:MOST]
+    shown = fleet.replicas[:MAX_REPLICAS]
     names = [wording.for_plotly(replica.name, 60) for replica in shown]
     rows = [f"{place:03d}" for place in range(len(shown))]
     values = [_line(replica, measure, fleet) for replica in shown]

@@ -56,7 +56,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
     return found
 
 
-def odd(found: Iterable[Group]) -> dict[str, list[str]]:
+def differing_arguments(found: Iterable[Group]) -> dict[str, list[str]]:
     """Return each replica's arguments that differ from the most common configuration.
 
     The result has a text for each argument, by replica.

@@ -17,7 +17,7 @@ from ui.kit import data_sources, wording
 from ui.kit.replica_measures import MEASURES
 from ui.kit.sections import chapter
 from ui.views.fleet import charts, roofline, starts, table, words
-from ui.views.fleet.read import Reading, read_fleet
+from ui.views.fleet.read import FleetData, read_fleet
 from ui.views.fleet.replicas import Replica
 
 DAY_S: Final = 86_400
@@ -45,12 +45,12 @@ CONFIG_HELP: Final = (
 )
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> FleetData:
     """Read the engines' and GPUs' samples, and the requests of each replica."""
     return context.shared(lambda: read_fleet(context.engine, context.window, context.view.equals))
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: FleetData) -> None:
     """Draw the comparison of the replicas, with their problems."""
     if found.fleet.replicas:
         _replicas(context, found)
@@ -58,7 +58,7 @@ def show(context: Context, found: Reading) -> None:
         _no_replica(context, found)
 
 
-def _no_replica(context: Context, found: Reading) -> None:
+def _no_replica(context: Context, found: FleetData) -> None:
     if requests := request_count(context.engine, found.window):
         st.html(
             "<p class='headline'>No engine reported its state in this range, although"
@@ -73,7 +73,7 @@ def _no_replica(context: Context, found: Reading) -> None:
     )
 
 
-def _replicas(context: Context, found: Reading) -> None:
+def _replicas(context: Context, found: FleetData) -> None:
     fleet, view, zone = found.fleet, context.view, context.zone
     st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
     for note in (
@@ -93,7 +93,7 @@ def _replicas(context: Context, found: Reading) -> None:
             dated=context.length_s > DAY_S,
             has_gpus=found.has_gpus,
         )
-        _replicas_not_drawn(fleet.replicas[table.MOST :])
+        _replicas_not_drawn(fleet.replicas[table.MAX_REPLICAS :])
     _one_measure(context, found)
     with chapter("Bottleneck", BOUND_HELP):
         st.html(roofline.as_html(found.bounds))
@@ -117,7 +117,7 @@ def _replicas_not_drawn(left_out: Sequence[Replica]) -> None:
         )
 
 
-def _one_measure(context: Context, found: Reading) -> None:
+def _one_measure(context: Context, found: FleetData) -> None:
     view = context.view
     offered = [key for key in MEASURES if found.has_gpus or not MEASURES[key].of_gpu]
     chosen = view.measure if view.measure in offered else offered[0]

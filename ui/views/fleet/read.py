@@ -33,7 +33,7 @@ from ui.views.fleet.replicas import Facts, Fleet, fleet, imbalance_of, traffic_o
 from ui.views.fleet.roofline import Bound
 from ui.views.fleet.starts import Starts, shown_starts
 
-MOST_BINS: Final = 96
+MAX_BINS: Final = 96
 FIRST_OF: Final = 4
 """Maximum number of starts whose first requests are examined, with a query each."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
@@ -42,7 +42,7 @@ REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "st
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FleetData:
     """The data that the page shows."""
 
     window: Window
@@ -63,7 +63,7 @@ class Reading:
     incident: IncidentRow | None
 
 
-def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Reading:
+def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> FleetData:
     """Read a range of samples, requests and starts."""
     of_engine = {label: value for label, value in equals.items() if label in SAMPLE_LABELS}
     of_gpu = {label: value for label, value in equals.items() if label == "replica"}
@@ -84,7 +84,7 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Rea
         )
     names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
     configs = fleet_configs.groups(starts[2], names)
-    return Reading(
+    return FleetData(
         window,
         _fleet(window, names, samples, gpus.table, traffic.table, starts, configs),
         configs,
@@ -148,12 +148,12 @@ def _fleet(
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:
-    """Return at most `MOST_BINS` bins, at least as wide as the interval between the samples."""
+    """Return at most `MAX_BINS` bins, at least as wide as the interval between the samples."""
     length_s = (window.to_unix_ns - window.from_unix_ns) / SECOND_NS
-    least_s = max(1, samples.every_s if samples.one_in > 1 else 1)
+    min_s = max(1, samples.every_s if samples.one_in > 1 else 1)
     width_s = next(
-        (each for each in WIDTHS_S if length_s / each <= MOST_BINS and each >= least_s),
-        WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MOST_BINS)),
+        (each for each in WIDTHS_S if length_s / each <= MAX_BINS and each >= min_s),
+        WIDTHS_S[-1] * max(1, -(-int(length_s) // WIDTHS_S[-1] // MAX_BINS)),
     )
     return bins_of_width(window.from_unix_ns, window.to_unix_ns, width_s * SECOND_NS)
 
@@ -181,7 +181,7 @@ def _facts(
     replicas = samples_of(samples).replica
     at, began = _at(samples), instants(samples, "started_unix_ns")
     newest = int(at.max())
-    odd = fleet_configs.odd(configs)
+    differing_arguments = fleet_configs.differing_arguments(configs)
     held_back = _held_back(gpus)
     last: dict[str, int] = {}
     begun: dict[str, set[int]] = {name: set() for name in names}
@@ -200,7 +200,7 @@ def _facts(
             began_unix_ns=max(begun[name], default=None),
             held_back=held_back[name][0] if name in held_back else None,
             reasons=held_back[name][1] if name in held_back else (),
-            odd=odd.get(name, ()),
+            differing_arguments=differing_arguments.get(name, ()),
         )
         for name in names
     }

@@ -32,9 +32,9 @@ the other replicas. The lower end of the ratio's interval is compared. With many
 tiny difference is significant."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
-LATELY: Final = 6
-"""`QUEUEING` also applies to the last 1/LATELY of the range alone, so that a recent queue is also a
-problem."""
+RECENT_PARTS: Final = 6
+"""`QUEUEING` also applies to the last 1/RECENT_PARTS of the range alone, so that a recent queue is
+also a problem."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
@@ -86,7 +86,7 @@ class Facts:
     held_back: float | None = None
     """The share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
-    odd: Sequence[str] = ()
+    differing_arguments: Sequence[str] = ()
     """Arguments that differ from most replicas of the same model."""
 
 
@@ -173,7 +173,7 @@ def _problems(
     whole: Mapping[str, float | None],
     replica_facts: Facts,
     slow: tuple[RiskRatio, str] | None,
-    waited_lately: float | None,
+    waited_recently: float | None,
 ) -> Sequence[Problem]:
     found = []
     if replica_facts.silent_s is not None and replica_facts.silent_s > SILENT_S:
@@ -207,7 +207,7 @@ def _problems(
     stall = whole.get("stall")
     if stall is not None and stall >= STALLING:
         found.append(Problem("stalls", f"{wording.percent(stall)} of its busy time", 2))
-    for waited, when in ((whole.get(WAITED), "time"), (waited_lately, "latest time")):
+    for waited, when in ((whole.get(WAITED), "time"), (waited_recently, "latest time")):
         if waited is not None and waited >= QUEUEING:
             most = wording.count(whole.get("queue"))
             why = f"{wording.percent(waited)} of the {when}, up to {most}"
@@ -215,15 +215,15 @@ def _problems(
             break
     if replica_facts.restarts:
         found.append(Problem("restarted", wording.counted(len(replica_facts.restarts), "time"), 1))
-    if replica_facts.odd:
-        found.append(Problem("other arguments", ", ".join(replica_facts.odd), 1))
+    if replica_facts.differing_arguments:
+        found.append(Problem("other arguments", ", ".join(replica_facts.differing_arguments), 1))
     return found
 
 
 def _recent_mean(values: FloatArray | None) -> float | None:
     if values is None:
         return None
-    last = values[-max(1, len(values) // LATELY) :]
+    last = values[-max(1, len(values) // RECENT_PARTS) :]
     known = last[np.isfinite(last)]
     return float(known.mean()) if known.size else None
 

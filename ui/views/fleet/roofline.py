@@ -28,7 +28,7 @@ ENGINE_COLUMNS: Final = (
 )
 """Columns that the roofline needs besides those of the fleet's grids."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
-MOST: Final = 50
+MAX_ROWS: Final = 50
 """Maximum number of engines to analyse."""
 
 
@@ -72,7 +72,7 @@ def bounds(
     }
     found = []
     counters = samples_of(samples)
-    for key, engine in list(engines_of(samples).items())[:MOST]:
+    for key, engine in list(engines_of(samples).items())[:MAX_ROWS]:
         start = by_engine.get((key.replica, key.engine))
         shape, why = _shape(start)
         device = device_named(start.device if start is not None else None, peaks)

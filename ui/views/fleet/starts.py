@@ -11,7 +11,7 @@ from telemetry.cold_starts import PARTS, ColdStart
 from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
-MOST_BARS: Final = 12
+MAX_BARS: Final = 12
 """Maximum number of starts on the page. The newest are shown."""
 
 COLOURS: Final[Mapping[str, str]] = {
@@ -49,7 +49,7 @@ class Starts:
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
     """Return the last start of each engine, and all starts since an instant, in order of time.
 
-    Return only the newest `MOST_BARS` of them.
+    Return only the newest `MAX_BARS` of them.
     """
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [
@@ -57,7 +57,7 @@ def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStar
         for each in known
         if each.ready_unix_ns >= from_unix_ns or last[each.replica, each.engine] == each.span_id
     ]
-    return found[-MOST_BARS:]
+    return found[-MAX_BARS:]
 
 
 def as_html(found: Starts, zone: tzinfo) -> str:

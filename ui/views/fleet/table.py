@@ -17,8 +17,8 @@ from ui.kit.replica_measures import MEASURES, Measure
 from ui.kit.terms import TERMS
 from ui.views.fleet.replicas import Fleet, Replica
 
-HERE: Final = Path(__file__).parent
-MOST: Final = 50
+FOLDER: Final = Path(__file__).parent
+MAX_REPLICAS: Final = 50
 _RANK: Final = {
     "queue": 1,
     "running": 3,
@@ -38,7 +38,7 @@ rank."""
 def show(
     fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool, has_gpus: bool
 ) -> None:
-    """Draw a table of the first `MOST` replicas.
+    """Draw a table of the first `MAX_REPLICAS` replicas.
 
     `href` returns the link for a replica. If `dated`, times have a date. Without `has_gpus`, the
     GPU columns are omitted.
@@ -46,8 +46,8 @@ def show(
     component = st.components.v2.component(
         "tailspan.fleet",
         html="<div class='frame'><table></table></div>",
-        css=(HERE / "table.css").read_text(),
-        js=(HERE / "table.js").read_text(),
+        css=(FOLDER / "table.css").read_text(),
+        js=(FOLDER / "table.js").read_text(),
     )
     data = {
         "columns": columns(has_gpus=has_gpus),
@@ -108,7 +108,7 @@ def rows(
 
     The values are between 0 and 1. In all charts of one measure, 1 is the same value.
     """
-    shown = fleet.replicas[:MOST]
+    shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}
     return [
         {

@@ -6,13 +6,13 @@ from typing import Final
 
 import plotly.graph_objects as go
 
-from analysis.outside.answer import OutsideAnswer, Place
+from analysis.outside.answer import EndpointResults, OutsideAnswer
 from store.queries import Window
 from ui.kit import charts, colours, wording
 from ui.views.outside.words import name
 
-MOST_BARS: Final = 24
-MOST_LINES: Final = len(colours.ENGINES)
+MAX_BARS: Final = 24
+MAX_LINES: Final = len(colours.ENGINES)
 
 PHASES: Final = {
     "late": ("late", "#8a8f98", "the prober started later than planned"),
@@ -28,9 +28,9 @@ PHASES: Final = {
 """Name, colour and meaning of each phase, in order of time."""
 
 
-def phases(places: Sequence[Place]) -> go.Figure:
+def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
     """Draw the mean total wait of each endpoint and region, divided into phases."""
-    shown = [p for p in places if p.phases_s is not None][:MOST_BARS]
+    shown = [p for p in endpoints if p.phases_s is not None][:MAX_BARS]
     rows = [wording.for_plotly(name(p), 60) for p in shown]
     figure = go.Figure()
     for key, (title, colour, meaning) in PHASES.items():
@@ -84,8 +84,8 @@ def waits(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure:
     """Draw the median total wait over time, with a line for each endpoint and region."""
     figure = go.Figure()
     top = 0.0
-    answering = [each for each in answer.places if each.wait is not None]
-    for place, colour in zip(drawn_places(answering), colours.ENGINES, strict=False):
+    answering = [each for each in answer.endpoints if each.wait is not None]
+    for place, colour in zip(drawn_endpoints(answering), colours.ENGINES, strict=False):
         steps = [each for each in place.steps if each.wait_p50_s is not None]
         values = [each.wait_p50_s or 0.0 for each in steps]
         top = max([top, *values])
@@ -122,7 +122,7 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
 
     A place is an endpoint as seen from a region. Return None if no probe failed.
     """
-    shown = [p for p in answer.places if p.answered < p.sent][:MOST_BARS]
+    shown = [p for p in answer.endpoints if p.answered < p.sent][:MAX_BARS]
     if not shown:
         return None
     rows = [wording.for_plotly(name(p), 40) for p in shown]
@@ -151,13 +151,13 @@ def failures(answer: OutsideAnswer, window: Window, zone: tzinfo) -> go.Figure |
     return figure.update_layout(hovermode="closest")
 
 
-def drawn_places(places: Sequence[Place]) -> list[Place]:
-    """Return at most `MOST_LINES` places to draw as lines, in the order of the table.
+def drawn_endpoints(endpoints: Sequence[EndpointResults]) -> list[EndpointResults]:
+    """Return at most `MAX_LINES` places to draw as lines, in the order of the table.
 
     Places with more failures are preferred, and then places with more probes.
     """
-    ranked = sorted(places, key=lambda p: (p.answered - p.sent, -p.sent))[:MOST_LINES]
-    return [p for p in places if p in ranked]
+    ranked = sorted(endpoints, key=lambda p: (p.answered - p.sent, -p.sent))[:MAX_LINES]
+    return [p for p in endpoints if p in ranked]
 
 
 def _middle_of_first_step(from_unix_ns: int, answer: OutsideAnswer) -> int:

@@ -13,7 +13,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.outside import charts, words
-from ui.views.outside.read import Found, read_outside
+from ui.views.outside.read import OutsideData, read_outside
 
 EVERYTHING: Final = ""
 
@@ -31,7 +31,7 @@ PHASES_HELP: Final = (
 )
 TIME_HELP: Final = (
     "The median whole wait of probes that the model answered. At most "
-    f"{charts.MOST_LINES} lines are drawn, first those of the endpoints with the most failures. "
+    f"{charts.MAX_LINES} lines are drawn, first those of the endpoints with the most failures. "
     "An endpoint without answers has no line."
 )
 FAILURES_HELP: Final = (
@@ -39,11 +39,11 @@ FAILURES_HELP: Final = (
     "Probes that were not sent (over the budget, or missed by the prober) do not count."
 )
 PAIRS_HELP: Final = (
-    "**Network**: the time to the first event at the prober minus the time to the first byte at "
-    "the server, for probes that the server also reported. P99 needs 381 probes. "
-    "**Median difference**: the prober sends each prompt twice. The time to the first event of the "
-    "repeated prompt, minus that of the new prompt, is the effect of the prefix cache. The cache "
-    "helps if the whole 95 % interval is below 0. The interval needs 8 pairs."
+    "**Network**: the time to the first event at the prober minus the time to the first byte at"
+    " the server, for probes that the server also reported. P99 needs 381 probes. **Median"
+    " difference**: the prober sends each prompt twice. The difference is the time to the first"
+    " event of the repeated prompt, minus that of the new prompt. The prefix cache helps if the"
+    " whole 95 % interval is below 0. The interval needs 8 pairs."
 )
 COST_HELP: Final = (
     "List price of the probes' tokens (genai-prices). Self-hosted endpoints have no list price. "
@@ -51,7 +51,7 @@ COST_HELP: Final = (
 )
 
 
-def read(context: Context) -> Found:
+def read(context: Context) -> OutsideData:
     """Read the probes of the range."""
     equals = _chosen_labels(context)
     return context.shared(
@@ -59,10 +59,10 @@ def read(context: Context) -> Found:
     )
 
 
-def show(context: Context, found: Found) -> None:
+def show(context: Context, found: OutsideData) -> None:
     """Draw the finding, and then the endpoints by region."""
     answer = found.answer
-    if not answer.places:
+    if not answer.endpoints:
         _no_probes(context, found)
         return
     st.html(f"<p class='headline'>{words.sentence(answer)}</p>")
@@ -71,23 +71,23 @@ def show(context: Context, found: Found) -> None:
     _filters(context, found)
     at_unix_ns = min(context.window.to_unix_ns, context.now_unix_ns)
     with chapter("Endpoints by region", ENDPOINTS_HELP):
-        st.html(words.endpoints(answer.places, at_unix_ns))
-    if any(place.phases_s for place in answer.places):
+        st.html(words.endpoints(answer.endpoints, at_unix_ns))
+    if any(place.phases_s for place in answer.endpoints):
         with chapter("Phases of the wait", PHASES_HELP):
             alt = "The mean wait of each endpoint and region, divided into phases"
-            chart(charts.phases(answer.places), "outside_phases", alt)
+            chart(charts.phases(answer.endpoints), "outside_phases", alt)
         with chapter("Over time", TIME_HELP):
             figure = charts.waits(answer, context.window, context.zone)
             selection.time_chart(
                 context, figure, "outside_waits", "The median whole wait over time"
             )
-    if table := words.failures(answer.places, context.zone):
+    if table := words.failures(answer.endpoints, context.zone):
         with chapter("Failures", FAILURES_HELP):
             figure = charts.failures(answer, context.window, context.zone)
             if figure is not None:
                 chart(figure, "outside_failures", "The share of failed probes over time")
             st.html(table)
-    if table := words.network_and_cache(answer.places):
+    if table := words.network_and_cache(answer.endpoints):
         with chapter("Network and prefix cache", PAIRS_HELP):
             st.html(table)
     with chapter("Cost of probing and certificates", COST_HELP):
@@ -99,7 +99,7 @@ def _chosen_labels(context: Context) -> dict[str, str | None]:
     return {label: value for label, value in chosen.items() if value}
 
 
-def _filters(context: Context, found: Found) -> None:
+def _filters(context: Context, found: OutsideData) -> None:
     chosen = {"region": context.view.region, "endpoint": context.view.endpoint}
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for label, options in found.options.items():
@@ -122,7 +122,7 @@ def _option(label: str, value: str) -> str:
     return wording.plain(value, 60) if value else f"all {label}s"
 
 
-def _no_probes(context: Context, found: Found) -> None:
+def _no_probes(context: Context, found: OutsideData) -> None:
     view, zone = context.view, context.zone
     filtered = bool(_chosen_labels(context))
     if found.latest_unix_ns is None and not filtered:

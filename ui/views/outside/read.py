@@ -11,11 +11,11 @@ from analysis.outside.outside import answer_outside
 from store.probes import newest_probe_unix_ns, probe_label_values
 from store.queries import Window
 
-MOST_OPTIONS: Final = 500
+MAX_OPTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OutsideData:
     """The data of the page.
 
     `newest_unix_ns` is always None. Probes may be an hour apart, so the page, and not the frame,
@@ -32,14 +32,14 @@ class Found:
     simulated: bool = False
 
 
-def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> Found:
+def read_outside(engine: Engine, window: Window, equals: Mapping[str, str | None]) -> OutsideData:
     """Read the probes of a range, from the region and endpoint in `equals`."""
     answer = answer_outside(engine, OutsideQuestion(window, equals))
-    return Found(
+    return OutsideData(
         answer,
         {
-            label: probe_label_values(engine, window, label)[:MOST_OPTIONS]
+            label: probe_label_values(engine, window, label)[:MAX_OPTIONS]
             for label in ("region", "endpoint")
         },
-        None if answer.places else newest_probe_unix_ns(engine, equals),
+        None if answer.endpoints else newest_probe_unix_ns(engine, equals),
     )

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final
 
-from analysis.outside.answer import CacheEffect, Latency, OutsideAnswer, Place
+from analysis.outside.answer import CacheEffect, EndpointResults, Latency, OutsideAnswer
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
 
 UNKNOWN: Final = wording.UNKNOWN
 DAY_S: Final = 86_400
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Maximum number of places that a sentence names. A place is an endpoint as seen from a region."""
 _NS: Final = 10**9
 
@@ -33,17 +33,17 @@ endpoints:
 HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown": UNKNOWN}
 
 
-def name(place: Place) -> str:
+def name(place: EndpointResults) -> str:
     """Return the place as plain text, which the caller must escape."""
     return f"{place.endpoint} from {place.region or 'an unknown region'}"
 
 
 def sentence(answer: OutsideAnswer) -> str:
     """Return the finding as HTML."""
-    places = answer.places
-    sent, good = sum(p.sent for p in places), sum(p.answered for p in places)
-    endpoints = wording.counted(len({p.endpoint for p in places}), "endpoint")
-    regions = wording.counted(len({p.region for p in places}), "region")
+    found = answer.endpoints
+    sent, good = sum(p.sent for p in found), sum(p.answered for p in found)
+    endpoints = wording.counted(len({p.endpoint for p in found}), "endpoint")
+    regions = wording.counted(len({p.region for p in found}), "region")
     if not sent:
         return f"<b>No probe was sent</b> to {endpoints} from {regions}."
     about = "about " if answer.scale > 1 else ""
@@ -51,19 +51,19 @@ def sentence(answer: OutsideAnswer) -> str:
         f"<b>{wording.exact_percent(good / sent)}</b> of {about}{wording.counted(sent, 'probe')} to"
         f" {endpoints} from {regions} got a complete answer."
     )
-    return text + _worst(places)
+    return text + _worst(found)
 
 
-def _worst(places: Sequence[Place]) -> str:
+def _worst(endpoints: Sequence[EndpointResults]) -> str:
     """Return the sentence about the places with the lowest share of answered probes, or ""."""
-    ratios = [p.success_ratio for p in places if p.success_ratio is not None]
+    ratios = [p.success_ratio for p in endpoints if p.success_ratio is not None]
     lowest = min(ratios)
-    worst = [p for p in places if p.success_ratio == lowest]
+    worst = [p for p in endpoints if p.success_ratio == lowest]
     if lowest == 1 or len(ratios) == 1:
         return ""
-    names = ", ".join(wording.for_html(name(p), 80) for p in worst[:MOST_NAMED])
-    if len(worst) > MOST_NAMED:
-        names += f" and {len(worst) - MOST_NAMED:,} more"
+    names = ", ".join(wording.for_html(name(p), 80) for p in worst[:MAX_NAMED])
+    if len(worst) > MAX_NAMED:
+        names += f" and {len(worst) - MAX_NAMED:,} more"
     if len(worst) == 1:
         (p,) = worst
         return f" Worst: {names}, {p.sent - p.answered:,} of {p.sent:,} probes failed."
@@ -85,24 +85,24 @@ def notes(answer: OutsideAnswer) -> list[str]:
             f"{answer.left_out:,} more, with fewer failures, are not shown. Choose a region or an"
             " endpoint to see them."
         )
-    if cached := sum(p.cached for p in answer.places):
+    if cached := sum(p.cached for p in answer.endpoints):
         sentences.append(
             f"Answered by a gateway's cache: {cached:,}. The latencies leave them out."
         )
-    if against := _best_of_each_hosting(answer.places):
+    if against := _best_of_each_hosting(answer.endpoints):
         sentences.append(against)
     return sentences
 
 
-def _best_of_each_hosting(places: Sequence[Place]) -> str:
+def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
     """Return sentences that compare the best self-hosted and managed endpoint of each region."""
     sentences = []
-    for region in sorted({p.region for p in places}, key=str):
+    for region in sorted({p.region for p in endpoints}, key=str):
         best = {
             hosting: min(
                 (
                     (p.first_content.p50_s, p.endpoint)
-                    for p in places
+                    for p in endpoints
                     if p.region == region and p.hosting == hosting and p.first_content
                 ),
                 default=None,
@@ -121,12 +121,12 @@ def _best_of_each_hosting(places: Sequence[Place]) -> str:
     )
 
 
-def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
+def endpoints(endpoints: Sequence[EndpointResults], at_unix_ns: int) -> str:
     """Return a table with a row for each endpoint and region."""
     heads = ["endpoint", "region", "model", "hosting", "probes", "answered", "by a cache"]
     heads += ("first content P50", "P95", "whole wait P50", "P95", "network P50", "latest")
     rows = []
-    for p in places:
+    for p in endpoints:
         network = UNKNOWN if p.network is None else wording.seconds(p.network.p50_s)
         cells = [*_names(p), wording.for_html(p.model or UNKNOWN), HOSTING[p.hosting]]
         cells += [f"{p.sent:,}", wording.exact_percent(p.success_ratio), f"{p.cached:,}"]
@@ -135,7 +135,7 @@ def endpoints(places: Sequence[Place], at_unix_ns: int) -> str:
     return _table(heads, rows)
 
 
-def failures(places: Sequence[Place], zone: tzinfo) -> str:
+def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
     """Return a table of the reasons why probes failed or were not sent, or ""."""
     rows = [
         [
@@ -144,23 +144,23 @@ def failures(places: Sequence[Place], zone: tzinfo) -> str:
             wording.clock(each.newest_unix_ns, zone, date=True),
             f"{wording.for_html(each.error_type)}: {wording.for_html(each.sentence, 300)}",
         ]
-        for p in places
+        for p in endpoints
         for each in p.failures
     ]
     rows += [
         [*_names(p), f"{number:,}", "", f"{wording.for_html(outcome)}: not counted"]
-        for p in places
+        for p in endpoints
         for outcome, number in sorted(p.not_sent.items())
     ]
     return _table(("endpoint", "region", "probes", "last", "reason"), rows, text=4) if rows else ""
 
 
-def network_and_cache(places: Sequence[Place]) -> str:
+def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
     """Return a table of network times and of the prefix cache's effect, or "" without both."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []
-    for p in places:
+    for p in endpoints:
         if p.network is None and p.cache is None:
             continue
         cells = [*_names(p), *[UNKNOWN] * 7]
@@ -194,7 +194,7 @@ def cost(answer: OutsideAnswer, at_unix_ns: int) -> str:
     days = (answer.window.to_unix_ns - answer.window.from_unix_ns) / _NS / DAY_S
     heads = ("endpoint", "region", "tokens in", "tokens out", "cost", "per day", "certificate ends")
     rows = []
-    for p in answer.places:
+    for p in answer.endpoints:
         per_day = None if p.cost_usd is None else p.cost_usd / days
         cells = [*_names(p), f"{p.prompt_tokens:,}", f"{p.output_tokens:,}"]
         cells += [wording.usd(p.cost_usd), wording.usd(per_day)]
@@ -217,7 +217,7 @@ def _age_text(newest_unix_ns: int, at_unix_ns: int) -> str:
     return f"{wording.span(max(0, at_unix_ns - newest_unix_ns) / _NS)} ago"
 
 
-def _names(place: Place) -> list[str]:
+def _names(place: EndpointResults) -> list[str]:
     return [wording.for_html(place.endpoint), wording.for_html(place.region or UNKNOWN)]
 
 

@@ -19,7 +19,7 @@ from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Question
 from store.access.restricted import with_masked_rows
-from ui.frame.read_cache import kept_evidence, shared
+from ui.frame.read_cache import cached_evidence, shared
 
 EVERY_S: Final = 60
 """Seconds between two searches for the cause. A search of a million requests takes a second."""
@@ -69,7 +69,7 @@ def _explain_cached(
 ) -> Explanation:
     """Explain a question as `analysis.explain` does, but with cached columns of requests."""
     question = replace(question, where=explained_where(engine, question.where))
-    kept = kept_evidence(engine)
+    kept = cached_evidence(engine)
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])
     found = with_unfinished_requests(with_masked_rows(engine), found, windows)

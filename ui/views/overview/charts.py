@@ -27,7 +27,7 @@ ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "failed": (Outcome.ERROR,),
 }
 
-Stretch = tuple[int, int]
+TimeRange = tuple[int, int]
 """Start and end in unix ns."""
 
 
@@ -37,7 +37,7 @@ def latency(
     name: str,
     shown: str,
     thresholds_s: Sequence[float],
-    incidents: Sequence[Stretch],
+    incidents: Sequence[TimeRange],
     zone: tzinfo,
     ink: colours.Ink,
 ) -> go.Figure:
@@ -94,7 +94,7 @@ def latency(
 
 
 def traffic(
-    now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
+    now: Trend, before: Trend | None, incidents: Sequence[TimeRange], zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
     """Draw requests per second by outcome, and their usual band."""
     figure = go.Figure()
@@ -144,7 +144,7 @@ def traffic(
 
 
 def failures(
-    now: Trend, before: Trend | None, incidents: Sequence[Stretch], zone: tzinfo, ink: colours.Ink
+    now: Trend, before: Trend | None, incidents: Sequence[TimeRange], zone: tzinfo, ink: colours.Ink
 ) -> go.Figure:
     """Draw the share of requests without a complete response, by reason."""
     figure = go.Figure()
@@ -246,10 +246,10 @@ def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     return share
 
 
-def union(stretches: Iterable[Stretch]) -> list[Stretch]:
+def union(time_ranges: Iterable[TimeRange]) -> list[TimeRange]:
     """Return the ranges in order of time, and join ranges that overlap or touch."""
-    joined: list[Stretch] = []
-    for from_ns, to_ns in sorted(stretches):
+    joined: list[TimeRange] = []
+    for from_ns, to_ns in sorted(time_ranges):
         if joined and from_ns <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(joined[-1][1], to_ns)
         else:
@@ -258,7 +258,7 @@ def union(stretches: Iterable[Stretch]) -> list[Stretch]:
 
 
 def _mark_incidents(
-    figure: go.Figure, incidents: Sequence[Stretch], window: Window, zone: tzinfo
+    figure: go.Figure, incidents: Sequence[TimeRange], window: Window, zone: tzinfo
 ) -> None:
     """Draw incidents as bands behind the lines. Overlapping incidents are one band."""
     for from_ns, to_ns in union(incidents):

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analysis.compare.answer import Decided
+from analysis.compare.answer import DecisionResult
 from analysis.compare.deploys import (
     QUANTILE,
     Deploy,
     DeployAnswer,
     compare_deploy,
-    least_requests,
     metrics_of_interest,
+    min_requests,
     missing,
 )
 from analysis.compare.question import CompareError
@@ -35,7 +35,7 @@ from ui.frame.view import LATENCIES, View
 from ui.kit import wording
 from ui.kit.terms import LATENCY_NAMES
 
-MOST_SENTENCES: Final = 2
+MAX_SENTENCES: Final = 2
 LINK: Final = "Compare before and after"
 
 
@@ -124,21 +124,21 @@ def _minute(at_unix_ns: int, window: Window, zone: tzinfo) -> str:
     return at if last.startswith(day) else f"{day} {at}"
 
 
-def _findings(found: Sequence[Decided]) -> list[str]:
+def _findings(found: Sequence[DecisionResult]) -> list[str]:
     few = [each for each in found if missing(each)]
     decided = [each for each in found if not missing(each)]
-    sentences = [f"{short_finding(each)}." for each in decided[:MOST_SENTENCES]]
+    sentences = [f"{short_finding(each)}." for each in decided[:MAX_SENTENCES]]
     if not sentences:
         return [_too_few(max(few, key=missing))]
     return [sentences[0], *map(first_upper, sentences[1:])]
 
 
-def _too_few(found: Decided) -> str:
+def _too_few(found: DecisionResult) -> str:
     latency = LATENCY_NAMES[LATENCIES[found.question.metric]]
     return (
         f"{wording.counted(found.requests_after, 'request')} with a known {latency} arrived;"
         f" {missing(found):,} more are needed to compare {name_of(found)} (at least"
-        f" {least_requests(QUANTILE):,})."
+        f" {min_requests(QUANTILE):,})."
     )
 
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
-from analysis.filtered_accounts import of_replica
+from analysis.filtered_billing_data import of_replica
 from cost.bill import bill
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.billing.accounts import accounts
+from store.billing.billing_data import read_billing_data
 from store.queries import Window
 from ui.kit.time_bins import SECOND_NS
 
-LOOKED_AT_NS = 120 * SECOND_NS
+LOOKBACK_NS = 120 * SECOND_NS
 """The length of the range to read. In two minutes, an engine sends at least two samples."""
 
 
@@ -33,9 +33,9 @@ def hourly_cost(
 
     Return None if no engine has a price, or if the reader's role does not allow a bill.
     """
-    end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKED_AT_NS), window.to_unix_ns)
+    end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:
-        read = accounts(engine, end)
+        read = read_billing_data(engine, end)
     except NotAllowed:
         return None
     found = bill(of_replica(read, equals.get("replica")), prices)

@@ -6,10 +6,10 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from store.replicas.hung_replicas import Hung, progress
+from store.replicas.hung_replicas import HungReplica, progress
 from ui.kit import wording
 
-MOST: Final = 5
+MAX_LISTED: Final = 5
 """Maximum number of replicas that the notice names. The notice only counts the others."""
 
 
@@ -20,16 +20,16 @@ def show(engine: Engine, now_unix_ns: int) -> None:
         st.html(f"<p class='headline answer bad'>{sentence(hung)}</p>")
 
 
-def sentence(hung: Sequence[Hung]) -> str:
+def sentence(hung: Sequence[HungReplica]) -> str:
     """Return the notice as HTML, with external text escaped."""
     sentences = [
         f"Replica {wording.for_html(each.replica)} has"
         f" <b>{wording.counted(each.in_flight, 'request')}</b> running, but {each.no_step_text}"
         f" for <b>{wording.span(each.last_step_age_s)}</b>."
-        for each in hung[:MOST]
+        for each in hung[:MAX_LISTED]
     ]
-    if len(hung) > MOST:
-        sentences.append(f"Other replicas that hang: {len(hung) - MOST}.")
+    if len(hung) > MAX_LISTED:
+        sentences.append(f"Other replicas that hang: {len(hung) - MAX_LISTED}.")
     sentences.append(
         "SLOs count a running request as bad as soon as it exceeds a latency threshold."
         " Other requests count when they end."

@@ -43,7 +43,7 @@ FAILURES_HELP: Final = "\n".join(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OverviewData:
     """The data of the page for one range."""
 
     window: Window
@@ -63,18 +63,18 @@ class Seen:
         return self.now.simulated
 
 
-def read(context: Context) -> Seen:
+def read(context: Context) -> OverviewData:
     """Read the objectives' state, the range and its baseline."""
     objectives = context.objectives.counted
     at_s = instant_s(context.window, context.now_unix_ns)
     prices, baseline = _prices(), context.view.chosen_baseline(context.window)
 
-    def found() -> Seen:
+    def found() -> OverviewData:
         engine, window, equals = context.engine, context.window, context.view.equals
         trend = trends.read(engine, window, equals)
         states = slo_states(engine, objectives, window, at_s)
         quiet_until_ns = burning_since_ns(states, window)
-        return Seen(
+        return OverviewData(
             window,
             states,
             trend,
@@ -108,7 +108,7 @@ def _prices() -> PriceList:
         return PriceList()  # the Cost page shows the error
 
 
-def show(context: Context, found: Seen) -> None:
+def show(context: Context, found: OverviewData) -> None:
     """Draw the headline, the objectives, the incidents, the latencies and the traffic."""
     silent_s = context.silence_s(found.newest_unix_ns)
     hung_engines.show(context.engine, context.now_unix_ns)
@@ -130,7 +130,7 @@ def show(context: Context, found: Seen) -> None:
         deploys.complete(context, sentence)
 
 
-def _answer(context: Context, found: Seen, silent_s: float | None) -> None:
+def _answer(context: Context, found: OverviewData, silent_s: float | None) -> None:
     answer = words.answer(found.states, found.now.number, context.length_s, context.zone)
     if context.view.equals:
         some = words.of_filters(context.view, found.filtered, context.length_s)
@@ -204,7 +204,7 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
         st.html(incidents.incidents(found, zone))
 
 
-def _trend_charts(context: Context, found: Seen) -> None:
+def _trend_charts(context: Context, found: OverviewData) -> None:
     zone, ink = context.zone, context.ink
     objectives = [each.objective for each in found.states]
     now, before = found.now, found.before

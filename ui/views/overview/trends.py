@@ -22,13 +22,13 @@ from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 LATENCIES: Final = ("ttft_s", "tpot_s", "e2e_s")
 COLUMNS: Final = ("received_unix_ns", "outcome", "source", "streamed", *LATENCIES)
 
-MOST_READ: Final = 30_000
+MAX_READ: Final = 30_000
 """Maximum number of requests to read one by one, in about 0.1 s."""
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
 """A default baseline must have at least this share of the requests of the selected range."""
-LEAST_BINS: Final = 5
+MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
 
@@ -77,7 +77,7 @@ class Trend:
         """
         values = self.percentiles[latency].series[quantile].value_s
         known = values[~np.isnan(values)]
-        if known.size < LEAST_BINS:
+        if known.size < MIN_BINS:
             return None
         low, high = np.quantile(known, USUAL)
         return float(low), float(high)
@@ -93,7 +93,7 @@ def read(
     whole = rollups(engine, window, equals=equals)
     if whole is not None:
         number = whole.number()
-        if number > MOST_READ or whole.requests_gone_before_unix_ns() > window.from_unix_ns:
+        if number > MAX_READ or whole.requests_deleted_before_unix_ns() > window.from_unix_ns:
             return _rolled(engine, window, equals, _bins(window, number, width_ns))
     table = without_ttft_of_whole_answers(
         request_table(engine, window, equals=equals, columns=COLUMNS)

@@ -20,9 +20,9 @@ from ui.kit.terms import term
 from ui.views.overview.hourly_cost import HourlyCost
 from ui.views.overview.trends import DAY_NS, Trend
 
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 """Maximum number of objectives, or groups of an objective, that a sentence names."""
-FEWEST: Final = 30
+MIN_REQUESTS: Final = 30
 """Minimum number of requests for a sentence that an objective is met or missed."""
 
 EXAMPLE: Final = """\
@@ -72,7 +72,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     if blind:
         return Answer("near", _blind(blind))
     events = max(each.shown.events for each in found)
-    if events < FEWEST:
+    if events < MIN_REQUESTS:
         return Answer("unknown", _too_few(events, requests, length_s))
     doubtful = [each for each in found if each.held_back]
     if doubtful:
@@ -114,9 +114,9 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
 
 
 def _paging_sentence(paging: Sequence[SloState], also: Sequence[SloState], zone: tzinfo) -> str:
-    text = ". ".join(_burning(each, zone) for each in paging[:MOST_NAMED])
-    if len(paging) > MOST_NAMED:
-        text += f". {wording.counted(len(paging) - MOST_NAMED, 'more objective')} burn too fast"
+    text = ". ".join(_burning(each, zone) for each in paging[:MAX_NAMED])
+    if len(paging) > MAX_NAMED:
+        text += f". {wording.counted(len(paging) - MAX_NAMED, 'more objective')} burn too fast"
     rest = ""
     if also:
         rest = f" Burning more slowly: {_listed([_name(each.objective) for each in also])}."
@@ -170,7 +170,7 @@ def _too_few(events: int, requests: int, length_s: float) -> str:
         which = f"{some} of {wording.counted(requests, 'request')} counted"
     return (
         f"<b>Too few requests:</b> {which} for an SLO in {wording.span(length_s)};"
-        f" at least {FEWEST} are needed. A longer range may have more."
+        f" at least {MIN_REQUESTS} are needed. A longer range may have more."
     )
 
 
@@ -248,8 +248,8 @@ def _name(objective: Objective) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    named = ", ".join(names[:MOST_NAMED])
-    more = len(names) - MOST_NAMED
+    named = ", ".join(names[:MAX_NAMED])
+    more = len(names) - MAX_NAMED
     return named + (f" and {wording.counted(more, 'more objective')}" if more > 0 else "")
 
 

@@ -26,7 +26,7 @@ GPU_COLUMNS: Final = (
     *("dram_bandwidth_ratio", "sm_active_ratio", "sm_clock_hz", "sm_clock_max_hz"),
     "throttle_reasons",
 )
-MOST_LINES: Final = 8
+MAX_LINES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _lines(
     at_s = (samples.at_unix_ns - received_unix_ns) / 1e9
     which = np.array(list(names))
     found = []
-    for name in np.unique(which)[:MOST_LINES]:
+    for name in np.unique(which)[:MAX_LINES]:
         mine = which == name
         if np.isfinite(values[mine]).any():
             found.append(Line(str(name), at_s[mine], values[mine]))

@@ -16,7 +16,7 @@ from ui.kit import wording
 from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
-MOST: Final = 24
+MAX_DRAWN: Final = 24
 """Maximum number of requests to draw. A batch may contain hundreds."""
 
 HIDDEN: Final = "(hidden)"
@@ -79,8 +79,8 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
         if place != victim and place not in cost and together_s[place] >= 0
     ]
     number = len(cost) + len(others)
-    first = list(cost)[:MOST]
-    beside = others[: MOST - len(first)]
+    first = list(cost)[:MAX_DRAWN]
+    beside = others[: MAX_DRAWN - len(first)]
     chosen = [*first, *sorted(beside, key=lambda place: begun_s[place])]
     rows = table.take(pa.array(chosen, pa.int64())).to_pylist()
 

@@ -13,7 +13,7 @@ import streamlit as st
 from sqlalchemy import Engine
 
 from store.errors import StoreError
-from store.requests.lookup import MOST
+from store.requests.lookup import MAX_MATCHES
 from ui.frame import freshness, navigation, no_data
 from ui.frame.address import link, pasted, request_link
 from ui.frame.context import Context
@@ -28,14 +28,14 @@ from ui.kit.time_bins import SECOND_NS
 from ui.views.request import charts, neighbours, timeline, trace_link, words
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.facts import facts
-from ui.views.request.read import RequestRead, candidates, missing, read_request
+from ui.views.request.read import RequestDetails, candidates, missing, read_request
 
 AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
 """Session key: the request's id in the address when the text field was set last."""
-MOST_LISTED: Final = 6
+MAX_LISTED: Final = 6
 """Maximum number of requests in the list of delaying requests. The chart shows more."""
 
 LIFE_HELP: Final = (
@@ -44,10 +44,10 @@ LIFE_HELP: Final = (
     "known, but not when they occurred."
 )
 NEIGHBOURS_HELP: Final = (
-    "On the same axis: requests in the same engine. Violet is the prefill of a request that "
-    "delayed this request; grey is the prefill of any other request. The delay by prefills is "
-    "divided among the other requests by their prompt tokens computed in this time, and the delay "
-    "by decodes by their output tokens."
+    "On the same axis: requests in the same engine. Violet: the prefill of a request that delayed"
+    " this request. Grey: the prefill of any other request. The delay by prefills is divided among"
+    " the other requests in proportion to their prompt tokens computed in this time, and the delay"
+    " by decodes in proportion to their output tokens."
 )
 JOINED_HELP: Final = (
     "Prefill and decode of this request are on different servers. The phases of the user’s request "
@@ -61,10 +61,10 @@ ENGINE_HELP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RequestPageData:
     """The request that the address names, or the candidates for its id."""
 
-    request: RequestRead | None = None
+    request: RequestDetails | None = None
     candidates: Sequence[Mapping[str, Any]] = ()
     newest_unix_ns: int | None = None
 
@@ -74,13 +74,13 @@ class Found:
         return self.request is not None and self.request.simulated
 
 
-def read(context: Context) -> Found:
+def read(context: Context) -> RequestPageData:
     """Read the request that the address names, if any."""
     reference = context.view.request
-    return Found() if reference is None else _find(context.engine, reference)
+    return RequestPageData() if reference is None else _find(context.engine, reference)
 
 
-def show(context: Context, found: Found) -> None:
+def show(context: Context, found: RequestPageData) -> None:
     """Draw the request, or explain why no request is shown."""
     view = context.view
     request_id = "" if view.request is None else str(view.request)
@@ -118,11 +118,15 @@ def _open_request() -> None:
     navigation.change(replace(navigation.current(), request=text))
 
 
-def _find(engine: Engine, reference: RequestKey | str) -> Found:
+def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
     if isinstance(reference, RequestKey):
-        return Found(read_request(engine, reference))
+        return RequestPageData(read_request(engine, reference))
     rows = candidates(engine, reference)
-    return Found(read_request(engine, _key(rows[0]))) if len(rows) == 1 else Found(None, rows)
+    return (
+        RequestPageData(read_request(engine, _key(rows[0])))
+        if len(rows) == 1
+        else RequestPageData(None, rows)
+    )
 
 
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
@@ -181,7 +185,7 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
 def _list_of_matches(
     rows: Sequence[Mapping[str, Any]], request_id: str, view: View, zone: tzinfo
 ) -> None:
-    many = f"at least {MOST}" if len(rows) >= MOST else str(len(rows))
+    many = f"at least {MAX_MATCHES}" if len(rows) >= MAX_MATCHES else str(len(rows))
     shown_id = wording.for_html(request_id, 80)
     listed = "".join(
         f"<tr><td><a href='{html.escape(link(replace(view, request=_key(row))))}' target='_self'>"
@@ -199,7 +203,7 @@ def _list_of_matches(
     )
 
 
-def _request(found: RequestRead, view: View, zone: tzinfo) -> None:
+def _request(found: RequestDetails, view: View, zone: tzinfo) -> None:
     row = found.row
     whole_s = row["e2e_s"]
     freshness.band(found.simulated)
@@ -251,7 +255,7 @@ def _trace(row: Mapping[str, Any]) -> None:
         )
 
 
-def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
+def _neighbours(found: RequestDetails, view: View, whole_s: float) -> None:
     row = found.row
     with chapter("Requests sharing its engine", NEIGHBOURS_HELP):
         if row["replica"] is None:
@@ -267,7 +271,7 @@ def _neighbours(found: RequestRead, view: View, whole_s: float) -> None:
         chart(charts.neighbours(found.neighbours.drawn, whole_s), "neighbours", alt=sentence)
         if found.account.by_tenant:
             st.html(words.tenant_delays(found.account.by_tenant))
-        costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MOST_LISTED]
+        costly = [each for each in found.neighbours.drawn if each.cost_s > 0][:MAX_LISTED]
         if costly:
             st.html(_delayers(costly, view))
 
@@ -294,7 +298,7 @@ def _name_with_link(each: neighbours.Neighbour, view: View) -> str:
     return f"<a href='{address}' target='_self'>{name}</a>"
 
 
-def _servers(found: RequestRead, whole_s: float) -> None:
+def _servers(found: RequestDetails, whole_s: float) -> None:
     if found.row["replica"] is None:
         return
     with chapter("Engine state", ENGINE_HELP):

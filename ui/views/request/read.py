@@ -37,14 +37,14 @@ LIKE: Final = ("model", "route")
 """A request is compared only with requests that have the same values of these labels."""
 _RECORDED: Final = "recorded_request"
 """Session key: the last request that was written to the audit log."""
-KEPT_NS: Final = 60 * 10**9
+CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
 """Maximum time between two samples of an engine."""
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRead:
+class RequestDetails:
     """The data of one request."""
 
     row: Mapping[str, Any]
@@ -79,7 +79,7 @@ def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
         return []
 
 
-def read_request(engine: Engine, key: RequestKey) -> RequestRead | None:
+def read_request(engine: Engine, key: RequestKey) -> RequestDetails | None:
     """Read one request, or return None if it is not stored."""
     found = None
     with suppress(LookupError), store_errors():
@@ -103,7 +103,7 @@ def missing(engine: Engine) -> Missing:
 
 
 def _minute() -> int:
-    return time.time_ns() // KEPT_NS
+    return time.time_ns() // CACHE_NS
 
 
 def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def _read(engine: Engine, key: RequestKey) -> RequestRead:
+def _read(engine: Engine, key: RequestKey) -> RequestDetails:
     row = store_reads.one(engine, key)
     if row is None:
         raise LookupError(str(key))
@@ -138,7 +138,7 @@ def _read(engine: Engine, key: RequestKey) -> RequestRead:
         engine_series = engine_state.engine_series(samples, received)
         gpu_series = engine_state.gpu_series(gpus, received)
         throttled = engine_state.throttled(gpus, received, end)
-    return RequestRead(
+    return RequestDetails(
         row,
         its_account,
         neighbours_of(table, place, its_account),

@@ -14,10 +14,10 @@ from ui.kit.terms import LATENCY_NAMES, term
 
 ENOUGH: Final = 20
 """Minimum number of similar requests for a comparison."""
-MOST_PARTS: Final = 3
-MOST_TENANTS: Final = 8
+MAX_PARTS: Final = 3
+MAX_TENANTS: Final = 8
 """Maximum number of tenants in the table of delays. One more row has the sum of the others."""
-LEAST_SHARE: Final = 0.05
+MIN_SHARE: Final = 0.05
 """The sentence omits parts of less than this share of the request's duration."""
 
 _ENDED: Final = {
@@ -57,12 +57,12 @@ def _first_token(row: Mapping[str, Any]) -> str:
 
 
 def _largest_parts(account: Account, whole_s: float) -> str:
-    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:MOST_PARTS]
+    largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:MAX_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
         f"({wording.percent(seconds / whole_s)})"
         for part, seconds in largest
-        if whole_s > 0 and seconds >= LEAST_SHARE * whole_s and part != "unsplit"
+        if whole_s > 0 and seconds >= MIN_SHARE * whole_s and part != "unsplit"
     ]
     return f"Most of it: {', '.join(named)}." if named else ""
 
@@ -103,8 +103,8 @@ def _share_of(some: int, others: int) -> str:
 def less(row: Mapping[str, Any]) -> str | None:
     """Return a sentence about what the row's source does not report, or None."""
     source = Source(row["source"]) if row["source"] else None
-    if source in data_sources.LESS:
-        return f"This request is {data_sources.LESS[source]}."
+    if source in data_sources.SOURCE_NOTES:
+        return f"This request is {data_sources.SOURCE_NOTES[source]}."
     if row["outcome"] == Outcome.REJECTED:
         return "It did not reach an engine, so it has no queue, prefill or decode."
     split = ("queue_seats_s", "prefill_own_s", "decode_own_s")
@@ -156,10 +156,10 @@ def tenant_delays(found: Sequence[TenantDelay]) -> str:
         f"<td>{wording.signed_seconds(each.prefill_s) if each.prefill_s else wording.UNKNOWN}</td>"
         f"<td>{wording.signed_seconds(each.decode_s) if each.decode_s else wording.UNKNOWN}</td>"
         f"<td><b>{wording.signed_seconds(each.cost_s)}</b></td></tr>"
-        for each in found[:MOST_TENANTS]
+        for each in found[:MAX_TENANTS]
     )
-    more = len(found) - MOST_TENANTS
-    left = sum(each.cost_s for each in found[MOST_TENANTS:])
+    more = len(found) - MAX_TENANTS
+    left = sum(each.cost_s for each in found[MAX_TENANTS:])
     note = (
         f"<p class='note'>{wording.counted(more, 'more tenant')} delayed it by"
         f" {wording.seconds(left)} in all.</p>"

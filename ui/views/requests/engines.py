@@ -16,15 +16,15 @@ from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 
 GAUGES: Final = ("waiting", "running", "kv_usage_ratio")
 COLUMNS: Final = ("replica", "engine", "at_unix_ns", *GAUGES)
-MOST_LINES: Final = 6
-MOST_POINTS: Final = 300
+MAX_LINES: Final = 6
+MAX_POINTS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
     """The lines of each gauge over time.
 
-    There is a line for each engine, or one line for more than `MOST_LINES` engines.
+    There is a line for each engine, or one line for more than `MAX_LINES` engines.
     """
 
     bins: Bins
@@ -35,15 +35,15 @@ class EngineGauges:
     @property
     def together(self) -> bool:
         """Whether one line shows all engines together."""
-        return self.engines > MOST_LINES
+        return self.engines > MAX_LINES
 
 
 def bins_for(from_unix_ns: int, to_unix_ns: int) -> Bins:
     """Return the narrowest bins of a window that a chart can show."""
     length_s = (to_unix_ns - from_unix_ns) / SECOND_NS
     width_s = next(
-        (width for width in WIDTHS_S if length_s / width <= MOST_POINTS),
-        math.ceil(length_s / MOST_POINTS),
+        (width for width in WIDTHS_S if length_s / width <= MAX_POINTS),
+        math.ceil(length_s / MAX_POINTS),
     )
     return bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
 
@@ -57,7 +57,7 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
         gauge: _highest(column_floats(table, gauge), which, index, len(engines), bins.count)
         for gauge in GAUGES
     }
-    if len(engines) > MOST_LINES:
+    if len(engines) > MAX_LINES:
         lines = {
             f"all {len(engines)} engines": {g: _sum_of_engines(g, by_gauge[g]) for g in GAUGES}
         }

@@ -27,14 +27,14 @@ from ui.kit.columns import floats, instants
 from ui.kit.sections import chapter
 from ui.kit.terms import LATENCY_NAMES, TERMS, term
 from ui.views.requests import budget, charts, engines, words
-from ui.views.requests.read import MOST_JOINED_ROWS, Reading, read_requests
+from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> RequestsData:
     """Read the samples and the requests of the range, or rollups for too many requests."""
     latency = context.view.latency
 
-    def found() -> Reading:
+    def found() -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
@@ -44,7 +44,7 @@ def read(context: Context) -> Reading:
     return context.shared(found, latency, large=True)
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: RequestsData) -> None:
     """Draw latencies, phases and the engines' state over time, and the slowest requests."""
     if found.number:
         _requests(context, found)
@@ -56,7 +56,7 @@ def show(context: Context, found: Reading) -> None:
         _engines(context, found)
 
 
-def _requests(context: Context, found: Reading) -> None:
+def _requests(context: Context, found: RequestsData) -> None:
     table, window = found.requests, found.window
     view, zone, length_s = context.view, context.zone, context.length_s
     matrix = phases.layers(table)
@@ -97,7 +97,7 @@ def _requests(context: Context, found: Reading) -> None:
         )
 
 
-def _joined_section(context: Context, found: Reading) -> None:
+def _joined_section(context: Context, found: RequestsData) -> None:
     """Show the slowest joined requests, if prefill and decode are on different servers."""
     joined = found.joined.requests
     if not joined:
@@ -107,9 +107,9 @@ def _joined_section(context: Context, found: Reading) -> None:
     known.sort(key=lambda each: -(each.e2e_s if by_e2e else each.ttft_s or 0.0))
     with chapter("Joined requests", JOINED_HELP):
         latency = "E2E" if by_e2e else "TTFT"
-        most = MOST_JOINED_ROWS if found.joined.truncated else None
+        most = MAX_JOINED_ROWS if found.joined.truncated else None
         st.html(f"<p class='note'>{words.joined(len(joined), latency, most)}</p>")
-        shown = known[:MOST_JOINED]
+        shown = known[:MAX_JOINED]
         address = partial(request_link, context.view)
         st.html(joined_tables.requests_table(shown, address, context.zone))
 
@@ -130,7 +130,7 @@ PHASES_HELP: Final = (
 )
 
 
-MOST_JOINED: Final = 10
+MAX_JOINED: Final = 10
 
 JOINED_HELP: Final = (
     "Prefill and decode are on different servers. A joined request is one request of a user, with "
@@ -156,7 +156,7 @@ def _outcomes(counts: Mapping[str, int], view: View) -> str:
     return f"<div class='outcomes'>{''.join(shown)}</div>"
 
 
-def _engines(context: Context, found: Reading) -> None:
+def _engines(context: Context, found: RequestsData) -> None:
     window = found.window
     with chapter("Engine state", ENGINES_HELP):
         if not found.samples.num_rows:

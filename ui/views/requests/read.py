@@ -19,7 +19,7 @@ from ui.kit.rollup_reads import Rolled, read_rolled
 from ui.kit.store_reads import COLUMNS, is_simulated, store_errors, without_ttft_of_whole_answers
 from ui.views.requests import engines
 
-MOST_JOINED_ROWS: Final = 20_000
+MAX_JOINED_ROWS: Final = 20_000
 """Maximum number of rows to join, in about a second. The rows that were received last are
 joined."""
 
@@ -27,7 +27,7 @@ NO_JOINED: Final = JoinedAnswer()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class RequestsData:
     """The data that the page shows."""
 
     window: Window
@@ -50,7 +50,7 @@ class Reading:
 
 def read_requests(
     engine: Engine, window: Window, equals: Mapping[str, str], latency: str = "ttft_s"
-) -> Reading:
+) -> RequestsData:
     """Read the requests and samples of a window.
 
     If there are too many requests, read rollups and only the slowest requests.
@@ -64,7 +64,7 @@ def read_requests(
             if rolled is None
             else rolled.slowest
         )
-        return Reading(
+        return RequestsData(
             window=window,
             requests=without_ttft_of_whole_answers(requests),
             samples=sample_peaks(
@@ -75,7 +75,7 @@ def read_requests(
             simulated=is_simulated(engine, window) if rolled is None else rolled.simulated,
             rolled=rolled,
             joined=(
-                read_joined(engine, window, equals, MOST_JOINED_ROWS)
+                read_joined(engine, window, equals, MAX_JOINED_ROWS)
                 if rolled is None
                 else NO_JOINED
             ),

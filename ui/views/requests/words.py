@@ -38,18 +38,18 @@ def rolled_sentence(rolled: Rolled, length_s: float, equals: Mapping[str, str]) 
     )
 
 
-def joined(requests: int, latency: str, most_rows: int | None) -> str:
+def joined(requests: int, latency: str, max_rows: int | None) -> str:
     """Return a sentence about the list of joined requests, which is sorted by a latency.
 
-    `most_rows` is the number of newest rows that were joined, or None if all rows were joined.
+    `max_rows` is the number of newest rows that were joined, or None if all rows were joined.
     """
     text = (
         f"{wording.counted(requests, 'joined request')}, the slowest by {latency} first. The rest"
         " of this page counts each of them once per server."
     )
-    if most_rows is None:
+    if max_rows is None:
         return text
-    return f"{text} Only the newest {wording.count(most_rows)} rows of the range were joined."
+    return f"{text} Only the newest {wording.count(max_rows)} rows of the range were joined."
 
 
 def _requests_sentence(requests: int, length_s: float, equals: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from ui.kit.time_bins import Bins, bins_of_width
 COLUMNS: Final = 100
 ROWS: Final = 30
 SECOND_NS: Final = 1_000_000_000
-LEAST_S: Final = 1e-4
+MIN_S: Final = 1e-4
 """Shortest latency on the axis. Shorter latencies count as this latency, because a logarithmic axis
 has no zero."""
 
@@ -47,7 +47,7 @@ def distribution(
     known = inside & np.isfinite(latency_s) & (latency_s >= 0)
     if not known.any():
         return None
-    at, values = received_unix_ns[known], np.maximum(latency_s[known], LEAST_S)
+    at, values = received_unix_ns[known], np.maximum(latency_s[known], MIN_S)
     width_s = max(1, math.ceil((to_unix_ns - from_unix_ns) / COLUMNS / SECOND_NS))
     bins = bins_of_width(from_unix_ns, to_unix_ns, width_s * SECOND_NS)
     low, high = float(values.min()), float(values.max())

@@ -20,7 +20,7 @@ from ui.views.root_cause.server_state import StateLine
 
 HEIGHT: Final = 230
 LINE_HEIGHT: Final = 46
-MOST_STARTS: Final = 50
+MAX_STARTS: Final = 50
 _MARGINS: Final = 66
 
 
@@ -158,7 +158,7 @@ def _starts(
     drawn: go.Figure, starts: Sequence[EngineStart], whole: Window, bottom_s: float, zone: tzinfo
 ) -> None:
     inside = [each for each in starts if whole.from_unix_ns <= each.at_unix_ns < whole.to_unix_ns][
-        -MOST_STARTS:
+        -MAX_STARTS:
     ]
     if inside:
         drawn.add_trace(

@@ -28,9 +28,9 @@ from ui.kit.store_reads import store_errors
 from ui.kit.terms import LATENCY_NAMES
 from ui.kit.time_bins import SECOND_NS
 from ui.views.root_cause import heatmap, increase, words
-from ui.views.root_cause.read import Material, read_material, stored_answers
+from ui.views.root_cause.read import RootCauseData, read_root_cause, stored_answers
 
-MOST_STORED: Final = 20
+MAX_STORED: Final = 20
 """Maximum number of incidents whose stored answers are read: the latest in the range."""
 INCREASE_HELP: Final = (
     "By how much each part of the slow requests' latency grew from the baseline to the range, in "
@@ -51,30 +51,30 @@ JOINED_HELP: Final = (
     "ledger."
 )
 HITS_HELP: Final = (
-    "The probability that a request of this kind is slow, divided by the probability for all "
-    "other requests. Kinds whose difference may be chance are omitted. The kind of request that "
-    "is slow may not be the cause of the slowness."
+    "The probability that a request of this kind is slow, divided by the probability for all other"
+    " requests. Kinds whose difference may be chance are omitted. A kind that is slow more often"
+    " may not be the cause."
 )
 
 
-def read(context: Context) -> Material:
+def read(context: Context) -> RootCauseData:
     """Read the requests and samples of the range and of its baseline."""
     return _read(context, context.view.chosen_baseline(context.window))
 
 
-def _read(context: Context, baseline: Window | None) -> Material:
+def _read(context: Context, baseline: Window | None) -> RootCauseData:
     window, view = context.window, context.view
     span = Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))
     with store_errors():
         known = known_incidents(context.engine, span)
         stored = stored_answers(
-            context.engine, context.objectives.parsed, within(span, known)[-MOST_STORED:]
+            context.engine, context.objectives.parsed, within(span, known)[-MAX_STORED:]
         )
     which = tuple((row.slo, row.severity, row.began_unix_s, row.ended_unix_s) for row in known)
     objectives = context.objectives
 
-    def found() -> Material:
-        return read_material(
+    def found() -> RootCauseData:
+        return read_root_cause(
             context.engine, window, baseline, view.equals, objectives.parsed, known, stored
         )
 
@@ -82,7 +82,7 @@ def _read(context: Context, baseline: Window | None) -> Material:
     return context.shared(found, baseline, objectives.key, which, newest, large=True)
 
 
-def show(context: Context, found: Material) -> None:
+def show(context: Context, found: RootCauseData) -> None:
     """Draw the verdict and its evidence, and the slowest requests."""
     if not found.number:
         no_data.nothing_in_view(context)
@@ -129,7 +129,7 @@ def for_incident(context: Context, incident: IncidentRow) -> View:
     return replace(context.view, latency=f"{verdict.first.question.metric.value}_s")
 
 
-def explaining(context: Context, found: Material, part: Window) -> View:
+def explaining(context: Context, found: RootCauseData, part: Window) -> View:
     """Return the view that explains a part of the chart over which the reader dragged.
 
     The baseline is the time from the start of the chart to the start of the part. If this time is
@@ -142,7 +142,7 @@ def explaining(context: Context, found: Material, part: Window) -> View:
     return replace(inside, baseline=before if usual else None)
 
 
-def _tested(context: Context, found: Material, explanation: Explanation) -> Explanation:
+def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
     """Return the explanation with shares that were computed by replay.
 
     The shares come from a stored answer to the same question, if there is one. Explanations of the
@@ -162,7 +162,7 @@ def _tested(context: Context, found: Material, explanation: Explanation) -> Expl
 
 def _incident(
     context: Context,
-    found: Material,
+    found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
     """Return the incident and its verdict as HTML, or an empty text without an incident.
@@ -187,7 +187,7 @@ def _incident(
     return words.incident(incident, verdict, context.zone)
 
 
-def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
+def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
     """Return whether the filters and the baseline are those of the incident's stored answer."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
@@ -196,7 +196,7 @@ def _is_whole(context: Context, found: Material, answer: StoredAnswer) -> bool:
     return view.baseline is None or found.baseline == compared
 
 
-def _shown_incident(view: View, found: Material) -> IncidentRow | None:
+def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
     """Return the incident in the address, or else the first one of an objective on requests."""
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
@@ -212,7 +212,7 @@ def _reason(context: Context, explanation: Explanation) -> str:
     return words.reason(explanation) + words.method(explanation, where)
 
 
-def _answer(context: Context, explanation: Explanation, found: Material) -> tuple[Any, Any]:
+def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
     """Draw the answer. Return the page elements with the incident and with the causes, if any."""
     view, zone = context.view, context.zone
     headline = None
@@ -236,7 +236,7 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
-    _shape(context, explanation, found)
+    _heatmap_section(context, explanation, found)
     if explanation.verdict is Verdict.INSUFFICIENT_DATA:
         _longer_range_link(view)
     elif explanation.verdict is Verdict.NO_INCIDENT:
@@ -251,10 +251,10 @@ def _answer(context: Context, explanation: Explanation, found: Material) -> tupl
     return headline, reason
 
 
-def _shape(context: Context, explanation: Explanation, found: Material) -> None:
+def _heatmap_section(context: Context, explanation: Explanation, found: RootCauseData) -> None:
     """Draw the whole distribution of the latency, and let the reader drag over a part of it."""
     view, zone = context.view, context.zone
-    shape = found.shape(view.latency)
+    shape = found.heatmap(view.latency)
     if shape is None:
         return
     name = LATENCY_NAMES[view.latency]
@@ -285,7 +285,7 @@ def _shape(context: Context, explanation: Explanation, found: Material) -> None:
         selection.time_chart(context, figure, key, alt)
 
 
-def _baseline_choice(view: View, explanation: Explanation, found: Material) -> None:
+def _baseline_choice(view: View, explanation: Explanation, found: RootCauseData) -> None:
     incident = _shown_incident(view, found)
     if incident is None or view.incident is not None or found.counts_probes(incident):
         return
@@ -314,7 +314,7 @@ def _details(explanation: Explanation) -> None:
                     st.html(words.evidence(cause, with_levers=place > 0))
 
 
-def _slowest(context: Context, found: Material) -> None:
+def _slowest(context: Context, found: RootCauseData) -> None:
     latency = context.view.latency
     table = store_reads.received_at(
         context.engine, found.slowest_unix_ns(latency), context.view.equals

@@ -35,7 +35,7 @@ from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
 from store.columns.evidence import Evidence
 from store.queries import Window, newest_unix_ns
-from ui.frame.read_cache import kept_evidence
+from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.views.root_cause.distribution import Distribution, distribution
@@ -47,7 +47,7 @@ IncidentKey = tuple[str, str, int]
 METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 
 
-class Shape(NamedTuple):
+class Heatmap(NamedTuple):
     """The data of the heatmap, which is drawn before the explanation."""
 
     grid: Distribution
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Material:
+class RootCauseData:
     """The columns of a range and its baseline, and the results of the analysis.
 
     `requests` contains all requests of both ranges. `equals` selects the requests to analyse.
@@ -82,7 +82,7 @@ class Material:
     network: Sequence[NetworkTimes]
     stored: Mapping[IncidentKey, StoredAnswer] = field(default_factory=dict)
     _answers: dict[tuple[Metric, tuple[str, ...]], Explanation] = field(default_factory=dict)
-    _shapes: dict[Metric, Shape | None] = field(default_factory=dict)
+    _heatmaps: dict[Metric, Heatmap | None] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -163,17 +163,17 @@ class Material:
         found = windows_of(self._question(Metric.TTFT))
         return found[0] if len(found) == 1 else self.window
 
-    def shape(self, latency: str) -> Shape | None:
+    def heatmap(self, latency: str) -> Heatmap | None:
         """Return the numbers of requests by time and latency, and the servers' state.
 
         Return None if the latency is unknown for all requests.
         """
         metric = METRICS[latency]
-        if metric not in self._shapes:
-            self._shapes[metric] = self._shape(metric)
-        return self._shapes[metric]
+        if metric not in self._heatmaps:
+            self._heatmaps[metric] = self._heatmap(metric)
+        return self._heatmaps[metric]
 
-    def _shape(self, metric: Metric) -> Shape | None:
+    def _heatmap(self, metric: Metric) -> Heatmap | None:
         whole = self.whole
         grid = distribution(
             self.requests.received_unix_ns,
@@ -181,7 +181,7 @@ class Material:
             whole.from_unix_ns,
             whole.to_unix_ns,
         )
-        return None if grid is None else Shape(grid, state_lines(self.servers.engines, grid.bins))
+        return None if grid is None else Heatmap(grid, state_lines(self.servers.engines, grid.bins))
 
     def slowest_unix_ns(self, latency: str) -> list[int]:
         """Return when the window's slowest requests were received, the slowest first."""
@@ -195,7 +195,7 @@ class Material:
         return found
 
 
-def read_material(
+def read_root_cause(
     engine: Engine,
     window: Window,
     baseline: Window | None,
@@ -203,7 +203,7 @@ def read_material(
     objectives: Sequence[Objective] = (),
     known: Sequence[IncidentRow] = (),
     stored: Mapping[IncidentKey, StoredAnswer] = MappingProxyType({}),
-) -> Material:
+) -> RootCauseData:
     """Read a window and its baseline.
 
     Args:
@@ -230,7 +230,7 @@ def read_material(
             found = _read_evidence(engine, span, chosen.span)
             requests = requests_of(found.requests)
         against = Window(chosen.span.from_unix_ns, chosen.span.to_unix_ns)
-        return Material(
+        return RootCauseData(
             window,
             against,
             equals,
@@ -271,7 +271,7 @@ def stored_answers(
 
 
 def _read_evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
-    kept = kept_evidence(engine)
+    kept = cached_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)
     found = joined_evidence([kept.read(each, {}) for each in windows])

@@ -20,7 +20,7 @@ from ui.frame.view import EARLIER, View
 from ui.kit import cause_words, wording
 from ui.kit.terms import LATENCY_NAMES, term
 
-MOST_HITS: Final = 6
+MAX_HITS: Final = 6
 LEFT: Final = 0.05
 """Minimum unexplained share of the increase that the page mentions."""
 
@@ -269,7 +269,7 @@ def hits(explanation: Explanation) -> str:
 
     An example of a kind is "requests of tenant acme". The text also has the number of tested kinds.
     """
-    shown = explanation.dimensions[:MOST_HITS]
+    shown = explanation.dimensions[:MAX_HITS]
     tested = wording.counted(explanation.dimensions_tested, "kind") + " of request"
     if not shown:
         return (

@@ -20,7 +20,7 @@ from ui.frame.read_cache import shared
 from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
-from ui.kit.judged_requests import MOST_JUDGED, judged, judged_window
+from ui.kit.judged_requests import MAX_JUDGED, judged, judged_window
 from ui.kit.sections import chapter
 from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.terms import TERMS
@@ -41,7 +41,7 @@ TRY_HELP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SlosData:
     """The objectives' state at the end of a range."""
 
     states: tuple[SloState, ...]
@@ -49,12 +49,12 @@ class Found:
     simulated: bool
 
 
-def read(context: Context) -> Found:
+def read(context: Context) -> SlosData:
     """Read the objectives' state."""
     at_s = instant_s(context.window, context.now_unix_ns)
 
-    def found() -> Found:
-        return Found(
+    def found() -> SlosData:
+        return SlosData(
             slo_states(context.engine, context.objectives.parsed, context.window, at_s),
             newest_unix_ns(context.engine),
             is_simulated(context.engine, context.window),
@@ -63,7 +63,7 @@ def read(context: Context) -> Found:
     return context.shared(found, at_s, context.objectives.key)
 
 
-def show(context: Context, found: Found) -> None:
+def show(context: Context, found: SlosData) -> None:
     """Draw each objective with its compliance over time, and a form to try a change."""
     if found.newest_unix_ns is None:
         st.html("<p class='note'>No server has reported yet, so there are no counts.</p>")
@@ -73,7 +73,7 @@ def show(context: Context, found: Found) -> None:
     _try(context)
 
 
-def _objectives(context: Context, found: Found) -> None:
+def _objectives(context: Context, found: SlosData) -> None:
     objectives = context.objectives.parsed
     if not objectives:
         st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
@@ -259,7 +259,7 @@ def _effect_section(context: Context, changed: Objectives) -> None:
         newest = judged_window(engine, window)
         counts = [(each, *_counts(engine, each, newest)) for each in found]
     start, end = (wording.clock(each, zone) for each in (newest.from_unix_ns, newest.to_unix_ns))
-    part = "" if newest == window else f": the newest {MOST_JUDGED:,} requests"
+    part = "" if newest == window else f": the newest {MAX_JUDGED:,} requests"
     st.html(
         f"<div class='why'><p><b>Effect on the selected range</b>, {start} to {end}{part}</p>"
         f"{changes.lines(counts)}</div>"

@@ -7,7 +7,7 @@ from typing import Final
 from analysis.slo_states import SloState
 from ui.kit import wording
 
-MOST_NAMED: Final = 3
+MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
@@ -45,7 +45,7 @@ def _names_with_budget(found: Sequence[SloState]) -> str:
             if each.status.budget_left is None
             else f" ({wording.exact_percent(float(each.status.budget_left))} of its budget left)"
         )
-        for each in found[:MOST_NAMED]
+        for each in found[:MAX_NAMED]
     ]
-    more = len(found) - MOST_NAMED
+    more = len(found) - MAX_NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from analysis.corrected_prediction import Predicted
 from analysis.what_if import WhatIfAnswer
 from analysis.what_if_search import number_of
 from ui.kit import charts, colours, wording
-from ui.views.what_if.read import Swept
+from ui.views.what_if.read import SweepAnswer
 from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, present
 
 HEIGHT: Final = 280
@@ -60,7 +60,7 @@ def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figu
     return _with_layout(figure, latency, [*now, *ends])
 
 
-def sweep(swept: Swept, latency: str, ink: colours.Ink) -> go.Figure:
+def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
     """Draw P50 and P99 over the values of a sweep, with the present value.
 
     If the engines cannot keep up at a value, the latency depends on how long the load lasts. The

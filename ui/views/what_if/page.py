@@ -18,7 +18,7 @@ from ui.frame.navigation import choice
 from ui.kit import wording
 from ui.kit.sections import chapter, chart
 from ui.views.what_if import charts, record, words
-from ui.views.what_if.read import Present, Reading, read_what_if
+from ui.views.what_if.read import PresentConfig, WhatIfData, read_what_if
 
 HELP: Final = (
     "The requests of the range are replayed twice, once unchanged and once with the change, on a "
@@ -51,7 +51,7 @@ SHOWN: Final = "what_if_shown"
 last."""
 
 
-def read(context: Context) -> Reading:
+def read(context: Context) -> WhatIfData:
     """Fit the engines, and predict the effect of the change in the address."""
     try:
         prices = prices_in_force(None, os.environ)
@@ -59,7 +59,7 @@ def read(context: Context) -> Reading:
         raise CannotShow("The price file cannot be read.", str(error)) from error
     view, objectives = context.view, context.objectives
 
-    def found() -> Reading:
+    def found() -> WhatIfData:
         return read_what_if(
             context.engine,
             context.window,
@@ -77,7 +77,7 @@ def read(context: Context) -> Reading:
     )
 
 
-def show(context: Context, found: Reading) -> None:
+def show(context: Context, found: WhatIfData) -> None:
     """Draw the finding, the controls, and the prediction or the sweep."""
     view, answer, swept = context.view, found.answer, found.swept
     first = swept.points[0].answer if swept is not None else answer
@@ -128,7 +128,7 @@ def show(context: Context, found: Reading) -> None:
         record.complete(context, place)
 
 
-def _controls(present: Present, change: str, sweep: str) -> None:
+def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
     # Set the controls only after a change. Otherwise a refresh of a live page would replace values
@@ -175,7 +175,7 @@ def _controls(present: Present, change: str, sweep: str) -> None:
             st.form_submit_button("Reset", key="what_if_reset", on_click=_reset)
 
 
-def _set_controls(present: Present, change: str, sweep: str) -> None:
+def _set_controls(present: PresentConfig, change: str, sweep: str) -> None:
     given, more = _changes_by_control(change)
     for key, value in {
         "max_num_seqs": int(given.get("max_num_seqs", present.max_num_seqs)),
@@ -218,7 +218,7 @@ _WITH_CONTROLS: Final = (
 
 
 @choice
-def _predict(present: Present) -> None:
+def _predict(present: PresentConfig) -> None:
     state = st.session_state
     chosen: list[tuple[str, Any, Any]] = [
         ("max_num_seqs", state["what_if_max_num_seqs"], present.max_num_seqs),

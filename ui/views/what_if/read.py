@@ -8,10 +8,10 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.advice import Advised, advise
+from analysis.advice import AdviceAnswer, advise
 from analysis.cost import engines_usd_per_hour
-from analysis.kept_predictions import keep
 from analysis.recorded_traffic import NotReplayableError, Recorded
+from analysis.stored_predictions import store_answer
 from analysis.what_if import RESAMPLED, WhatIfAnswer, WhatIfQuestion, predict, read_for
 from analysis.what_if_search import SweepPoint, sweep, sweep_of
 from cost.prices import PriceList
@@ -21,17 +21,17 @@ from store.queries import Window, newest_unix_ns
 from ui.kit.store_reads import is_simulated
 
 _log: Final = logging.getLogger(__name__)
-MOST_REPLAYED: Final = 500_000
+MAX_REPLAYED: Final = 500_000
 """Maximum number of requests to replay for the intervals of a sweep, in about 5 s of CPU time. An
 interval needs several draws, which are replays of resampled traffic. With many requests, there are
 fewer draws."""
-LEAST_DRAWS: Final = 8
+MIN_DRAWS: Final = 8
 """Minimum number of draws for an interval. With fewer draws, the error of their standard deviation
 is more than 25 %."""
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentConfig:
     """The present configuration, with which the controls begin."""
 
     max_num_seqs: int
@@ -41,7 +41,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepAnswer:
     """The predictions for the values of a sweep."""
 
     name: str
@@ -51,14 +51,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class WhatIfData:
     """The data of the page. `problem` is the reason why nothing can be predicted."""
 
-    present: Present | None
+    present: PresentConfig | None
     answer: WhatIfAnswer | None
     """The prediction of one change, if the reader chose a change and no sweep."""
-    swept: Swept | None
-    advised: Advised | None
+    swept: SweepAnswer | None
+    advised: AdviceAnswer | None
     """The changes to try, if the reader chose neither a change nor a sweep."""
     problem: str | None
     newest_unix_ns: int | None
@@ -75,7 +75,7 @@ def read_what_if(
     objectives: Sequence[Objective],
     prices: PriceList,
     now_unix_ns: int,
-) -> Reading:
+) -> WhatIfData:
     """Fit the engines of a range, and predict the change, or each value of a sweep.
 
     Without a change and a sweep, predict the effects of changes to try.
@@ -107,7 +107,7 @@ def read_what_if(
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
-    return Reading(
+    return WhatIfData(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
     )
@@ -117,24 +117,24 @@ def _keep(
     engine: Engine, answer: WhatIfAnswer, equals: Mapping[str, str], now_unix_ns: int
 ) -> None:
     try:
-        keep(engine, answer, equals, now_unix_ns)
+        store_answer(engine, answer, equals, now_unix_ns)
     except StoreError as error:
         _log.warning("a prediction is not kept: %s", error)
 
 
-def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> Swept:
+def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> SweepAnswer:
     over = sweep_of(text)
     each_draw = recorded.requests.num_rows * (len(over.values) + 1)
-    draws = min(RESAMPLED, MOST_REPLAYED // each_draw)
-    intervals = draws >= LEAST_DRAWS
+    draws = min(RESAMPLED, MAX_REPLAYED // each_draw)
+    intervals = draws >= MIN_DRAWS
     points = sweep(recorded, question, over, draws if intervals else 0)
     config = recorded.engines[0].model.engine
-    return Swept(over.name, points, over.present(config, recorded.replicas), intervals)
+    return SweepAnswer(over.name, points, over.present(config, recorded.replicas), intervals)
 
 
-def _present_values(recorded: Recorded) -> Present:
+def _present_values(recorded: Recorded) -> PresentConfig:
     config = recorded.engines[0].model.engine
-    return Present(
+    return PresentConfig(
         config.max_num_seqs,
         config.max_num_batched_tokens,
         config.enable_prefix_caching,

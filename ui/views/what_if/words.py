@@ -4,12 +4,12 @@ import html
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from analysis.advice import Advice, Advised
+from analysis.advice import Advice, AdviceAnswer
 from analysis.what_if import Predicted, WhatIfAnswer
 from analysis.what_if_search import FACTORS, number_of
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
-from ui.views.what_if.read import Swept
+from ui.views.what_if.read import SweepAnswer
 
 NAMES: Final = {
     "ttft_s": "TTFT",
@@ -65,7 +65,7 @@ def interval(each: Predicted) -> str:
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
 
 
-def present(swept: Swept) -> str:
+def present(swept: SweepAnswer) -> str:
     """Return the present value in the same form as the values of the sweep."""
     for each in swept.points:
         if number_of(each.value) == swept.present:
@@ -74,7 +74,7 @@ def present(swept: Swept) -> str:
     return f"{swept.present:.10g}{unit}"
 
 
-def sweep_sentence(swept: Swept, latency: str) -> str:
+def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
     """Return a sentence about the result of a sweep.
 
     For a load, the sentence names the highest load that the engines can serve. For a setting, the
@@ -119,7 +119,7 @@ def sweep_sentence(swept: Swept, latency: str) -> str:
     )
 
 
-def _meeting_slos(swept: Swept) -> str:
+def _meeting_slos(swept: SweepAnswer) -> str:
     """Return a sentence: the highest load at which all SLOs are met, or "" without a judged SLO.
 
     Engines may keep up with a load at which requests are too slow for the SLOs.
@@ -139,7 +139,7 @@ def _meeting_slos(swept: Swept) -> str:
     )
 
 
-def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
+def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
     """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
 
     `link` returns the address of the prediction of a change.
@@ -177,7 +177,7 @@ def sweep_table(swept: Swept, latency: str, link: Callable[[str], str]) -> str:
     )
 
 
-def sweep_notes(swept: Swept) -> Iterator[str]:
+def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
     """Yield notes on missing intervals, saturation and the assumptions of the predictions."""
     if not swept.intervals:
         yield (
@@ -221,7 +221,7 @@ def table(answer: WhatIfAnswer) -> str:
     )
 
 
-def advice(advised: Advised, link: Callable[[str], str]) -> str:
+def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
     """Return the changes to try as an HTML table, and the changes that a replay cannot evaluate.
 
     `link` returns the address of the prediction of a change.

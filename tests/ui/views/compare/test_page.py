@@ -1,7 +1,7 @@
 import pytest
 
 from store.database import open_database
-from store.predictions import Prediction, keep_prediction
+from store.predictions import Prediction, store_prediction
 from tests.analysis.compare.two_windows import (
     SECONDS,
     START_S,
@@ -22,7 +22,7 @@ BEFORE = f"{START_S}/{START_S + SECONDS}"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a database with two windows; in the second, the server is 20 % slower."""
+    """Return a database with two windows; the server is 20 % slower in the second one."""
     found = f"sqlite:///{tmp_path_factory.mktemp('compare') / 'tailspan.db'}"
     store(found)
     return found
@@ -114,7 +114,7 @@ def test_the_page_asks_for_both_values(page: Open, canary_url: str) -> None:
 
 
 def test_a_value_without_requests_is_undecided(page: Open, canary_url: str) -> None:
-    """The range has requests, so the page must not say that it has none."""
+    """The range has requests, so the page must not report that it has none."""
     said = markup(page(canary_url, **RANGE, split="replica", before="sim-0", after="none"))
     assert "Undecided: 0 requests after" in said
     assert "No requests between" not in said
@@ -153,7 +153,7 @@ def test_a_prediction_of_the_change_is_beside_what_came(
     store_deploy(predicted)
     engine = open_database(predicted)
     asked_ns, found = (START_S + 100) * 10**9, '{"tpot": {"p95": [0.2, 0.0, 0.5]}}'
-    keep_prediction(engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, found, simulated=True))
+    store_prediction(engine, Prediction(asked_ns, "max_num_seqs=64", 0, 1, found, simulated=True))
     engine.dispose()
     shown = markup(page(predicted, **AFTER, baseline=BEFORE))
     assert (

@@ -1,5 +1,3 @@
-"""The section about caches on the Cost page."""
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -53,7 +53,7 @@ def charged(one_request: Any, number: int = 100, **common: Any) -> list[RequestT
 
 @pytest.fixture
 def priced(database: Database, one_request: Any) -> Callable[..., str]:
-    """Return a database with requests, and two engines on this device."""
+    """Return a function that makes a database with requests and two engines on a device."""
 
     def make(device: str | None = H100, **common: Any) -> str:
         url = database(charged(one_request, **common), [*samples("r1"), *samples("r2")])
@@ -68,7 +68,7 @@ def priced(database: Database, one_request: Any) -> Callable[..., str]:
 
 
 def test_the_bill_is_one_sentence_and_charts(page: Open, priced: Any) -> None:
-    """The bill is 20 engine-minutes of an H100 at its list price."""
+    """The bill is for 20 engine-minutes of an H100 at its list price."""
     test = page(priced(), **RANGE)
     assert test.title[0].value == "Cost"
     shown = markup(test)

@@ -33,7 +33,7 @@ HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
 
 
 def line(**changes: float | None) -> Line:
-    """Return an hour of one engine: half is for requests, and a tenth of these were lost."""
+    """Return an hour of one engine: half for requests, of which a tenth were lost."""
     plain = Line(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
@@ -82,7 +82,7 @@ def test_the_chart_of_the_bill_can_be_downloaded() -> None:
 
 
 def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
-    """Six minutes that cost $1 are $10 an hour."""
+    """If six minutes cost $1, the rate is $10 per hour."""
     step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
                                        idle_usd=0.0, unbilled_usd=0.0), costs_at(1.0))  # fmt: skip
     figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
@@ -99,12 +99,12 @@ def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None
     step = Step(0, HOUR_NS, line(), costs_at(1.0, *rows))
     figure = charts.payers_over_time([step], "tenant", Window(0, HOUR_NS), UTC)
     assert [trace.name for trace in figure.data][-1] == charts.REST
-    assert len(figure.data) == charts.MOST_PAYERS
+    assert len(figure.data) == charts.MAX_PAYERS
     assert sum(trace.y[0] for trace in figure.data) == pytest.approx(sum(range(1, 21)))
 
 
 def test_partly_unpriced_requests_have_no_token_price() -> None:
-    """The token price would be too low."""
+    """Without the cost of some requests, the token price would be too low."""
     group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
     whole = words.payers([group], "tenant", View(page="cost"), HOUR, {("acme",): 0.7})
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
@@ -178,7 +178,7 @@ def test_the_break_even_has_its_evidence(kept: SustainableRate, expected: str) -
     shown = words.against(found, line())
     assert expected in shown
     assert "the rate now is 2" in shown
-    assert expected in cost_text.kept_in_words(even)
+    assert expected in cost_text.compliance_text(even)
 
 
 def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
@@ -190,7 +190,6 @@ def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
 
 
 def test_the_table_of_groups_has_dollars_an_hour_and_the_managed_price() -> None:
-    """Unknown values are empty cells."""
     groups = [Group(("acme",), requests=2, usd=1.0), Group(("blue",), requests=1)]
     head, acme, blue = charts.table_rows(groups, "tenant", HOUR, {("acme",): 0.7})
     assert head[-2:] == ["usd_per_hour", "managed_usd"]

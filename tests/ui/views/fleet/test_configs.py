@@ -2,13 +2,13 @@ from typing import Any
 
 from telemetry.starts import EngineStart, written
 from ui.views.fleet import words
-from ui.views.fleet.configs import APART_NS, groups, odd, restarts
+from ui.views.fleet.configs import APART_NS, differing_arguments, groups, restarts
 
 S = 1_000_000_000
 
 
 def start(replica: str, config: str, **about: Any) -> EngineStart:
-    """Return an engine's start; the value of its only argument is the configuration's name."""
+    """Return an engine's start whose only argument has the configuration's name as its value."""
     return EngineStart(
         **{
             "replica": replica,
@@ -37,7 +37,7 @@ def test_replicas_of_one_model_are_compared_with_the_majority() -> None:
         ("m", "8", ["c"]),
         ("other", "1", ["x"]),
     ]
-    assert odd(found) == {"c": ["scheduler.max_num_seqs 8, not 64"]}
+    assert differing_arguments(found) == {"c": ["scheduler.max_num_seqs 8, not 64"]}
     table = words.configurations(found)
     assert "scheduler.max_num_seqs: <b>8</b>, most have 64" in table
     assert "No engine reported" in words.configurations([])

@@ -105,7 +105,7 @@ def test_shares_are_ratios_of_simultaneous_increases() -> None:
 
 
 def test_gpus_have_mean_bandwidth_and_lowest_clock() -> None:
-    """The reader looks for a single throttled card."""
+    """The lowest clock shows a single throttled card, which a mean would hide."""
     rows = [
         {
             "replica": "a",

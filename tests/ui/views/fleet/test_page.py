@@ -129,7 +129,7 @@ def test_the_address_contains_the_measure(page: Open, database: Database) -> Non
 
 
 def test_more_replicas_than_are_drawn_are_named(page: Open, database: Database) -> None:
-    names = [f"replica-{number:02d}" for number in range(table.MOST + 2)]
+    names = [f"replica-{number:02d}" for number in range(table.MAX_REPLICAS + 2)]
     test = page(database([], samples(*names)), **LINK)
     assert "Not drawn, with fewer problems: replica-49, replica-50." in markup(test)
 
@@ -137,8 +137,8 @@ def test_more_replicas_than_are_drawn_are_named(page: Open, database: Database) 
 def test_a_long_range_is_sampled_with_a_note(
     page: Open, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downsampled, "MOST_ROWS", 40)
-    monkeypatch.setitem(downsampled.engine_samples.__kwdefaults__ or {}, "most_rows", 40)
+    monkeypatch.setattr(downsampled, "MAX_ROWS", 40)
+    monkeypatch.setitem(downsampled.engine_samples.__kwdefaults__ or {}, "max_rows", 40)
     test = page(database([], samples("r1", "r2")), **LINK)
     assert "16 s in every" in markup(test)
     assert "300/s" in table_of(test)

@@ -61,7 +61,7 @@ def test_without_a_problem_an_incident_is_linked() -> None:
         ({"c": Facts(silent_s=90.0)}, "silent"),
         ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock throttled"),
         ({"c": Facts(restarts=(5,))}, "restarted"),
-        ({"c": Facts(odd=("x 1, not 2",))}, "other arguments"),
+        ({"c": Facts(differing_arguments=("x 1, not 2",))}, "other arguments"),
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
         ({"whole": {"preemptions": [0, 0, 0.2]}}, "preempts"),
         ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
@@ -134,15 +134,14 @@ def test_an_even_load_is_reported() -> None:
 
 
 def test_a_slightly_higher_share_of_slow_requests_is_not_reported() -> None:
-    """With 100,000 requests, a ratio of 1.1× is significant, but too small to report."""
+    """With 100,000 requests, a ratio of 1.1 is significant, but too small to report."""
     found = imbalance_of(*requests(0.006, 100_000))
     assert found is not None
     assert found.hits == []
 
 
 def test_a_slightly_slower_tail_is_not_reported() -> None:
-    """A replica with 1.8 times as many slow requests as the other is not reported, because the P99
-    of both is about equal."""
+    """One replica has 1.8 times as many slow requests, but the P99 of both is about equal."""
     draw = np.random.default_rng(5)
     codes = (np.arange(6_000) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)

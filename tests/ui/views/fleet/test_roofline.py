@@ -23,7 +23,7 @@ NO_GPUS = pa.table({"replica": pa.array([], pa.string()), "at_unix_ns": pa.array
 
 
 def samples(step_s: float = 0.0066, **changed: Any) -> pa.Table:
-    """Return a minute of an 8B model that decodes 16 requests with 1,000 tokens of context."""
+    """Return a minute of an 8B model that decodes 16 requests with 1,000 tokens of context each."""
     rows = []
     for second in range(60):
         steps = round(second / step_s)
@@ -62,7 +62,7 @@ def test_a_step_that_takes_far_longer_is_bound_by_neither() -> None:
 
 
 def test_cpu_is_blamed_only_where_no_work_explains_the_time() -> None:
-    """Steps with many prompt tokens also take long."""
+    """Many prompt tokens also make a step long."""
     prompts = samples(step_s=0.05)
     messages = []
     for stall in (0.0, 0.2):

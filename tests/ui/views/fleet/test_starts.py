@@ -5,7 +5,7 @@ from telemetry.cold_starts import PARTS
 from tests.cold_starts import START_NS, cold_start
 from tests.ui.opening import HOSTILE
 from ui.views.fleet import starts
-from ui.views.fleet.starts import MOST_BARS, Starts, as_html, shown_starts
+from ui.views.fleet.starts import MAX_BARS, Starts, as_html, shown_starts
 
 S = 10**9
 
@@ -21,7 +21,7 @@ def test_the_last_start_of_each_engine_and_those_in_the_range_are_shown() -> Non
     assert shown_starts(known, START_NS + 150 * S) == [known[0], known[2], known[3], known[4]]
     assert shown_starts(known, START_NS + 10_000 * S) == [known[0], known[2], known[4]]
     many = [cold_start(number) for number in range(50)]
-    assert shown_starts(many, START_NS) == many[-MOST_BARS:]
+    assert shown_starts(many, START_NS) == many[-MAX_BARS:]
 
 
 def test_each_part_is_a_segment_of_the_bar_and_a_cell() -> None:

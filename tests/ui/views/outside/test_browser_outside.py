@@ -11,18 +11,16 @@ from tests.analysis.outside.probed import LENGTH_S, START_S, probes, rows, store
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_filter_survives_back_and_reload(
     explorer: Any,
     tab: Any,
     tmp_path: Path,
     request_row: Callable[..., RequestTimeline],
-    scheme: str,
 ) -> None:
     url = f"sqlite:///{tmp_path}/probed.db"
     results = list(probes())
     store(url, results, rows(request_row, results))
-    page = tab(viewport={"width": 400, "height": 900}, color_scheme=scheme)
+    page = tab(viewport={"width": 400, "height": 900}, color_scheme="dark")
     page.goto(f"{explorer(url)}/outside?from={START_S}&to={START_S + LENGTH_S}")
 
     def drawn(probes: str, bars: int) -> None:

@@ -56,7 +56,7 @@ def test_regions_are_side_by_side_with_the_finding_first(page: Open, url: str) -
 
 
 def _many(answering: int, failing: int) -> list[Probe]:
-    """Twenty probes of each endpoint."""
+    """Return twenty probes of each endpoint."""
     return [
         (failed if place >= answering else probe)(
             20 * place + number, at_unix_ns=(START_S + 60 * number) * NS, endpoint=f"e{place:02}"
@@ -126,7 +126,7 @@ def test_an_empty_range_is_fixed(page: Open, url: str) -> None:
 
 
 def test_a_live_page_of_rare_probes_is_not_stale(page: Open, tmp_path: Path) -> None:
-    """Probes may be an hour apart, so the page does not report missing data."""
+    """Probes may be an hour apart, so a gap is not reported as missing data."""
     results = [probe(1, at_unix_ns=time.time_ns() - 800 * NS)]
     shown = markup(page(_stored(tmp_path, results), page="outside", last="15m"))
     assert "No data" not in shown

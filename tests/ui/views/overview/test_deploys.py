@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from analysis.compare.answer import Decided
+from analysis.compare.answer import DecisionResult
 from analysis.compare.decision import Decision
 from analysis.compare.deploys import Deploy, DeployAnswer
 from analysis.compare.intervals import Interval
@@ -38,7 +38,7 @@ def decided(
     change: float,
     reasons: Sequence[str] = (),
     after: int = 800,
-) -> Decided:
+) -> DecisionResult:
     found = Decision(
         verdict,
         *(1.0, 1.0 + change),
@@ -47,12 +47,12 @@ def decided(
         *(1.0, 800.0),
         reasons=reasons,
     )
-    return Decided(
+    return DecisionResult(
         CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p99"), found, 3_000, after, None
     )
 
 
-def deploy_sentence(*found: Decided, view: View | None = None) -> str:
+def deploy_sentence(*found: DecisionResult, view: View | None = None) -> str:
     answer = DeployAnswer(DEPLOY, BEFORE, AFTER, found)
     return sentence(DEPLOY, answer, view or View(), AFTER, UTC)
 
@@ -122,7 +122,7 @@ def test_before_the_first_answer_the_sentence_has_no_numbers() -> None:
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database with a deploy after which the steps take 20 % longer."""
+    """Return a database with a deploy, after which steps take 20 % longer."""
     found = f"sqlite:///{tmp_path_factory.mktemp('deploys') / 'tailspan.db'}"
     store_deploy(found)
     return found
@@ -140,7 +140,7 @@ def test_the_page_shows_what_a_deploy_did(page: Open, url: str) -> None:
 def test_a_live_page_does_not_wait_for_the_numbers(
     page: Open, database: Database, fleet: Any
 ) -> None:
-    """The first paint has the sentence without numbers, and a later refresh has the result."""
+    """The page first has a sentence without numbers, and a later refresh adds the numbers."""
     now_s = int(time.time())
     url = database(*fleet(2_000, (now_s - 600) * SECOND_NS, 600))
     fill(url, [], [], [start("r1", now_s - 5_000), start("r1", now_s - 300, "beef")])

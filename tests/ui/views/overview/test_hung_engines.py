@@ -2,25 +2,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from store.replicas.hung_replicas import Hung
+from store.replicas.hung_replicas import HungReplica
 from telemetry.engines import EngineSample
 from tests.ui.conftest import fill
 from tests.ui.opening import Open, markup
-from ui.views.overview.hung_engines import MOST, sentence
+from ui.views.overview.hung_engines import MAX_LISTED, sentence
 
 
 def test_the_notice_gives_replica_requests_and_time() -> None:
-    assert sentence([Hung("X", 12, 99.0, 95.0)]) == (
+    assert sentence([HungReplica("X", 12, 99.0, 95.0)]) == (
         "Replica X has <b>12 requests</b> running, but its engine has taken no step for"
         " <b>1 min 35 s</b>. SLOs count a running request as bad as soon as it exceeds a"
         " latency threshold. Other requests count when they end."
     )
-    assert "Replica &lt;b&gt; has <b>1 request</b>" in sentence([Hung("<b>", 1, 99.0, 95.0)])
+    assert "Replica &lt;b&gt; has <b>1 request</b>" in sentence([HungReplica("<b>", 1, 99.0, 95.0)])
 
 
 def test_the_notice_is_bounded() -> None:
-    text = sentence([Hung(f"r{number}", 1, 99.0, 95.0) for number in range(MOST + 2)])
-    assert text.count("Replica ") == MOST
+    text = sentence([HungReplica(f"r{number}", 1, 99.0, 95.0) for number in range(MAX_LISTED + 2)])
+    assert text.count("Replica ") == MAX_LISTED
     assert "Other replicas that hang: 2." in text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
-from store.alerting.incidents import IncidentRow, keep_evaluation
+from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.alerts.probe_objective import DOCUMENT
 from tests.ui.opening import HOSTILE, Database, Open, markup, navigation
@@ -22,7 +22,7 @@ RANGE = {"from": str(START_S), "to": str(START_S + 1200)}
 
 def keep(url: str, rows: Sequence[IncidentRow], slo: str = "chat") -> None:
     engine = open_database(url)
-    keep_evaluation(engine, slo, START_S + 1200, rows)
+    store_evaluation(engine, slo, START_S + 1200, rows)
     engine.dispose()
 
 
@@ -70,7 +70,7 @@ def test_a_past_incident_is_in_the_list(page: Open, database: Database, fleet: A
 def test_incidents_about_requests_are_shaded_once(
     page: Open, database: Database, incident: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The charts show requests, so incidents of objectives on probes are not in them."""
+    """The charts show requests, so they omit incidents of objectives on probes."""
     (tmp_path / "chat.yaml").write_text(EXAMPLE)
     (tmp_path / "web.yaml").write_text(EXAMPLE.replace("name: chat", "name: web"))
     probes = DOCUMENT.format(events="probes", where="where: all", good="wait_s <= 5")

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.database import open_database
 from store.queries import Window
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from telemetry.requests import Outcome
 from ui.kit import colours
 from ui.kit.downloads import csv_of
@@ -40,8 +40,8 @@ def test_rollups_equal_the_rows(
     engine = opened(fleet(3000, START_NS, 600)[0])
     minute_ns = 60 * NS
     rows = trends.read(engine, WINDOW, {}, minute_ns)
-    settle(engine, time.time_ns() // NS)
-    monkeypatch.setattr(trends, "MOST_READ", 10)
+    build_marked(engine, time.time_ns() // NS)
+    monkeypatch.setattr(trends, "MAX_READ", 10)
     rolled = trends.read(engine, WINDOW, {}, minute_ns)
     assert rolled.rolled
     assert not rows.rolled
@@ -113,7 +113,7 @@ def test_charts_show_usual_target_and_burn(opened: Callable[..., Engine], fleet:
 
 
 def test_the_newest_bins_wait(opened: Callable[..., Engine], one_request: Any) -> None:
-    """A refused request is reported at once, so in the newest bin it would be 100 %."""
+    """A refused request is reported before the others, so it would be 100 % of the newest bin."""
     rows = [one_request(n, received_unix_ns=START_NS + n * 5 * NS) for n in range(100)]
     last = START_NS + 590 * NS
     rows.append(one_request(200, received_unix_ns=last, outcome=Outcome.REJECTED))

@@ -42,7 +42,7 @@ def standing(
     since_s: int = NOW_S - 40 * DAY_S,
     hourly: int = 6_000,
 ) -> SloState:
-    """Return the status after a month of steady traffic, except (seconds ago, bad, events)."""
+    """Return the status after a month of steady traffic, except for (seconds ago, bad, events)."""
     buckets = [
         Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
     ]
@@ -242,7 +242,7 @@ def test_hostile_names_are_text() -> None:
     ],
 )
 def test_a_burn_is_not_usual(length_s: int, ended_s: int | None, since_s: int | None) -> None:
-    """A burn that began before the range is not usual traffic; one that began within it may be."""
+    """A burn that began before the range and reaches into it is not usual traffic."""
     found = standing(burns=(burn(row(ended_s=ended_s), None),))
     window = Window((NOW_S - length_s) * 10**9, NOW_S * 10**9)
     began_ns = burning_since_ns([found], window)

@@ -11,7 +11,7 @@ START_NS = 1_763_600_000 * S
 
 
 def engine_samples(**columns: list[Any]) -> pa.Table:
-    """Return samples 1 s apart, from 1 s before a request."""
+    """Return engine samples 1 s apart, the first from 1 s before a request."""
     number = len(next(iter(columns.values())))
     return pa.table(
         {

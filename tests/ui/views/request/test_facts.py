@@ -36,7 +36,7 @@ def test_an_error_has_status_and_type(request_rows: Rows, one_request: Request) 
 
 
 def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) -> None:
-    """The server's own log has another time."""
+    """The log of the server itself shows the uncorrected time."""
     fast = one_request(clock_ahead_s=42.0)
     known = {what: value for what, value, _ in facts(row_of(request_rows, fast))}
     assert known["Clock"] == "42.0 s ahead; corrected"
@@ -45,7 +45,7 @@ def test_a_corrected_clock_is_noted(request_rows: Rows, one_request: Request) ->
 def test_the_facts_state_that_only_the_engine_core_measured_the_request(
     request_rows: Rows, one_request: Request
 ) -> None:
-    """vLLM's Rust front end loads no plugins."""
+    """vLLM's Rust front end loads no plugins, so only the engine core measures."""
     alone = one_request(basis="engine", frontend_s=None, delivery_s=None, handoff_s=None)
     known = {what: value for what, value, _ in facts(row_of(request_rows, alone))}
     assert known["Measured"].startswith("only in the engine core, from the queue")

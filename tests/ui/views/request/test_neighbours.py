@@ -24,7 +24,7 @@ def found(request_rows: Rows, requests: list[Any]) -> Neighbours:
 
 
 def victim(request: Request, **changes: Any) -> Any:
-    """Return a request of 2 s that others' prefills delayed by 0.6 s."""
+    """Return a request of 2 s that other requests' prefills delayed by 0.6 s."""
     return request(
         0,
         **{
@@ -103,8 +103,8 @@ def test_neighbours_are_drawn_on_the_requests_time_axis(
 def test_a_large_batch_is_drawn_in_part(request_rows: Rows, one_request: Request) -> None:
     rows = [other(one_request, number, 0.001 * number) for number in range(1, 41)]
     reported = found(request_rows, [victim(one_request), *rows])
-    assert (reported.number, len(reported.drawn)) == (40, neighbours.MOST)
-    assert f"The chart shows {neighbours.MOST}" in neighbours.sentence(reported)
+    assert (reported.number, len(reported.drawn)) == (40, neighbours.MAX_DRAWN)
+    assert f"The chart shows {neighbours.MAX_DRAWN}" in neighbours.sentence(reported)
 
 
 def test_a_request_without_neighbours_is_noted(request_rows: Rows, one_request: Request) -> None:

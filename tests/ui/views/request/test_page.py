@@ -217,7 +217,7 @@ def test_lists_of_requests_link_here(page: Open, database: Database, incident: A
 def test_a_request_of_two_servers_shows_both(
     page: Open, database: Database, one_request: Any
 ) -> None:
-    """Each server's row links to its own page, and hostile labels stay text."""
+    """Each server's row links to its own page. Hostile labels stay text."""
     common = {"trace_id": "ab" * 16, "request_id": "cmpl-x-0", "tenant": HOSTILE}
     first = one_request(
         1,

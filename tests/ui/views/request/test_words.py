@@ -105,7 +105,6 @@ def test_the_parts_in_the_table_sum_to_the_latency(
 
 
 def test_delays_are_listed_by_tenant() -> None:
-    """The table has prefill, decode and their sum; names are escaped; small tenants are summed."""
     many = [TenantDelay(f"t{number}", 1, 0.01, 0.0) for number in range(9)]
     text = words.tenant_delays([TenantDelay("<b>acme", 3, 0.4, 0.2), *many])
     assert "&lt;b&gt;acme</td><td>3</td><td>+400 ms</td><td>+200 ms</td><td><b>+600 ms" in text

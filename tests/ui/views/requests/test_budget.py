@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from tests.ui.opening import Database, Open, markup
 from ui.kit import rollup_reads
 
@@ -64,9 +64,9 @@ def test_too_few_or_too_many_requests_are_said(
     url = database(*fleet(60, recent(), 600))
     assert "P95 needs at least 281" in markup(page(url, budget="code"))
     engine = open_database(url)
-    settle(engine, time.time_ns() // 10**9 + 7_200)
+    build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 10)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 10)
     assert "too many requests to divide each" in markup(page(url, budget="code", last="1h"))
 
 

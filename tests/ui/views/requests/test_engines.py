@@ -24,7 +24,7 @@ def test_a_burst_within_a_bin_is_seen() -> None:
     made = samples(*(("r1", 0, s, 90 if s == 31 else 0, 1, 0.5) for s in range(3600)))
     found = engines.gauges_of(made, 0, 3600 * SECOND_NS)
     assert np.nanmax(found.lines["r1"]["waiting"]) == 90
-    assert found.bins.count <= engines.MOST_POINTS
+    assert found.bins.count <= engines.MAX_POINTS
 
 
 def test_silence_is_a_gap() -> None:

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from store.database import open_database
-from store.rollups.building import settle
+from store.rollups.bucket_builder import build_marked
 from tests.ui.opening import Database, Open, markup
 from ui.kit import rollup_reads
 
@@ -53,9 +53,9 @@ def test_more_requests_than_are_read_are_shown_from_rollups(
 ) -> None:
     url = database(*fleet(3000, recent(), 600))
     engine = open_database(url)
-    settle(engine, time.time_ns() // 10**9 + 7_200)
+    build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
-    monkeypatch.setattr(rollup_reads, "MOST_READ", 100)
+    monkeypatch.setattr(rollup_reads, "MAX_READ", 100)
     test = page(url, last="1h")
     assert "3,000 requests" in markup(test)
     assert "within 1 %" in markup(test)

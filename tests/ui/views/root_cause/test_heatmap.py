@@ -71,7 +71,6 @@ def test_a_mark_is_labelled_if_there_is_space(at_s: int, side: str) -> None:
 
 
 def test_the_drawn_part_of_the_baseline_is_shaded() -> None:
-    """The shaded baseline has a label. A baseline outside the chart is not drawn."""
     figure = drawn()
     assert "baseline" in {each.text for each in figure.layout.annotations}
     elsewhere = drawn(baseline=Window(0, S))

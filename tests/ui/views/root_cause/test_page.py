@@ -10,7 +10,7 @@ import streamlit as st
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
-from analysis.incident_answer import keep_verdict
+from analysis.incident_answer import store_verdict
 from diagnosis.explanation import Explanation, Method
 from store.columns import evidence
 from store.database import open_database
@@ -21,7 +21,7 @@ from tests.ui.opening import HOSTILE, Database, Open, address, markup, navigatio
 from ui.frame.controls import BEFORE, CHOSEN
 from ui.frame.pages import BY_KEY
 from ui.views.overview.words import EXAMPLE
-from ui.views.root_cause.read import Material, read_material
+from ui.views.root_cause.read import RootCauseData, read_root_cause
 
 START_S = 1_763_600_000
 LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 1200)}
@@ -29,7 +29,7 @@ LINK = {"page": "root-cause", "from": str(START_S + 600), "to": str(START_S + 12
 
 @pytest.fixture
 def loose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Write an objective that all of these requests meet."""
+    """Write an objective that every request meets."""
     file = tmp_path / "loose.yaml"
     file.write_text(
         EXAMPLE.replace("ttft_s <= 0.5 and tpot_s <= 0.05", "ttft_s <= 60").replace(
@@ -94,13 +94,13 @@ def test_another_latency_uses_the_same_rows(
 ) -> None:
     url = database(incident(START_S * 10**9))
     reads: list[object] = []
-    original = read_material
+    original = read_root_cause
 
-    def counted(*given: Any) -> Material:
+    def counted(*given: Any) -> RootCauseData:
         reads.append(given)
         return original(*given)
 
-    monkeypatch.setattr("ui.views.root_cause.page.read_material", counted)
+    monkeypatch.setattr("ui.views.root_cause.page.read_root_cause", counted)
     test = page(url, **LINK)
     test.selectbox("latency").select("e2e_s").run()
     assert "E2E" in markup(test)
@@ -122,7 +122,7 @@ def test_partly_read_samples_are_noted(
     ]
     url = database(incident(START_S * 10**9), reported)
     assert "Of the samples" not in markup(page(url, **LINK))
-    monkeypatch.setattr(evidence, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(evidence, "MAX_SAMPLES", 100)
     st.cache_resource.clear()
     assert "Samples were read for 16 s in every" in markup(page(url, **LINK))
 
@@ -197,7 +197,7 @@ def test_the_verdict_and_the_causes_have_the_same_share_by_replay(
 def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The Overview, the Root cause page and the link to the incident show one share."""
+    """The Overview, the Root cause page and the link to the incident show the same share."""
     (tmp_path / "chat.yaml").write_text(EXAMPLE)
     monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
     monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda *_: 1 / 0)
@@ -210,7 +210,7 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     assert found is not None
     cause = replace(found.first.causes[0], share=0.87, low=0.7, high=0.95)
     first = replace(found.first, causes=[cause], method=Method.COUNTERFACTUAL)
-    keep_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
+    store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
     engine.dispose()
     reported = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
     computed = "Computed at 01:13:35 from the requests of 01:03:20 to 01:13:20."
@@ -338,7 +338,7 @@ def test_the_dragged_range_is_explained(
 def test_the_page_links_to_the_incident_itself(
     page: Open, database: Database, incident: Any
 ) -> None:
-    """The link appears if the range begins before the incident, but not within the incident."""
+    """If the range begins before the incident, the page has a link to the incident."""
     url = database(incident(START_S * 10**9))
     burned(url, "chat", (START_S + 600, None))
     wider = {**LINK, "from": str(START_S + 300), "to": str(START_S + 1_200)}
@@ -350,7 +350,7 @@ def test_the_page_links_to_the_incident_itself(
 def test_joined_requests_have_phases_and_pools(
     page: Open, database: Database, one_request: Any
 ) -> None:
-    """The decode engine waits two seconds for KV cache in the second half."""
+    """In the second half, the decode engine waits 2 s for the KV cache."""
     rows = []
     for number in range(400):
         at_ns = (START_S + 3 * number) * 10**9

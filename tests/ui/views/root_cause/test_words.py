@@ -15,7 +15,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e & $x$" + "w" * 500
 
 
 def explained(**changes: Any) -> Explanation:
-    """Return the explanation of an hour with a full KV cache, compared with the hour before."""
+    """Return an explanation of an hour with a full KV cache, compared with the hour before."""
     cause = Cause(
         "kv_cache_exhausted",
         0.78,

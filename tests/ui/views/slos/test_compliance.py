@@ -4,7 +4,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from alerts.burnrate import Counts
-from alerts.evaluation.counting import keep_tally
+from alerts.evaluation.counting import store_tally
 from alerts.objectives import Goodput
 from alerts.openslo.reader import inspect_texts
 from store.database import open_database
@@ -39,7 +39,7 @@ def test_days_are_in_the_readers_zone(database: Callable[..., str], one_request:
     assert [(each.to_unix_s - each.from_unix_s) // 3_600 for each in anew] == [24, 23, 24, 24]
     assert [each.counts.events for each in anew] == [23, 23, 24, 2]
     assert sum(each.counts.bad for each in anew) == 18
-    keep_tally(engine, CHAT.indicator, at_s - 3_600)
+    store_tally(engine, CHAT.indicator, at_s - 3_600)
     assert compliance.read(engine, CHAT, CHAT.indicator, at_s, berlin, "day") == anew
     hours = compliance.read(engine, CHAT, CHAT.indicator, at_s, ZoneInfo("Asia/Kolkata"), "hour")
     assert sum(each.counts.events for each in hours) == 72

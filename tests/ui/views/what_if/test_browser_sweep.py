@@ -11,7 +11,7 @@ from tests.ui.conftest import fill
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-SECONDS = 180
+SECONDS = 90
 CONFIG = FleetConfig(
     duration_s=float(SECONDS),
     seed=5,

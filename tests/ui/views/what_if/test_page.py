@@ -147,7 +147,7 @@ def test_a_wrong_sweep_is_named(page: Open, url: str) -> None:
 def test_a_sweep_of_many_requests_has_no_intervals(
     page: Open, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "MOST_REPLAYED", 1_000)
+    monkeypatch.setattr(read, "MAX_REPLAYED", 1_000)
     shown = markup(page(url, **RANGE, sweep="max_num_seqs=64,128"))
     assert "There are no intervals" in shown
 
@@ -218,5 +218,5 @@ def test_a_database_that_cannot_be_written_gives_a_prediction_all_the_same(
     def refuse(*_: object) -> None:
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr("analysis.kept_predictions.keep_prediction", refuse)
+    monkeypatch.setattr("analysis.stored_predictions.store_prediction", refuse)
     assert "With max_num_seqs=64" in markup(page(url, **RANGE, change="max_num_seqs=64"))

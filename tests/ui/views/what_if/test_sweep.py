@@ -9,7 +9,7 @@ from store.queries import Window
 from ui.kit import colours
 from ui.kit.downloads import csv_of
 from ui.views.what_if import charts
-from ui.views.what_if.read import Swept
+from ui.views.what_if.read import SweepAnswer
 from ui.views.what_if.words import present, sweep_sentence, sweep_table
 
 NOW_S = 0.2
@@ -27,8 +27,10 @@ ANSWER = WhatIfAnswer(
 )
 
 
-def swept(values: dict[str, float | None], name: str = "max_num_seqs", now: float = 24.0) -> Swept:
-    """Return a sweep with these P99s; None for values at which the engines are overloaded."""
+def swept(
+    values: dict[str, float | None], name: str = "max_num_seqs", now: float = 24.0
+) -> SweepAnswer:
+    """Return a sweep with these P99s; None if the engines are overloaded at a value."""
     points = []
     for value, p99 in values.items():
         found = Predicted(p99 or 60.0, (p99 or 60.0) * 0.9, (p99 or 60.0) * 1.1)
@@ -39,7 +41,7 @@ def swept(values: dict[str, float | None], name: str = "max_num_seqs", now: floa
             saturated=p99 is None,
         )
         points.append(SweepPoint(value, answer))
-    return Swept(name, points, now, True)
+    return SweepAnswer(name, points, now, True)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def swept(values: dict[str, float | None], name: str = "max_num_seqs", now: floa
         (swept({"1x": 0.2, "2x": 0.4}, "rate", 1.0), "The engines keep up with rate=2x: their"),
     ],
 )
-def test_the_sentence_has_the_finding(found: Swept, sentence: str) -> None:
+def test_the_sentence_has_the_finding(found: SweepAnswer, sentence: str) -> None:
     assert sweep_sentence(found, "ttft_s").startswith(sentence)
 
 
@@ -67,7 +69,7 @@ def test_keeping_up_is_not_meeting_the_slos() -> None:
     found = swept({"1x": 0.2, "2x": 0.4, "4x": 0.9, "8x": None}, "rate", 1.0)
     assert "SLO" not in sweep_sentence(found, "ttft_s")
 
-    def judged(*good: float) -> Swept:
+    def judged(*good: float) -> SweepAnswer:
         points = [
             replace(
                 each,

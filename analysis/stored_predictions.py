@@ -1,0 +1,241 @@
+"""Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
+of the change.
+
+A prediction is stored if a deploy can make its change: a change of engine arguments or of the
+number of replicas. The measured change is: percentile after the deploy / percentile before the
+deploy − 1. The requests before the deploy are reweighted to the mix after the deploy, but not to
+the load. So the measured change includes the effect of a different load. The predicted change
+includes this effect too.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import Engine
+
+from analysis.compare.parts import Parts
+from analysis.compare.work_terms import METRICS
+from analysis.what_if import WhatIfAnswer
+from replay.edits import ARGUMENTS
+from store.access.restricted import access_of
+from store.predictions import Prediction, newest_asked_unix_ns, store_prediction
+from store.queries import Window
+from store.replicas.engine_starts import in_force
+from telemetry.starts import Argument, EngineStart, loading_from, read
+
+POINTS: Final = ("p50", "p95", "p99")
+"""The percentiles that are compared."""
+REPLICAS: Final = "replicas"
+ROUTER: Final = "router"
+AGAIN_NS: Final = 3_600 * 10**9
+"""A prediction is stored at most once in this many nanoseconds, because a live page repeats it."""
+REPORTED: Final[Mapping[str, str]] = {
+    "max_num_seqs": "scheduler.max_num_seqs",
+    "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
+    "num_gpu_blocks": "cache.num_gpu_blocks_override",
+    "enable_prefix_caching": "cache.enable_prefix_caching",
+    "scheduling_policy": "scheduler.policy",
+    "long_prefill_token_threshold": "scheduler.long_prefill_token_threshold",
+    "num_speculative_tokens": "speculative.num_speculative_tokens",
+    "max_model_len": "model.max_model_len",
+}
+"""The name of each argument of what-if in an engine's start."""
+MEASURED: Final = "cache.num_gpu_blocks"
+"""Measured at each start, so engines with equal arguments may differ."""
+ABSENT: Final[Mapping[str, Argument]] = {
+    "scheduling_policy": "fcfs",
+    "long_prefill_token_threshold": 0,
+    "num_speculative_tokens": 0,
+}
+"""Defaults of the arguments that an engine reports only if they are set."""
+
+
+class Ratio(NamedTuple):
+    """A predicted relative change of a percentile, with its interval: −0.1 is 10 % faster."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Deployed(NamedTuple):
+    """A change of the servers that was deployed."""
+
+    change: str
+    """The change in canonical form."""
+    at_unix_ns: int
+    """The time at which the first changed server began to load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A prediction of one percentile, and the change that was measured after the deploy."""
+
+    asked_unix_ns: int
+    change: str
+    ratio: Ratio
+    measured: float
+
+    @property
+    def contained(self) -> bool:
+        """Whether the predicted interval contains the measured change."""
+        return self.ratio.low <= self.measured <= self.ratio.high
+
+
+def canonical(edits: Sequence[str]) -> str | None:
+    """Return edits such as `max_num_seqs=64` in canonical form, or None if a deploy cannot make
+    them. The router is left out if the number of replicas changes, because no server reports it."""
+    found = {}
+    for each in edits:
+        name, _, value = each.partition("=")
+        if name == REPLICAS:
+            found[name] = str(int(value))
+        elif name in ARGUMENTS:
+            found[name] = _text(ARGUMENTS[name].parse(value))
+        elif name != ROUTER:
+            return None
+    routed = any(each.startswith(f"{ROUTER}=") for each in edits)
+    return _joined(found) if found and (REPLICAS in found or not routed) else None
+
+
+def store_answer(
+    engine: Engine, answer: WhatIfAnswer, equals: Collection[str], asked_unix_ns: int
+) -> Prediction | None:
+    """Store a prediction. Return the stored row, or None if the prediction is not stored.
+
+    A prediction is not stored if labels select a part of the requests, or if the reader may not see
+    all requests. A prediction is not stored either if the engines cannot keep up with the load,
+    because the latencies then depend on how long the load lasts. The same change is stored at most
+    once an hour.
+
+    Raises:
+        StoreUnavailable: the database cannot be written.
+    """
+    change = canonical(answer.edits)
+    if (
+        change is None
+        or access_of(engine) is not None
+        or equals
+        or answer.refused is not None
+        or answer.saturated
+    ):
+        return None
+    newest = newest_asked_unix_ns(engine, change)
+    if newest is not None and asked_unix_ns - newest < AGAIN_NS:
+        return None
+    predicted = {
+        metric: {
+            point: found
+            for point in POINTS
+            if (found := _ratio(answer.now[column][point], answer.predicted[column][point]))
+        }
+        for metric, column in METRICS.items()
+    }
+    row = Prediction(
+        asked_unix_ns,
+        change,
+        answer.window.from_unix_ns,
+        answer.window.to_unix_ns,
+        json.dumps(predicted, allow_nan=False),
+        answer.simulated,
+    )
+    store_prediction(engine, row)
+    return row
+
+
+def deployed(
+    engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
+) -> Deployed | None:
+    """Return the change of the servers between two ranges; None if nothing changed, or something
+    that what-if cannot predict."""
+    starts = [
+        in_force(engine, window.to_unix_ns - 1, replicas)
+        for window, replicas in zip((before, after), served, strict=True)
+    ]
+    was, now = map(_arguments, starts)
+    if was is None or now is None or was.others != now.others:
+        return None
+    changed = (name for name in REPORTED if was.known.get(name) != now.known.get(name))
+    found = {name: _text(now.known[name]) for name in changed if name in now.known}
+    if len(served[0]) != len(served[1]):
+        found[REPLICAS] = str(len(served[1]))
+    if not found:
+        return None
+    known = set(starts[0])
+    made = (loading_from(each) for each in starts[1] if each not in known)
+    return Deployed(_joined(found), min(made, default=after.from_unix_ns))
+
+
+def replicas_of(column: pa.ChunkedArray) -> set[str]:
+    """Return the known names of the replicas in a column of requests."""
+    return {each for each in column.unique().to_pylist() if each is not None}
+
+
+def expected(
+    known: Iterable[Prediction],
+    deploy: Deployed | None,
+    metric: str,
+    quantile: str,
+    parts: Parts | None,
+) -> Expected | None:
+    """Return the latest prediction of a change from before its deploy, or None. Pure.
+
+    Args:
+        parts: the measured parts of the difference; None if unknown.
+    """
+    made = of_change(known, deploy)
+    if not made or parts is None or not parts.mixed_s > 0:
+        return None
+    latest = max(made, key=lambda each: each.asked_unix_ns)
+    ratio = json.loads(latest.predicted).get(metric, {}).get(quantile)
+    if ratio is None:
+        return None
+    measured = parts.compared_s / parts.mixed_s - 1
+    return Expected(latest.asked_unix_ns, latest.change, Ratio(*ratio), measured)
+
+
+def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
+    """Return the predictions of a change that were requested before the change. Pure."""
+    if deploy is None:
+        return []
+    change, at_ns = deploy
+    return [each for each in known if each.change == change and each.asked_unix_ns < at_ns]
+
+
+def _ratio(now: float | None, predicted: Any) -> Ratio | None:
+    ends = (predicted.value, predicted.low, predicted.high)
+    if not now or None in ends:
+        return None
+    return Ratio(*(each / now - 1 for each in ends))
+
+
+class _Arguments(NamedTuple):
+    """The arguments that what-if can change, and all others, of some engines."""
+
+    known: Mapping[str, Argument]
+    others: Mapping[str, Argument]
+
+
+def _arguments(starts: Iterable[EngineStart]) -> _Arguments | None:
+    reported = [read(each.arguments) for each in starts]
+    for each in reported:
+        each.pop(MEASURED, None)
+    if not reported or any(each != reported[0] for each in reported):
+        return None
+    known = {
+        name: value
+        for name, key in REPORTED.items()
+        if (value := reported[0].pop(key, ABSENT.get(name))) is not None
+    }
+    return _Arguments(known, reported[0])
+
+
+def _text(value: Argument) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _joined(found: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={found[name]}" for name in sorted(found))

@@ -1,0 +1,28 @@
+"""Keep a prediction after `tailspan what-if` has made it."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cli.options.question import Selection
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from analysis.what_if import WhatIfAnswer
+
+READS_ONLY: Final = "reads only"
+"""The value of click's `Context.obj` that forbids the command to write to the database. The JSON
+API and the MCP server set this value."""
+
+
+def try_store_answer(selection: Selection, answer: "WhatIfAnswer") -> None:
+    """Store a prediction, unless the command must not write. If this fails, print why."""
+    from analysis.stored_predictions import store_answer
+
+    if click.get_current_context().obj == READS_ONLY:
+        return
+    try:
+        store_answer(selection.engine, answer, selection.equals, time.time_ns())
+    except StoreError as error:
+        click.echo(f"The prediction was not stored: {error}", err=True)

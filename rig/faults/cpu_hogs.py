@@ -1,0 +1,58 @@
+"""A fault that uses the machine's CPU cores, so that the server receives less CPU time."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from rig.faults.fault import Fault, Server
+from rig.faults.traffic import Traffic
+
+# The process ends when its parent process ends.
+_HOG = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    sum(range(100_000))
+"""
+
+
+@contextmanager
+def running_hogs(count: int) -> Iterator[None]:
+    """Run a number of CPU-bound processes while the context is open."""
+    # Linux can divide CPU time equally between sessions. In one session, all processes together
+    # would receive only as much CPU time as the server.
+    command = [sys.executable, "-c", _HOG, str(os.getpid())]
+    hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Hogs:
+    """A number of CPU-bound processes."""
+
+    count: int
+
+    def __call__(self, server: Server, draw: random.Random) -> AbstractContextManager[None]:
+        """Run the processes while the context is open."""
+        return running_hogs(self.count)
+
+
+def noisy_neighbour(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Start two CPU-bound processes per core, with the server's own priority."""
+    hogs = Hogs(max(1, round(2 * (os.cpu_count() or 1) * severity)))
+    return Fault(
+        cause="noisy_neighbour",
+        metric="tpot",
+        usual=usual,
+        during=usual,
+        disturb=hogs,
+        notes={"hogs": hogs.count},
+    )

@@ -1,0 +1,43 @@
+"""Faults of the responses: longer responses, and clients that read slowly."""
+
+import random
+from dataclasses import replace
+
+from rig.faults.fault import Fault
+from rig.faults.traffic import Traffic
+
+
+def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Make every tenant's responses longer."""
+    times = 1.0 + draw.uniform(1.2, 1.8) * severity
+    low, high = usual.output_tokens
+    return Fault(
+        cause="longer_outputs",
+        metric="e2e",
+        usual=usual,
+        during=replace(usual, output_tokens=(int(low * times), int(high * times))),
+        notes={"tokens_ratio": times},
+    )
+
+
+def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+    """Send large responses to a tenant whose clients read slowly."""
+    usual = replace(usual, rate_per_s=usual.rate_per_s * 0.8, tenants=usual.tenants[1:])
+    reports = replace(
+        usual,
+        rate_per_s=draw.uniform(0.7, 0.9),
+        output_tokens=(100, 120),
+        tenants=("ada",),
+        body={"logprobs": 100},
+    )
+    bytes_per_s = draw.uniform(60_000, 80_000) / severity
+    return Fault(
+        cause="network_or_client",
+        metric="e2e",
+        # A response must be larger than 200 kB, because the kernel's and the server's buffers can
+        # store this much.
+        arguments=("--max-num-seqs", "32", "--max-logprobs", "100"),
+        usual=replace(usual, extra=(reports,)),
+        during=replace(usual, extra=(replace(reports, read_bytes_per_s=bytes_per_s),)),
+        notes={"read_bytes_per_s": bytes_per_s},
+    )

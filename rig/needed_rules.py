@@ -1,0 +1,54 @@
+"""Finds the Prometheus rules that a check needs.
+
+In promtool, most rules of an objective are expensive: the windows of tickets are days long, and a
+subquery over 30 days has 43,200 steps in each evaluation.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_NAME = re.compile(r"[a-zA-Z_:][\w:]*")
+_ALERTS = re.compile(r"\bALERTS\{([^}]*)\}")
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+
+
+def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rules on which these expressions depend, in their order, without annotations.
+
+    An expression depends on the recording rules that it names, and on the alerts that its
+    selectors of `ALERTS` match. `ALERTS` without braces is not supported.
+    """
+    rest, kept = list(enumerate(rules)), []
+    texts = list(exprs)
+    while texts:
+        text = texts.pop()
+        names = set(_NAME.findall(text))
+        selectors = [_MATCHER.findall(each) for each in _ALERTS.findall(text)]
+        found = [
+            (place, rule)
+            for place, rule in rest
+            if rule.get("record") in names or any(_matches(rule, each) for each in selectors)
+        ]
+        rest = [each for each in rest if each not in found]
+        kept += found
+        texts += [rule["expr"] for _, rule in found]
+    return [
+        {key: value for key, value in rule.items() if key != "annotations"}
+        for _, rule in sorted(kept, key=lambda each: each[0])
+    ]
+
+
+def _matches(rule: Mapping[str, Any], matchers: Iterable[tuple[str, str, str]]) -> bool:
+    """Return whether a rule's alerts can match, as far as its own labels say."""
+    if "alert" not in rule:
+        return False
+    labels = {**rule.get("labels", {}), "alertname": rule["alert"]}
+    for name, operator, value in matchers:
+        own = labels.get(name)
+        if own is None or "{{" in own:
+            continue
+        equal = re.fullmatch(value, own) is not None if "~" in operator else value == own
+        if equal is operator.startswith("!"):
+            return False
+    return True

@@ -1,0 +1,136 @@
+"""Send a single HTTP request to check whether a server responds.
+
+The server is not trusted, so the request has a total time limit, uses no proxy, follows no
+redirect, and reads a limited number of bytes.
+"""
+
+import http.client
+import threading
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from urllib.parse import urlsplit
+
+from server.client_access import OPEN, Access
+from telemetry.printable import printable
+
+TIMEOUT_S = 2.0
+MAX_BYTES = 1_000_000
+WIDEST_WHY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResult:
+    """A response. If there was no response, `status` is None and `reason` is the error."""
+
+    status: int | None
+    reason: str
+    body: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the response has a success status (200 to 299)."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def why(self) -> str:
+        """The reason for the failure, without characters that control a terminal."""
+        words = self.reason if self.status is None else f"status {self.status} {self.reason}"
+        return printable(words.strip(), WIDEST_WHY)
+
+
+def get(
+    url: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+    *,
+    max_bytes: int | None = None,
+) -> HttpResult:
+    """Send a GET request. Errors are returned in the result, never raised.
+
+    Args:
+        timeout_s: time limit in seconds for the whole request, from the name lookup to the last
+            byte.
+        max_bytes: maximum number of bytes to read, or None for `MAX_BYTES`.
+    """
+    return _in_time(url, None, access.headers(), timeout_s, access, max_bytes)
+
+
+def post(
+    url: str,
+    body: bytes,
+    content_type: str,
+    timeout_s: float = TIMEOUT_S,
+    access: Access = OPEN,
+) -> HttpResult:
+    """Send a POST request. Arguments and result are the same as for `get`."""
+    return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
+
+
+def _in_time(
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    max_bytes: int | None = None,
+) -> HttpResult:
+    # A socket's timeout applies to each read, so a server that sends one byte per second would
+    # block for ever. A name lookup has no timeout. Therefore the request runs in a thread, which is
+    # abandoned after the time limit.
+    answers: SimpleQueue[HttpResult] = SimpleQueue()
+    threading.Thread(
+        target=lambda: answers.put(
+            _ask(url, body, headers, timeout_s, access, max_bytes or MAX_BYTES)
+        ),
+        daemon=True,
+    ).start()
+    try:
+        return answers.get(timeout=timeout_s)
+    except Empty:
+        return HttpResult(None, f"no response within {timeout_s:g} s")
+
+
+def _ask(
+    url: str,
+    body: bytes | None,
+    headers: dict[str, str],
+    timeout_s: float,
+    access: Access,
+    max_bytes: int,
+) -> HttpResult:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(parts.scheme)
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=timeout_s, context=access.context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=timeout_s)
+        )
+        try:
+            connection.request(
+                "GET" if body is None else "POST",
+                parts.path or "/",
+                body,
+                {"Connection": "close"} | headers,
+            )
+            response = connection.getresponse()
+            moved = response.getheader("location") if 300 <= response.status < 400 else None
+            return HttpResult(
+                response.status,
+                f"moved to {moved}" if moved else response.reason,
+                response.read(max_bytes).decode("utf-8", "replace"),
+            )
+        finally:
+            connection.close()
+    except TimeoutError:
+        return HttpResult(None, f"no response within {timeout_s:g} s")
+    except OSError as error:
+        return HttpResult(None, error.strerror or str(error) or type(error).__name__)
+    except http.client.HTTPException as error:
+        return HttpResult(None, f"the response is not HTTP ({type(error).__name__})")
+    except ValueError as error:  # the URL has an invalid address or host name
+        return HttpResult(None, f"no http address: {error}")
+    except Exception as error:  # without this, a failed thread would look like a slow server
+        return HttpResult(None, f"the request failed: {type(error).__name__}: {error}")

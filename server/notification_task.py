@@ -1,0 +1,211 @@
+"""Send notifications while Tailspan runs, with one thread per channel. So a slow channel does not
+delay other channels. The process does not wait for these threads when it ends. If it ends during an
+attempt to deliver, the attempt is repeated after the next start, or by another collector that takes
+the lease. Only the collector that holds the lease on notifications fills the outbox (the stored
+messages to deliver) and delivers messages.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sqlalchemy import Engine
+
+from alerts.notify.channel_sender import Attempt, ChannelSender, Result
+from alerts.notify.channels import Channel
+from alerts.notify.http_post import Sender
+from alerts.notify.message import Transition
+from alerts.notify.notifier import LikelyCause, Notifier
+from alerts.objectives import Objective
+from store.errors import LeaseLost, StoreError
+from store.leases import NOTIFICATION, Leases, Term
+from telemetry.tasks import Task
+
+POLL_S = 5.0
+"""Maximum seconds between two checks of the outbox. New messages wake the thread at once."""
+GRACE_S = 2.0
+OUTBOX = "outbox"
+
+_log = logging.getLogger(__name__)
+
+
+class NotificationTask:
+    """The threads that add messages to the outbox after each evaluation, and deliver them.
+
+    Args:
+        explorer_url: returns the explorer's address for links, or None for no links.
+        simulated: returns whether any of the received data is simulated.
+        print_line: prints a line. The second argument is true if the line is an error.
+        likely_cause: returns the likely cause of an incident if it is known (see `Notifier`).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        objectives: Sequence[Objective],
+        channels: Sequence[Channel],
+        *,
+        explorer_url: Callable[[], str | None],
+        simulated: Callable[[], bool],
+        print_line: Callable[[str, bool], None],
+        leases: Leases,
+        clock_unix_ns: Callable[[], int] = time.time_ns,
+        likely_cause: LikelyCause = lambda _objective, _incident, _at_s: None,
+    ) -> None:
+        self._evaluated = threading.Event()
+        self._notifier = Notifier(
+            engine,
+            objectives,
+            channels,
+            explorer_url=explorer_url,
+            simulated=simulated,
+            likely_cause=likely_cause,
+        )
+        self._print_line = print_line
+        self._clock_unix_ns = clock_unix_ns
+        self._leases = leases
+        self._term: Term | None = None
+        """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
+        self._stop = threading.Event()
+        self._senders = [
+            ChannelSender(
+                engine,
+                channel,
+                Sender(channel),
+                newest=self._notifier.newest,
+                clock_s=lambda: clock_unix_ns() / 1e9,
+            )
+            for channel in channels
+        ]
+        self._wakes = [threading.Event() for _ in channels]
+        self.tasks = {name: Task(f"notify {name}") for name in (OUTBOX, *map(_name, channels))}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the outbox thread, which waits for the first evaluation."""
+        self._start(OUTBOX, self._fill_outbox)
+
+    def evaluated(self) -> None:
+        """Wake the outbox thread, because objectives were evaluated or a cause was found."""
+        self._evaluated.set()
+
+    def stop(self) -> None:
+        """Start no further attempts, and wait up to `GRACE_S` for the current attempts."""
+        self._stop.set()
+        for event in (self._evaluated, *self._wakes):
+            event.set()
+        deadline = time.monotonic() + GRACE_S
+        for thread in list(self._threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return the number of attempts to deliver since the start, by channel and result."""
+        return {
+            (sender.channel.name, str(result)): count
+            for sender in self._senders
+            for result, count in sender.counts.items()
+        }
+
+    def oldest_pending_s(self) -> dict[str, float]:
+        """Return the age in seconds of each channel's oldest undelivered message; 0 if there is
+        none. Empty if another process sends the notifications."""
+        if self._leases.term(NOTIFICATION) is None:
+            return {}
+        now_s = self._clock_unix_ns() / 1e9
+        return {
+            sender.channel.name: max(0.0, now_s - (sender.oldest_pending_unix_s or now_s))
+            for sender in self._senders
+        }
+
+    def _start(self, name: str, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, name=f"notify-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        self.tasks[name].alive = thread.is_alive
+
+    def _fill_outbox(self) -> None:
+        delivering = False
+        while self._evaluated.wait() and not self._stop.is_set():
+            self._evaluated.clear()
+            if not self._survives(self._enqueue, OUTBOX):
+                continue
+            if not delivering:
+                # Incidents may have ended while Tailspan did not run, so evaluate first.
+                for sender, wake in zip(self._senders, self._wakes, strict=True):
+                    self._start(sender.channel.name, partial(self._run, sender, wake))
+                delivering = True
+            for wake in self._wakes:
+                wake.set()
+
+    def _enqueue(self) -> None:
+        with self._leases.acting(NOTIFICATION) as term:
+            if term is None:
+                return
+            if term != self._term:
+                self._notifier.begin()
+                self._term = term
+            self._notifier.enqueue(self._clock_unix_ns() // 10**9)
+
+    def _run(self, sender: ChannelSender, wake: threading.Event) -> None:
+        def deliver() -> None:
+            with self._leases.acting(NOTIFICATION) as term:
+                # Deliver only after the outbox was filled in this term. Older messages may be about
+                # incidents that have ended.
+                if term is None or term != self._term:
+                    return
+                ended = partial(self._ended, term)
+                for attempt in sender.deliver(ended, term.token):
+                    self._report_attempt(sender.channel, attempt)
+
+        while not self._stop.is_set():
+            wake.clear()
+            self._survives(deliver, sender.channel.name)
+            wake.wait(POLL_S)
+
+    def _ended(self, term: Term) -> bool:
+        return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
+
+    def _survives(self, step: Callable[[], None], name: str) -> bool:
+        """Run a step, and return whether it succeeded. A failure does not end the thread."""
+        task = self.tasks[name]
+        try:
+            step()
+        except LeaseLost as error:
+            _log.info("%s: %s", task.name, error)
+        except StoreError as error:
+            task.failed(error)
+            _log.warning("%s: the outbox cannot be used: %s", task.name, error)
+        except Exception as error:  # a defect
+            task.failed(error)
+            _log.exception("%s: a step failed; trying again", task.name)
+        else:
+            task.succeeded(time.time())
+            return True
+        return False
+
+    def _report_attempt(self, channel: Channel, attempt: Attempt) -> None:
+        line = sentence(channel, attempt)
+        if line is not None:
+            self._print_line(line, attempt.result is not Result.DELIVERED)
+
+
+def _name(channel: Channel) -> str:
+    return channel.name
+
+
+def sentence(channel: Channel, attempt: Attempt) -> str | None:
+    """Return a line about an attempt to deliver, or None if the same line was printed before."""
+    row = attempt.row
+    what = f"the {row.severity} of objective {row.slo}"
+    if row.transition == Transition.RESOLVED:
+        what = f"the end of {what}"
+    match attempt.result:
+        case Result.DELIVERED:
+            return None if attempt.repeat else f"notified {channel.name}: {what}"
+        case Result.FAILED:
+            if row.failures > 1:
+                return None
+            return f"could not notify {channel.name}: {what} ({attempt.answer}); trying again"
+    return f"gave up notifying {channel.name}: {what} ({attempt.answer}); see tailspan slo status"

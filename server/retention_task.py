@@ -1,0 +1,185 @@
+"""Compute rollups and delete old data while Tailspan runs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import click
+from sqlalchemy import Engine
+
+from store.alerting.incident_answers import delete_old_answers
+from store.alerting.notifications import delete_old_notifications
+from store.errors import LeaseLost, StoreError
+from store.leases import RETENTION, Leases
+from store.predictions import delete_old_predictions
+from store.replicas.engine_starts import delete_starts
+from store.retention import (
+    KEEP_HOURS_NS,
+    KEEP_MINUTES_NS,
+    KEEP_ROWS_NS,
+    delete_older,
+    delete_older_rollups,
+    deleted_until_unix_ns,
+    newest_unix_ns,
+    store_deleted_until,
+)
+from store.rollups.bucket_builder import Failed, build_some_marked
+from telemetry import time_text
+from telemetry.corroborated_time import CorroboratedClock
+
+_log = logging.getLogger(__name__)
+
+EVERY_S = 60.0
+
+KEEP_RESOLVED_S = 90 * 86_400
+"""Retention of the notifications of resolved incidents and of predictions, in seconds."""
+
+AT_ONCE = 20
+
+PROGRESS_EVERY = 1_000
+
+
+SETTLE_S = 600.0
+"""Maximum seconds to compute rollups before old data is deleted. The next step continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPeriods:
+    """Retention of each kind of data in nanoseconds, or None to keep it for ever."""
+
+    rows_ns: int | None = KEEP_ROWS_NS
+    minutes_ns: int | None = KEEP_MINUTES_NS
+    hours_ns: int | None = KEEP_HOURS_NS
+
+
+def begin(engine: Engine, clock: CorroboratedClock) -> None:
+    """Compare the clock with the stored data. Call this before any data is deleted.
+
+    Raises:
+        StoreUnavailable: the database does not respond.
+    """
+    clock.begin(newest_unix_ns(engine), deleted_until_unix_ns(engine))
+
+
+class RetentionTask:
+    """The task that computes rollups and deletes old data.
+
+    Args:
+        clock: returns the current time, and the time to which ages of data are compared for
+            deletion.
+        leases: the leases of this process. Without the lease on retention, nothing is done.
+    """
+
+    def __init__(
+        self, engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock, leases: Leases
+    ) -> None:
+        self._engine = engine
+        self._leases = leases
+        self._keep = keep
+        self._clock = clock
+        self._announced = False
+        self._begun = False
+
+    async def step(self) -> None:
+        """Compute rollups and delete old data once.
+
+        Raises:
+            StoreError: the database does not respond. Completed work is kept.
+        """
+        if not self._begun:
+            # First let the evaluator count the stored requests, which this step may delete.
+            self._begun = True
+            await asyncio.sleep(EVERY_S)
+        with self._leases.acting(RETENTION) as term:
+            if term is None:
+                return
+            try:
+                forgotten = await retain(self._engine, self._keep, self._clock)
+            except LeaseLost as error:
+                _log.info("retention was abandoned: %s", error)
+                return
+        if forgotten and not self._announced and self._keep.rows_ns is not None:
+            self._announced = True
+            _print_line(
+                f"Rows older than {time_text.length(self._keep.rows_ns)} are removed (--keep-rows)."
+            )
+
+
+def _print_line(text: str) -> None:
+    with suppress(OSError):  # the terminal is gone
+        click.echo(text)
+
+
+async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock) -> int:
+    """Compute rollups and delete old data once.
+
+    Returns:
+        The number of deleted requests and samples.
+
+    Raises:
+        StoreUnavailable: the database cannot be used. Rollups that were already computed and
+            deletions that were already made are kept.
+        Exception: a rollup could not be built. The first such error is raised after all deletions.
+    """
+    failure = await _compute_marked(engine, clock() // 10**9)
+    failures = [] if failure is None else [failure]
+    now = clock.deletable_unix_ns
+    forgotten = 0
+    if keep.rows_ns is not None:
+        with _raised_later(failures):
+            forgotten = await asyncio.to_thread(delete_older, engine, keep.rows_ns, now)
+        await asyncio.to_thread(delete_starts, engine, keep.rows_ns, keep.hours_ns, now)
+    with _raised_later(failures):
+        await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
+    await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
+    if keep.hours_ns is not None:
+        # An answer explains an incident whose requests may be deleted, so it is kept longer.
+        await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
+    await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
+    await asyncio.to_thread(store_deleted_until, engine, now)
+    if failures:
+        raise failures[0]
+    return forgotten
+
+
+@contextmanager
+def _raised_later(failures: list[Exception]) -> Iterator[None]:
+    """Add an unexpected error to `failures`, so that the next deletions still run."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        failures.append(error)
+
+
+async def _compute_marked(engine: Engine, now_s: int) -> Exception | None:
+    """Compute the rollups that are marked as out of date, a few at a time, so that Tailspan can
+    stop between them.
+
+    Returns:
+        The first error. The error is returned and not raised, so that old data is still deleted.
+    """
+    made, progress_at = 0, PROGRESS_EVERY
+    failed: Failed = set()
+    defect: Exception | None = None
+    deadline_s = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            done = await asyncio.to_thread(build_some_marked, engine, now_s, AT_ONCE, failed)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            return error
+        made += done.built
+        defect = defect or done.defect
+        if made >= progress_at:
+            progress_at += PROGRESS_EVERY
+            _print_line(
+                f"Computing rollups of stored data: {made:,} minutes done, {done.remaining:,} left."
+            )
+        if not done.remaining or time.monotonic() > deadline_s:
+            return defect

@@ -1,0 +1,136 @@
+"""Keep the explorer and the simulator running: restart each child process when it ends."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from server import children, http_check
+from server.children import Child
+from server.explorer_launch import Launch
+from server.supervision import ChildEnded
+from telemetry.durations import parse_s
+from telemetry.tasks import Task
+
+EXPLORER_START_S: Final = 60.0
+FIRST_LOOK: Final = {
+    "incident": "tenant_flood",
+    "incident-before": "5m",
+    "backfill": "20m",
+    "rate": "2",
+}
+"""Options of the simulator that `tailspan up --simulate` starts. They produce 15 minutes of normal
+traffic, followed by an incident that is still open and has the severity "page" (tests/cli). A
+longer backfill or more traffic would delay the explorer's first page too much
+(benchmarks/first_minute.py)."""
+
+
+def first_past_s(now_unix_ns: int) -> tuple[int, int]:
+    """Return start and end of the past data of a simulator that starts now, in unix seconds."""
+    now_s = now_unix_ns // 10**9
+    return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
+
+
+Ends = asyncio.Queue[tuple[Child, int]]
+
+
+class _SupervisedChild:
+    """A child process that is restarted when it ends.
+
+    Args:
+        ends: a queue. If the child ends unexpectedly, the child and its exit status are added to
+            the queue.
+    """
+
+    def __init__(self, name: str, ends: Ends) -> None:
+        self.child: Child | None = None
+        self.task = Task(name)
+        self._ends = ends
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self.child is not None and self.child.running
+
+    async def start(self) -> None:
+        """Start the process.
+
+        Raises:
+            ChildError: the process cannot be started.
+        """
+        raise NotImplementedError
+
+    async def answers(self) -> bool:
+        """Wait until the process is ready, and return whether it works."""
+        return True
+
+    async def step(self) -> None:
+        """Start the process if it does not run, and wait until it ends.
+
+        Raises:
+            ChildEnded: the process ended.
+            ChildError: the process cannot be started.
+        """
+        if not self.running:
+            await self.start()
+        if await self.answers():
+            self.task.succeeded(time.time())
+        if self.child is not None:
+            status = await self.child.wait()
+            self._ends.put_nowait((self.child, status))
+            raise ChildEnded(f"it ended with status {status}; see {self.child.log}")
+
+
+class SupervisedExplorer(_SupervisedChild):
+    """Starts the explorer, and restarts it when it ends."""
+
+    def __init__(
+        self, launch: Callable[[], Launch], url: Callable[[], str], logs: Path, ends: Ends
+    ) -> None:
+        super().__init__("explorer", ends)
+        self._launch = launch
+        self._url = url
+        self._log = logs / "explorer.log"
+
+    async def start(self) -> None:
+        """Start the process."""
+        start = self._launch()
+        self.child = await children.start("explorer", start.command, start.environment, self._log)
+
+    async def answers(self) -> bool:
+        """Wait until the explorer responds. Return False if the explorer ended or took too long."""
+        deadline = time.monotonic() + EXPLORER_START_S
+        while self.running and time.monotonic() < deadline:
+            if (await asyncio.to_thread(http_check.get, f"{self._url()}/_stcore/health")).ok:
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+
+class SupervisedSimulator(_SupervisedChild):
+    """Starts a simulated fleet, and restarts it when it ends. The fleet runs in a separate process,
+    because computing the backfill would delay the collector."""
+
+    def __init__(
+        self, endpoint: Callable[[], str], token: str | None, logs: Path, ends: Ends
+    ) -> None:
+        super().__init__("simulator", ends)
+        self._endpoint = endpoint
+        self._environment: dict[str, str] = {}
+        if token is not None:
+            self._environment["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization=Bearer%20{token}"
+        self._log = logs / "simulator.log"
+
+    async def start(self) -> None:
+        """Start the process. The past data (backfill) is sent only after the first start."""
+        options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
+        self.child = await children.start(
+            "simulator",
+            children.own_command(
+                *("simulate", "--endpoint", self._endpoint()),
+                *(f"--{option}={value}" for option, value in options.items()),
+            ),
+            self._environment,
+            self._log,
+        )

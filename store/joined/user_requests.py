@@ -1,0 +1,126 @@
+"""Replace the rows of prefill and decode engines by one row per user's request.
+
+The counts per objective use this module. A joined request is the row of its decode engine, with the
+start, E2E, TTFT and time to first content of the joined request, measured at the engines. The rows
+of earlier attempts are left out.
+
+A prefill engine's row with at most one token is left out, unless the prefill failed, because the
+user received the error.
+
+The reports of clients and routers are not used. They may arrive late, so a count would depend on
+when it is computed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection, Engine, select
+
+from store.connections import reading
+from store.joined.grouping import APART_NS
+from store.joined.joined_request import HOP_COLUMNS, JoinedRequest, Role, Row
+from store.joined.joining import joined_requests
+from store.joined.roles import Roles
+from store.queries import request_schema
+from store.requests.best_source import SERVERS
+from store.schema import REQUESTS
+from telemetry.requests import Outcome
+
+COLUMNS: Final = HOP_COLUMNS
+"""The columns that a table needs."""
+AT_ONCE: Final = 5_000
+"""Number of rows that are joined at a time, and maximum number of ids in a statement."""
+_Span = tuple[str, str]
+
+
+class _Times(NamedTuple):
+    """The columns that are replaced by values of the joined request."""
+
+    received_unix_ns: int
+    e2e_s: float
+    ttft_s: float | None
+    first_content_s: float | None
+
+
+_DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
+
+
+def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
+    """Return the requests of users in a table of rows, in the same order."""
+    prefills = {key for key, role in roles.items() if role is Role.PREFILL}
+    if not prefills or not rows.num_rows:
+        return rows
+    engines = list(zip(rows["replica"].to_pylist(), rows["engine"].to_pylist(), strict=True))
+    prefilled = np.array([key in prefills for key in engines])
+    done = pc.is_in(rows["outcome"].cast(pa.string()), value_set=pa.array(_DONE)).to_numpy()
+    one_token = pc.less_equal(pc.fill_null(rows["output_tokens"], 0), 1).to_numpy()
+    kept = ~(prefilled & done & one_token)
+    rows = rows.filter(pa.array(kept))
+    decodes = rows.filter(pa.array(~prefilled[kept])).select(COLUMNS)
+    replicas = sorted({replica for replica, _ in prefills})
+    users: dict[_Span, _Times | None] = {}
+    with reading(engine) as connection:
+        for batch in decodes.to_batches(max_chunksize=AT_ONCE):
+            for each in _join_prefills(connection, batch.to_pylist(), replicas, roles):
+                *before, last = (hop.row for hop in each.hops)
+                users |= {_span(row): None for row in before}
+                users[_span(last)] = _Times(
+                    each.started_unix_ns, each.e2e_s, each.ttft_s, each.first_content_s
+                )
+    return _with_users_times(rows, users) if users else rows
+
+
+def _join_prefills(
+    connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], roles: Roles
+) -> list[JoinedRequest]:
+    """Join decode rows with their prefills. Return the requests with several hops."""
+    by_trace = [*_prefills_of(connection, decodes, replicas, "trace_id")]
+    traces = {row["trace_id"] for row in by_trace}
+    rest = [row for row in decodes if row["trace_id"] not in traces]
+    by_id = _prefills_of(connection, rest, replicas, "request_id")
+    hops = {_span(row): row for row in (*by_trace, *by_id, *decodes)}
+    found = joined_requests(hops.values(), roles)
+    return [each for each in found if each.complete and len(each.hops) > 1]
+
+
+def _prefills_of(
+    connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
+) -> Iterable[Row]:
+    """Yield the rows of prefill engines whose id `name` is also in `decodes`."""
+    ids = sorted({row[name] for row in decodes if row[name] is not None})
+    if not ids:
+        return
+    begins = [row["received_unix_ns"] for row in decodes]
+    statement = select(*(REQUESTS.c[column] for column in HOP_COLUMNS)).where(
+        REQUESTS.c[name].in_(ids),
+        REQUESTS.c.replica.in_(replicas),
+        REQUESTS.c.source.in_([each.value for each in SERVERS]),
+        REQUESTS.c.received_unix_ns >= max(min(begins) - APART_NS, 0),
+        REQUESTS.c.received_unix_ns <= min(max(begins) + APART_NS, 2**63 - 1),
+    )
+    for row in connection.execute(statement).mappings():
+        yield dict(row)
+
+
+def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
+    """Return the table with the times of joined requests in the rows of their last hops.
+
+    The other hops are left out.
+    """
+    spans = [*zip(rows["trace_id"].to_pylist(), rows["span_id"].to_pylist(), strict=True)]
+    joined = [users.get(each) for each in spans]
+    is_joined = pa.array([each is not None for each in joined])
+    for name in _Times._fields:
+        known = [each and getattr(each, name) for each in joined]
+        kind = request_schema([name]).field(0).type
+        column = pc.if_else(is_joined, pa.array(known, kind), rows[name].cast(kind))
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    kept = [each not in users or users[each] is not None for each in spans]
+    return rows.filter(pa.array(kept))
+
+
+def _span(row: Row) -> _Span:
+    return row["trace_id"], row["span_id"]

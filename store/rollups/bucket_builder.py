@@ -1,0 +1,143 @@
+"""Build the marked buckets: minutes from rows, and hours from minutes.
+
+A bucket is always built as a whole, and replaces the stored bucket. Therefore a repeated row counts
+once, and a late row causes its minute to be built again.
+
+If two processes build the same bucket, the second process discards its result, because one of the
+marks is gone. In ClickHouse, which has no transactions, this process marks the bucket again
+instead.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from store import dialects
+from store.connections import writing
+from store.errors import LeaseLost, StoreError
+from store.rollups.marks import RollupSource, begin, mark, marked, unmark, whole_from_unix_s
+from store.rollups.request_rollups import RequestRollups
+from store.rollups.sample_rollups import SampleRollups
+from store.rollups.tables import HOUR_S, MINUTE_S, WIDTHS_S
+
+LAG_S: Final = 60
+"""Seconds to wait after the end of a bucket for late rows."""
+
+
+class _AlreadyBuilt(Exception):  # noqa: N818 -- the name states the condition
+    """Another process has already built the bucket."""
+
+
+class RollupBuilder(Protocol):
+    """Builds the buckets of one kind of rows."""
+
+    of: RollupSource
+
+    def build(self, width_s: int, start_unix_s: int) -> Any:
+        """Build a bucket from the existing data."""
+
+    def store(self, connection: Connection, width_s: int, start_unix_s: int, built: Any) -> None:
+        """Replace a stored bucket in the caller's transaction."""
+
+    def committed(self) -> None:
+        """Update this object, after the bucket was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """The numbers of buckets that were built, and of ended buckets that are not built yet.
+
+    `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
+    include such buckets.
+    """
+
+    built: int
+    remaining: int
+    defect: Exception | None = None
+
+
+Failed = set[tuple[RollupSource, int, int]]
+"""Buckets that cannot be built, as kind of rows, width in seconds, and start in unix seconds."""
+
+
+def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:
+    """Build all marked buckets that have ended. See `build_some_marked`.
+
+    Raises:
+        StoreUnavailable: the database does not respond.
+        Exception: the first error of a bucket, raised after the other buckets were built.
+    """
+    done = build_some_marked(engine, now_unix_s, most, set())
+    if done.defect is not None:
+        raise done.defect
+    return done
+
+
+def build_some_marked(
+    engine: Engine, now_unix_s: int, most: int | None, failed: Failed
+) -> BuildResult:
+    """Build marked buckets that have ended, the oldest first, and minutes before hours.
+
+    If a bucket cannot be built, the others still are.
+
+    Args:
+        engine: the first call marks all existing minutes.
+        most: maximum number of buckets; None for no limit.
+        failed: buckets to leave out. Those that fail now are added.
+
+    Raises:
+        StoreUnavailable: the database does not respond.
+    """
+    begin(engine)
+    built = remaining = 0
+    defect: Exception | None = None
+    builders: tuple[RollupBuilder, ...] = (RequestRollups(engine), SampleRollups(engine))
+    for builder in builders:
+        for width_s in WIDTHS_S:
+            whole_from = whole_from_unix_s(engine, width_s, builder.of) or 0
+            for start, marks in marked(engine, width_s, builder.of).items():
+                key = builder.of, width_s, start
+                if start + width_s + LAG_S > now_unix_s or key in failed:
+                    continue
+                if most is not None and built >= most:
+                    remaining += 1
+                    continue
+                try:
+                    _build(engine, builder, width_s, start, marks, whole=start >= whole_from)
+                except StoreError:
+                    raise
+                except Exception as error:
+                    defect = defect or error
+                    failed.add(key)
+                else:
+                    built += 1
+    return BuildResult(built, remaining, defect)
+
+
+def _build(
+    engine: Engine,
+    builder: RollupBuilder,
+    width_s: int,
+    start: int,
+    marks: list[int],
+    *,
+    whole: bool,
+) -> None:
+    bucket = builder.build(width_s, start) if whole else None
+    try:
+        with writing(engine) as connection:
+            if whole:
+                builder.store(connection, width_s, start, bucket)
+                if width_s == MINUTE_S:
+                    mark(connection, HOUR_S, [start // HOUR_S * HOUR_S], builder.of)
+            if unmark(connection, width_s, start, marks, builder.of) != len(marks):
+                raise _AlreadyBuilt
+    except (_AlreadyBuilt, LeaseLost) as error:
+        if dialects.of(engine).ADDITIVE and whole:
+            with writing(engine, fenced=False) as connection:
+                mark(connection, width_s, [start], builder.of)
+        if isinstance(error, LeaseLost):
+            raise
+        return
+    builder.committed()

@@ -1,0 +1,165 @@
+"""Define the data for a bill, as columns: engine time, billed requests and energy.
+
+Pure. A span is a time range of one engine or GPU, with the first and the last value of each
+counter. A cell is all requests of one hour with the same labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from telemetry.counter_series import FloatArray, IntArray
+from telemetry.engines import EngineSample
+from telemetry.fields import rolled_up
+from telemetry.starts import EngineStart
+
+BoolArray = NDArray[np.bool_]
+
+GAP_S: Final = 60
+"""Maximum seconds between two samples of a running engine. A longer gap is neither billed nor
+counted as idle. Plugins send a sample every second; engines are scraped every few seconds."""
+
+WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
+
+COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
+"""The coefficients of the step model: γ, α, κ, β, δ."""
+
+AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
+"""The amounts of a request that a cell sums, such as seconds."""
+
+
+class CounterKey(NamedTuple):
+    """The key of one engine's counters: replica, engine, process and the process's start time."""
+
+    replica: str
+    engine: int
+    process: int
+    started_unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounterSpans:
+    """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
+
+    A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
+    have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
+    has a column for each name in COEFFICIENTS: the mean of a minute's samples, or the value of the
+    hour's latest minute.
+    """
+
+    counts: Sequence[CounterKey]
+    regions: Sequence[str | None]
+    """The region of each entry in `counts`."""
+    which: IntArray
+    bucket_unix_s: IntArray
+    """The start of each entry's minute or hour."""
+    first_unix_ns: IntArray
+    last_unix_ns: IntArray
+    first: Mapping[str, FloatArray]
+    last: Mapping[str, FloatArray]
+    coefficients: Mapping[str, FloatArray]
+
+    def of_replica(self, replica: str) -> "EngineCounterSpans":
+        """Return the spans of one replica's engines."""
+        ours = np.array([each.replica == replica for each in self.counts], bool)[self.which]
+        return replace(
+            self,
+            which=self.which[ours],
+            bucket_unix_s=self.bucket_unix_s[ours],
+            first_unix_ns=self.first_unix_ns[ours],
+            last_unix_ns=self.last_unix_ns[ours],
+            first={name: each[ours] for name, each in self.first.items()},
+            last={name: each[ours] for name, each in self.last.items()},
+            coefficients={name: each[ours] for name, each in self.coefficients.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEnergySpans:
+    """Spans of GPU samples. Entry i is a span of `gpus[which[i]]`, a pair of replica and GPU.
+
+    See `EngineCounterSpans`.
+    """
+
+    gpus: Sequence[tuple[str, str]]
+    models: Sequence[str | None]
+    which: IntArray
+    bucket_unix_s: IntArray
+    first_unix_ns: IntArray
+    last_unix_ns: IntArray
+    first_j: FloatArray
+    last_j: FloatArray
+
+    def of_replica(self, replica: str) -> "GpuEnergySpans":
+        """Return the spans of one replica's GPUs."""
+        ours = np.array([name == replica for name, _ in self.gpus], bool)[self.which]
+        return replace(
+            self,
+            which=self.which[ours],
+            bucket_unix_s=self.bucket_unix_s[ours],
+            first_unix_ns=self.first_unix_ns[ours],
+            last_unix_ns=self.last_unix_ns[ours],
+            first_j=self.first_j[ours],
+            last_j=self.last_j[ours],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Requests by labels and hour (cells).
+
+    Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
+    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and the number of
+    requests that report it. The seconds of a request that spans the end of an hour are divided.
+    """
+
+    by: Sequence[str]
+    labels: Sequence[tuple[str | None, ...]]
+    group: IntArray
+    hour_unix_s: IntArray
+    requests: IntArray
+    sums: Mapping[str, FloatArray]
+    reported: Mapping[str, FloatArray]
+
+    def have(self, equals: Mapping[str, str | None]) -> BoolArray:
+        """Return, for each cell, whether it has these labels."""
+        wanted = [(list(self.by).index(name), value) for name, value in equals.items()]
+        fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
+        return np.array(fits, bool)[self.group]
+
+    def at(self, places: BoolArray | Sequence[int]) -> "Cells":
+        """Return the cells with these indices, or those for which the mask is true."""
+        chosen = np.asarray(places)
+        return replace(
+            self,
+            group=self.group[chosen],
+            hour_unix_s=self.hour_unix_s[chosen],
+            requests=self.requests[chosen],
+            sums={name: each[chosen] for name, each in self.sums.items()},
+            reported={name: each[chosen] for name, each in self.reported.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BillingData:
+    """The data for a bill."""
+
+    from_unix_ns: int
+    to_unix_ns: int
+    engines: EngineCounterSpans
+    gpus: GpuEnergySpans
+    cells: Cells
+    starts: Sequence[EngineStart]
+    """The last start of each engine before the range, and all starts in the range or shortly after
+    it: such an engine may load its model during the range."""
+    simulated: bool = False
+    apportioned: bool = True
+    """Whether the seconds of requests that span the end of an hour are divided. False if their rows
+    were deleted."""
+    engines_from_unix_ns: int = 0
+    """Start of the first hour with engine time. Earlier hours have only requests."""
+    overflowed: int = 0
+    """Number of requests with `_other` in a label of the bill."""

@@ -1,0 +1,144 @@
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from server import retention_task
+from server.retention_task import RetentionPeriods, begin, retain
+from store.database import open_database
+from store.queries import Window, request_count
+from store.retention import deleted_until_unix_ns, newest_unix_ns
+from store.rollups.bucket_builder import build_marked
+from store.writer import Writer
+from telemetry.corroborated_time import CorroboratedClock
+from telemetry.engines import EngineSample
+from tests.conftest import a_request
+
+S = 10**9
+HOUR_NS = 3_600 * S
+DAY_NS = 24 * HOUR_NS
+START_NS = 1_790_000_000 * S
+EVER = Window(0, 2**63 - 1)
+
+
+@dataclass
+class Time:
+    system_ns: int = START_NS
+    boot_ns: int = 0
+
+    def wait(self, ns: int) -> None:
+        self.system_ns += ns
+        self.boot_ns += ns
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with one request per hour for a week, the retention, and with rollups."""
+    path = tmp_path_factory.mktemp("week") / "tailspan.db"
+    engine = open_database(f"sqlite:///{path}")
+    rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    build_marked(engine, START_NS // S)
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def engine(week: Path, tmp_path: Path) -> Iterator[Engine]:
+    shutil.copy(week, tmp_path / "tailspan.db")
+    engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
+    yield engine
+    engine.dispose()
+
+
+def started(engine: Engine, time: Time) -> CorroboratedClock:
+    clock = CorroboratedClock(lambda: time.system_ns, lambda: time.boot_ns)
+    begin(engine, clock)
+    return clock
+
+
+def kept_after(engine: Engine, clock: CorroboratedClock) -> int:
+    asyncio.run(retain(engine, RetentionPeriods(), clock))
+    return request_count(engine, EVER)
+
+
+def test_with_a_correct_clock_rows_are_deleted_by_age(engine: Engine) -> None:
+    time = Time()
+    clock = started(engine, time)
+    assert kept_after(engine, clock) == 167
+    for left in (167, 167, 166):
+        assert kept_after(engine, clock) == left
+        time.wait(HOUR_NS)
+    assert deleted_until_unix_ns(engine) == START_NS + 2 * HOUR_NS
+
+
+@pytest.mark.parametrize("ahead_ns", [8 * DAY_NS, 3_650 * DAY_NS])
+def test_a_clock_ahead_at_the_start_deletes_slowly(engine: Engine, ahead_ns: int) -> None:
+    """At most two hours of rows may be deleted per hour."""
+    time = Time(START_NS + ahead_ns)
+    for restart, left in enumerate((167, 167, 167, 165, 163)):
+        clock = started(engine, time)
+        if restart > 1:
+            time.wait(HOUR_NS)
+        assert kept_after(engine, clock) == left
+
+
+def test_after_a_downtime_old_rows_are_deleted_within_the_same_time(engine: Engine) -> None:
+    time = Time(START_NS + 8 * DAY_NS)
+    clock = started(engine, time)
+    left = []
+    for _ in range(9):
+        left.append(kept_after(engine, clock))
+        time.wait(DAY_NS)
+    assert left == sorted(left, reverse=True)
+    assert left[0] == 167
+    assert left[3] > 0
+    assert left[-1] == 0
+    assert clock.deletable_unix_ns == time.system_ns
+
+
+def test_a_jump_while_it_runs_deletes_nothing(engine: Engine) -> None:
+    time = Time()
+    clock = started(engine, time)
+    time.system_ns += 8 * DAY_NS
+    for _ in range(20):
+        assert kept_after(engine, clock) == 167
+        time.wait(60 * S)
+    assert clock() == time.system_ns
+    time.system_ns -= 8 * DAY_NS
+    assert kept_after(engine, clock) == 167
+
+
+def test_the_newest_instant_is_of_whichever_table(engine: Engine) -> None:
+    assert newest_unix_ns(engine) == START_NS - HOUR_NS
+    sample = EngineSample(
+        replica="a", engine=0, process=1, at_unix_ns=START_NS, started_unix_ns=START_NS
+    )
+    with Writer(engine) as writer:
+        writer.submit([], [sample]).result(10)
+    assert newest_unix_ns(engine) == START_NS
+    assert deleted_until_unix_ns(engine) is None
+
+
+def test_a_rollup_that_cannot_be_built_delays_no_other_deletion(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect is raised after all deletions, so that it is reported."""
+    done: list[str] = []
+
+    def fails(*_: object) -> int:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(retention_task, "delete_older", fails)
+    for name in ("delete_starts", "delete_older_rollups", "delete_old_notifications"):
+        monkeypatch.setattr(retention_task, name, lambda *_, name=name: done.append(name))
+    clock = started(engine, Time())
+    with pytest.raises(ValueError, match="a defect"):
+        asyncio.run(retain(engine, RetentionPeriods(), clock))
+    assert done == ["delete_starts", "delete_older_rollups", "delete_old_notifications"]
+    assert deleted_until_unix_ns(engine) == clock.deletable_unix_ns

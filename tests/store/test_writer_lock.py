@@ -1,0 +1,101 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from store.database import open_database
+from store.errors import StoreError
+from store.writer_lock import lock_file, sole_writer
+
+QUIET: list[str] = []
+
+
+def refused(url: str) -> str:
+    with pytest.raises(StoreError) as raised, sole_writer(url, QUIET.append):
+        pass
+    return str(raised.value)
+
+
+def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/var/t.db"
+    for _ in range(2):
+        with sole_writer(url, QUIET.append):
+            text = refused(url)
+            assert f"process {os.getpid()}, command" in text
+            assert "--database" in text
+            assert "since 2" in text
+    assert lock_file(tmp_path / "var" / "t.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("not a database, and others read it")
+    file.chmod(0o644)
+    assert "is not a SQLite database" in refused(f"sqlite:///{file}")
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_every_path_has_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_database("sqlite:///var/t.db").dispose()
+    (tmp_path / "file.db").symlink_to("var/t.db")
+    (tmp_path / "folder").symlink_to("var")
+    with sole_writer("sqlite:///var/t.db", QUIET.append):
+        for path in ("var/../var/t.db", "file.db", "folder/t.db", f"/{tmp_path}/var/t.db"):
+            assert "another process writes" in refused(f"sqlite:///{path}"), path
+        with sole_writer("sqlite:///var/u.db", QUIET.append):
+            pass
+
+
+def test_readers_need_no_lock(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/t.db"
+    with sole_writer(url, QUIET.append):
+        open_database(url).dispose()
+        for _ in range(2):
+            open_database(url, create=False).dispose()
+
+
+def test_a_server_is_shared(tmp_path: Path) -> None:
+    for url in ("postgresql+psycopg://u@h/d", "clickhousedb://u@h/d"):
+        with sole_writer(url, QUIET.append), sole_writer(url, QUIET.append):
+            pass
+
+
+def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, file in (("var", "tailspan.db"), ("shared", "t.db")):
+        open_database(f"sqlite:///{folder}/{file}").dispose()
+        Path(folder).chmod(0o755)
+        Path(folder, file).chmod(0o644)
+        Path(folder, f"{file}-wal").write_bytes(b"")
+        Path(folder, f"{file}-wal").chmod(0o644)
+        messages: list[str] = []
+        with sole_writer(f"sqlite:///{folder}/{file}", messages.append):
+            pass
+        assert Path(folder, file).stat().st_mode & 0o777 == 0o600
+        assert Path(folder, f"{file}-wal").stat().st_mode & 0o777 == 0o600
+        assert len(messages) == 2 + (folder == "var")
+    assert Path("var").stat().st_mode & 0o777 == 0o700
+    assert Path("shared").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"pid": null}', b"\xff" * 10_000, json.dumps({"pid": "x"}).encode()],
+)
+def test_a_malformed_lock_is_a_lock(tmp_path: Path, content: bytes) -> None:
+    """The content of the lock file has no effect: it is only shown to people."""
+    url = f"sqlite:///{tmp_path}/t.db"
+    with sole_writer(url, QUIET.append):
+        lock_file(tmp_path / "t.db").write_bytes(content)
+        assert "its process id is not known yet" in refused(url)
+
+
+def test_a_link_in_the_locks_place_is_refused(tmp_path: Path) -> None:
+    """The link could lead to another user's file."""
+    (tmp_path / "precious").write_text("kept")
+    lock_file(tmp_path / "t.db").symlink_to(tmp_path / "precious")
+    assert "cannot use the folder" in refused(f"sqlite:///{tmp_path}/t.db")
+    assert (tmp_path / "precious").read_text() == "kept"
