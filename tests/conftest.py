@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from rig import ports
 from rig.http_servers import raw_server
 from rig.install import NotHereError
 from rig.postgresql import PostgreSQL
+from store import database
 from store.columns.adbc_client import ColumnReader
 from store.database import open_database
 from store.writer import Writer
@@ -162,13 +164,38 @@ def column_processes() -> Iterator[None]:
     _SharedColumnReader.waiting.clear()
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a SQLite database without rows."""
+    file = tmp_path_factory.mktemp("empty") / "tailspan.db"
+    open_database(f"sqlite:///{file}").dispose()
+    return file
+
+
 @pytest.fixture(autouse=True)
-def databases_share_a_column_process(
-    request: pytest.FixtureRequest, column_processes: None, monkeypatch: pytest.MonkeyPatch
+def databases_open_quickly(
+    request: pytest.FixtureRequest,
+    column_processes: None,
+    empty_database: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Share column processes, except in the store's tests, which start and end them."""
-    if not request.path.is_relative_to(Path(__file__).parent / "store"):
-        monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
+    """Share column processes, copy the schema of new SQLite databases, and do not wait for the
+    disk, except in the store's own tests."""
+    if request.path.is_relative_to(Path(__file__).parent / "store"):
+        return
+    monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
+    monkeypatch.setattr("store.dialects.sqlite.SYNCHRONOUS", "OFF")
+    opened = database._opened
+
+    def copied(url: str | None, state_url: str | None, create: bool, *more: Any) -> Engine:
+        if create and not state_url:
+            file = database.database_file(database.default_url() if url is None else url)
+            if file and file.parent.is_dir() and not file.exists():
+                with suppress(OSError):  # the database cannot be created, and the test expects it
+                    shutil.copy(empty_database, file)
+        return opened(url, state_url, create, *more)
+
+    monkeypatch.setattr(database, "_opened", copied)
 
 
 @pytest.fixture(scope="session", autouse=True)

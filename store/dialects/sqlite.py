@@ -44,6 +44,7 @@ LEASES: bool = False
 READERS: int = min(4, os.cpu_count() or 1)
 """Number of parts of a window that are read in parallel, each by one core."""
 
+SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
@@ -107,7 +108,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: SQLiteConnection, _record: object) -> None:
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
         connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
 

@@ -68,11 +68,6 @@ roles:
     tenants: [mineco]
     models: "*"
     costs: false
-  ours:
-    claims: {groups: [ours-engineers]}
-    tenants: [oursco]
-    models: "*"
-    costs: true
   model:
     claims: {groups: [model-team]}
     tenants: "*"

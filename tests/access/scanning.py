@@ -11,7 +11,6 @@ ALLOWED: Final = {
     "mine": ({"mineco"}, {MODEL, HIDDEN_MODEL}, True),
     "mine-without-costs": ({"mineco"}, {MODEL, HIDDEN_MODEL}, False),
     "mine-and-model": ({"mineco"}, {MODEL}, False),
-    "ours": ({"oursco"}, {MODEL, HIDDEN_MODEL}, True),
     "model": (set(TENANTS.values()), {MODEL}, True),
     "operator": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, False),
     "sre": (set(TENANTS.values()), {MODEL, HIDDEN_MODEL}, True),

@@ -18,13 +18,21 @@ CONFIG = FleetConfig(
 START_S = CONFIG.started_unix_ns / 1e9
 
 
-@pytest.fixture
-def ask(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a database with a simulated replica."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('advise')}/tailspan.db"
     data = simulate(CONFIG)
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(data.requests, data.samples, starts=data.starts).result(30)
     engine.dispose()
+    return url
+
+
+@pytest.fixture
+def ask(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs `tailspan advise` on a database with a simulated replica."""
     monkeypatch.setattr("analysis.advice.advise.__defaults__", (3, lambda: None))
 
     def invoke(*words: str, to_s: float = START_S + SECONDS) -> Result:

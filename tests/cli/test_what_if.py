@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,25 @@ CONFIG = FleetConfig(
 START_S = CONFIG.started_unix_ns / 1e9
 
 
-@pytest.fixture
-def ask(url: str) -> Callable[..., Result]:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with a simulated replica."""
+    path = tmp_path_factory.mktemp("what-if") / "tailspan.db"
     data = simulate(CONFIG)
-    engine = open_database(url)
+    engine = open_database(f"sqlite:///{path}")
     with Writer(engine) as writer:
         writer.submit(data.requests, data.samples, starts=data.starts).result(30)
     engine.dispose()
+    return path
+
+
+@pytest.fixture
+def ask(
+    url: str, tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Run `tailspan what-if` on a database with a simulated replica, with few resamples."""
+    shutil.copy(stored, tmp_path / "tailspan.db")
+    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
 
     def invoke(*words: str, from_s: float = START_S) -> Result:
         window = ["--from", str(from_s), "--to", str(START_S + SECONDS)]

@@ -146,8 +146,7 @@ def undisturbed() -> Callable[..., int]:
     return page_s
 
 
-@pytest.mark.parametrize("same_host", [False, True])
-@pytest.mark.parametrize("jump_s", [8 * DAY_S, -30 * MINUTE_S])
+@pytest.mark.parametrize(("jump_s", "same_host"), [(8 * DAY_S, True), (-30 * MINUTE_S, False)])
 def test_a_jump_for_two_minutes_delays_no_page_and_deletes_nothing(
     tmp_path: Path,
     history: list[RequestTimeline],

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replay.engine import Engine
@@ -72,7 +72,6 @@ def test_a_job_that_has_ended_or_is_unknown_is_not_aborted() -> None:
     assert engine.abort(7) is None
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     aborts=st.lists(st.tuples(st.integers(0, 11), st.floats(0.0, 4.0)), max_size=12),
     drafts=st.sampled_from([0, 3]),

@@ -69,7 +69,6 @@ def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
     return engine
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
     jobs = _jobs(asks)
@@ -86,7 +85,6 @@ def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
     assert engine.kv.free == SMALL.num_gpu_blocks
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_instants_are_in_order(asks: list[Ask]) -> None:
     for job in _run(Engine(SMALL, "seed"), _jobs(asks)):
@@ -99,7 +97,6 @@ def test_the_instants_are_in_order(asks: list[Ask]) -> None:
         assert all(job.scheduled <= at <= job.last_token for at in moves)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
     stalls = (Stall(0.1, 0.2), Stall(0.5, 0.3))
@@ -115,7 +112,6 @@ def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
         assert any(split.preempted > 0 for split in parts) == bool(job.preempted_at)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
     engine = Engine(SMALL, "seed")
@@ -143,7 +139,6 @@ def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
     _run(engine, _jobs(asks), look)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS, st.booleans())
 def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
     asks: list[Ask], ahead: bool
@@ -164,7 +159,6 @@ def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
     assert short.totals.busy_s == pytest.approx(long.totals.busy_s)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ASKS)
 def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) -> None:
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))

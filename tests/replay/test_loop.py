@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replay import loop, reference
@@ -143,7 +143,6 @@ CONDITIONS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(model=_models(), arrivals=_arrivals(), conditions=CONDITIONS)
 def test_the_loop_gives_the_same_outcome_as_the_reference(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions
@@ -155,7 +154,6 @@ def test_the_loop_gives_the_same_outcome_as_the_reference(
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(model=_models(), arrivals=_arrivals(), conditions=CONDITIONS)
 def test_the_phases_sum_to_the_whole(
     model: ServerModel, arrivals: Arrivals, conditions: Conditions

@@ -1,9 +1,11 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
@@ -12,6 +14,7 @@ from alerts import groups
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import step_counts
 from alerts.evaluation.evaluator import Evaluator
+from alerts.evaluation.group_places import Places
 from alerts.evaluation.request_verdicts import selects
 from alerts.groups import OTHER, Group
 from alerts.notify import alertmanager
@@ -62,7 +65,7 @@ def day(row: Row, **tenants: int) -> list[RequestTimeline]:
 def test_only_the_burning_group_has_an_incident(engine: Engine, request_row: Row) -> None:
     store(engine, day(request_row, acme=5, globex=5))
     evaluator = Evaluator(engine, [own()])
-    for at_s in range(BEGAN_S - HOUR_S, END_S, 60):
+    for at_s in range(BEGAN_S - HOUR_S, END_S, 300):
         evaluator.evaluate(at_s)
     assert read_incidents(engine, 'chat{tenant="globex"}') == []
     assert read_incidents(engine, f'chat{{tenant="{OTHER}"}}') == []
@@ -97,7 +100,7 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
         for at_s in range(END_S, END_S + 2 * HOUR_S, 5)
     ]
     store(engine, late)
-    for at_s in range(END_S + 300, END_S + 2 * HOUR_S + 60, 300):
+    for at_s in range(END_S + 600, END_S + 2 * HOUR_S + 60, 600):
         evaluator.evaluate(at_s)
     at_s = END_S + 2 * HOUR_S + 60
     found = stored(engine, objective, 0, at_s)
@@ -106,8 +109,18 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
     assert sum(each.events for each in found.values()) == 4 * HOUR_S // 5 + len(late)
 
 
-def test_invented_tenants_get_only_the_free_places(engine: Engine, request_row: Row) -> None:
-    """50 of the thousands of names are stored, and every request is counted."""
+@pytest.fixture
+def few_places(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Limit the number of groups, because each group is evaluated, and return the limit."""
+    limit = 6
+    monkeypatch.setattr("alerts.evaluation.evaluator.Places", partial(Places, places=limit))
+    return limit
+
+
+def test_invented_tenants_get_only_the_free_places(
+    engine: Engine, request_row: Row, few_places: int
+) -> None:
+    """Of the thousands of names, only a few are stored, but every request is counted."""
     rows = day(request_row, acme=5)
     rows += [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at}", ttft_s=9.0)
@@ -120,14 +133,16 @@ def test_invented_tenants_get_only_the_free_places(engine: Engine, request_row: 
     goodput = own().indicator
     assert isinstance(goodput, Goodput)
     placed = set(map(groups.read_key, placed_groups(engine, goodput.digest)))
-    assert len(placed) == groups.PLACES + 1
+    assert len(placed) == few_places + 1
     assert {("acme",), (OTHER,)} <= placed
     found = stored(engine, own(), 0, END_S + 1200)
     assert sum(each.events for each in found.values()) == len(rows)
     assert found["acme"] == Counts(360, 4 * HOUR_S // 5)
 
 
-def test_a_group_that_loses_its_place_loses_no_request(engine: Engine, request_row: Row) -> None:
+def test_a_group_that_loses_its_place_loses_no_request(
+    engine: Engine, request_row: Row, few_places: int
+) -> None:
     rows = [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at:03}") for at in range(60)
     ]
@@ -140,11 +155,11 @@ def test_a_group_that_loses_its_place_loses_no_request(engine: Engine, request_r
         for at_s in range(START_S + HOUR_S, START_S + 6 * HOUR_S, 60)
     ]
     store(engine, lasting)
-    for at_s in range(START_S + HOUR_S, START_S + 6 * HOUR_S + 900, 300):
+    for at_s in range(START_S + HOUR_S, START_S + 6 * HOUR_S + 900, 600):
         evaluator.evaluate(at_s)
     found = stored(engine, own(), 0, START_S + 6 * HOUR_S + 900)
     assert "acme" in found
-    assert len(found) == groups.PLACES + 1
+    assert len(found) == few_places + 1
     assert sum(each.events for each in found.values()) == len(rows) + len(lasting)
 
 

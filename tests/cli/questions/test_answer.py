@@ -16,7 +16,7 @@ Pairs = list[tuple[str, str]]
 def _range() -> Pairs:
     """Return the last 15 minutes as fixed times, so that two commands read the same range."""
     now = int(time.time())
-    return [("from", str(now - 900)), ("to", str(now))]
+    return [("from", str(now - 300)), ("to", str(now))]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import re
+import shutil
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -33,11 +35,18 @@ def data() -> Dataset:
     return simulate(CONFIG)
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with a simulated replica."""
+    path = tmp_path_factory.mktemp("what-if") / "tailspan.db"
+    fill(f"sqlite:///{path}", data().requests, data().samples, data().starts)
+    return path
+
+
 @pytest.fixture
-def url(database: Database) -> str:
-    found = database()
-    fill(found, data().requests, data().samples, data().starts)
-    return found
+def url(tmp_path: Path, stored: Path) -> str:
+    """Return a database of this test with a simulated replica."""
+    return f"sqlite:///{shutil.copy(stored, tmp_path)}"
 
 
 @pytest.fixture(autouse=True)
