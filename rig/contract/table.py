@@ -416,7 +416,7 @@ _STAT_LOGGER = (
         Attributes("PromptTokenStats", ("computed", "local_cache_hit", "external_kv_transfer")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="prefill tokens include tokens found in the prefix cache",
+        otherwise="as for IterationStats.prompt_token_stats",
     ),
 )
 
@@ -621,14 +621,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: each version has this name or WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        otherwise="as for the row below: each version has one of the two names",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: each version has this name or WAITING_FOR_FSM",
+        otherwise="as for the row above: each version has one of the two names",
     ),
     Hook(
         "StructuredOutputRequest._grammar",
@@ -781,7 +781,7 @@ _ENGINE_CORE = (
         Attributes("PrefillStats", ("num_external_cached_tokens",)),
         STATS,
         "engine_core/observer.py",
-        otherwise="no effect: `Request.num_external_computed_tokens` reports the number",
+        otherwise="as for Request.prefill_stats",
     ),
     Hook(
         "Request.block_hashes",
@@ -858,8 +858,7 @@ _ENGINE_ONLY = (
         Attributes("PrefillStats", ("num_cached_tokens",)),
         STATS,
         "engine_only/capture.py",
-        otherwise="no number of cached tokens in the rows of the Rust front end, which exists"
-        " since 0.22",
+        otherwise="as for Request: trace headers, adapter, prefill statistics",
     ),
     Hook(
         "PrefillStats.num_cache_creation_tokens",

@@ -239,6 +239,6 @@ def test_incomplete_groups_are_marked(
     for group in both:
         assert group["requests"] == 2 or group["partial"] or group["replica"] == OTHER
     text = run(*words, "tenant,replica").stdout
-    assert "groups, marked with +. Up to 12 requests of _other may belong to them" in text
+    assert "groups, marked with +. Up to 12 requests of _other may belong to these groups" in text
     filtered = run(*words, "model", "--where", "tenant=elsewhere").stderr
     assert "may match the filter" not in filtered
