@@ -14,7 +14,7 @@ from alerts import groups
 from alerts.burnrate import Counts
 from alerts.evaluation.counting import step_counts
 from alerts.evaluation.evaluator import Evaluator
-from alerts.evaluation.group_places import Places
+from alerts.evaluation.group_places import GroupPlaces
 from alerts.evaluation.request_verdicts import selects
 from alerts.groups import OTHER, Group
 from alerts.notify import alertmanager
@@ -113,7 +113,9 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
 def few_places(monkeypatch: pytest.MonkeyPatch) -> int:
     """Limit the number of groups, because each group is evaluated, and return the limit."""
     limit = 6
-    monkeypatch.setattr("alerts.evaluation.evaluator.Places", partial(Places, places=limit))
+    monkeypatch.setattr(
+        "alerts.evaluation.evaluator.GroupPlaces", partial(GroupPlaces, places=limit)
+    )
     return limit
 
 
