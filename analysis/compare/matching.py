@@ -26,8 +26,8 @@ FARTHEST: Final = 0.7
 """A request can be compared only if the median of |ln(own expected latency / match's)| is at most
 this: half of the matches' latencies are scaled by a factor of at most 2."""
 BEYOND: Final = 1.1
-"""A request can be compared only if the work around it is at most this many times the largest
-amount before the change."""
+"""A request can be compared only if its own work and the work around it are at most this many times
+the largest amounts before the change."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
@@ -99,7 +99,7 @@ def near(matches: Matches) -> BoolArray:
 
 
 def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
-    """Return whether the work around each request is within the amounts before the change.
+    """Return whether each amount of a request's work is at most `BEYOND` times the largest before.
 
     Args:
         before: (n, k) amounts of each kind of work.

@@ -37,7 +37,7 @@ def divided(
     Args:
         rps: requests per second, and prompt and output tokens per request.
         role: the engine's role in the transfer of KV cache.
-        about: of the engine's start.
+        about: further fields of the `EngineStart`.
     """
     made = steady({"r": (0, 3_600)}, 0, 3_600, lambda hour: rps)
     arguments = json.dumps({} if role is None else {"kv_transfer.kv_role": role})

@@ -41,7 +41,7 @@ def test_the_estimate_never_exceeds_the_bytes_of_the_chunks(prompts: list[tuple[
 
 
 def test_decodes_share_the_budget_of_a_step() -> None:
-    """Beside 48 decodes, a chunk of 2,048 tokens has space for 2,000."""
+    """A step of 2,048 tokens with 48 decodes has space for a chunk of 2,000."""
     steps, prefill, attention, _ = sums(chunked(100_000, 0, 2_000))
     (found,) = read_back(steps, prefill, attention, steps * 48, Chunks(BUDGET))
     assert found == pytest.approx(2_000 * 50 * 49 / 2)

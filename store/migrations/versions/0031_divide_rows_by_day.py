@@ -1,8 +1,8 @@
 """Divide PostgreSQL's tables of rows into days, and compress ClickHouse's columns.
 
 `store/dialects/postgresql_days.py` divides existing tables later, while collectors write, because
-PostgreSQL must read them completely. ClickHouse runs no revisions, but runs its statements for all
-tables again.
+PostgreSQL must read them completely. ClickHouse has no revisions: at a new schema version, Tailspan
+runs the statements of all tables, which add what is missing and set the compression.
 """
 
 revision = "0031"

@@ -1,4 +1,4 @@
-"""Tests that the command on a page has the same range in a terminal."""
+"""Tests that the command shown on a page selects the page's time range in a terminal."""
 
 import shlex
 from typing import Any
