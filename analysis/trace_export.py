@@ -17,8 +17,8 @@ from store.queries import Window
 from telemetry.prefix_ladders import read_ladders
 
 PART_REQUESTS: Final = 500_000
-"""Number of requests in a part. A long window is read in parts to save memory. Prefixes that
-prompts of different parts share are not exported."""
+"""Number of requests in a part. A long window is read in parts to save memory. A prefix that
+prompts of several parts share is exported as a separate prefix in each part."""
 
 _COLUMNS: Final = ("received_unix_ns", "prompt_tokens", "output_tokens")
 _CACHE: Final = ("cached_tokens", "external_cached_tokens")

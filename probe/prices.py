@@ -1,7 +1,8 @@
 """Prices of managed endpoints, from the package genai-prices.
 
-An endpoint has a price if genai-prices contains the model, and the provider to which the endpoint's
-address belongs. The price of a self-hosted endpoint is unknown, not zero.
+The price is known if genai-prices has a provider for the endpoint's address, and this provider or
+one of its fallback providers has the model. The price of a self-hosted endpoint is unknown, not
+zero.
 """
 
 from collections.abc import Callable

@@ -100,7 +100,7 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of the smaller side.
-        looks: True for an interval that holds at all looks together.
+        looks: True for an interval that contains the true change at every look.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
@@ -114,8 +114,8 @@ def spread_of(drawn: FloatArray) -> FloatArray:
 
 
 def all_looks(blocks: int) -> float:
-    """Return half of the width of an interval that holds at all looks together, in standard
-    errors."""
+    """Return the half-width, in standard errors, of an interval that contains the true change at
+    every look, with a joint probability of 95 %."""
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

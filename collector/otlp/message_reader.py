@@ -7,8 +7,8 @@ started.
 
 Reading a message may use 0.75 s of CPU time. Without this limit, an attacker could craft a message
 that makes all other senders wait. If reading fails, the message is refused permanently, so that its
-sender does not send it again: after an exception at once, and if the process ended, after a second
-attempt.
+sender does not send it again. After an exception, the message is refused at once. If the separate
+process ended, a new process reads the message once more; if it also ends, the message is refused.
 """
 
 import fcntl
