@@ -40,7 +40,7 @@ def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dic
 
 
 def _matches(rule: Mapping[str, Any], matchers: Iterable[tuple[str, str, str]]) -> bool:
-    """Return whether a rule's alerts can match, as far as its own labels say."""
+    """Return whether the labels of a rule allow its alerts to match."""
     if "alert" not in rule:
         return False
     labels = {**rule.get("labels", {}), "alertname": rule["alert"]}
