@@ -61,7 +61,8 @@ def _spoilt(port: int, disturbance: Disturbance, times: int = 1, **about: Any) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_real_vllm_answers_in_each_protocol_that_it_serves(vllm: Any, kind: str) -> None:
-    (result,) = _spoilt(vllm.port, Disturbance(), kind=kind)
+    # About one token in four of the random model is visible text.
+    (result,) = _spoilt(vllm.port, Disturbance(), kind=kind, max_tokens=64)
     assert result.error is None
     assert result.outcome.succeeded
     assert (result.output_tokens or 0) > 0
@@ -86,10 +87,12 @@ def test_a_disturbed_response_of_a_real_vllm_is_a_failure(
 
 
 def test_a_stall_is_the_longest_gap(vllm: Any) -> None:
-    disturbance = Disturbance(end="stall", after_bytes=6000, stall_s=0.7)
-    (result,) = _spoilt(vllm.port, disturbance, max_tokens=100)
-    assert result.outcome.succeeded, result.error
-    assert result.itl_max_s == pytest.approx(0.7, abs=0.05)
+    disturbance = Disturbance(end="stall", after_bytes=1500, stall_s=0.7)
+    results = _spoilt(vllm.port, disturbance, times=5, max_tokens=100)
+    assert all(each.outcome.succeeded for each in results)
+    # The random model ends some responses before the stall; other programs lengthen some gaps.
+    gaps_s = [each.itl_max_s or 0.0 for each in results]
+    assert min(gap_s for gap_s in gaps_s if gap_s > 0.5) == pytest.approx(0.7, abs=0.05)
 
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3])
