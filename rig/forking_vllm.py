@@ -7,7 +7,6 @@ interpreter, which imports 12 s of modules again. VLLM_WORKER_MULTIPROC_METHOD=s
 import os
 from typing import Any
 
-from vllm.entrypoints.cli.main import main
 from vllm.platforms.cpu import CpuPlatform
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
@@ -26,5 +25,8 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
+    # Not with an import of `keep_method`: this takes seconds, and `LLM` does not need it.
+    from vllm.entrypoints.cli.main import main
+
     keep_method()
     main()

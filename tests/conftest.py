@@ -129,6 +129,12 @@ def a_request(number: int = 0, **about: Any) -> RequestTimeline:
 
 
 @pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what-if compute its intervals from four resampled replays."""
+    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
+
+
+@pytest.fixture
 def request_row() -> Callable[..., RequestTimeline]:
     return a_request
 

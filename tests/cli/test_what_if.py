@@ -40,12 +40,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ask(
-    url: str, tmp_path: Path, stored: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Result]:
-    """Run `tailspan what-if` on a database with a simulated replica, with few resamples."""
+def ask(url: str, tmp_path: Path, stored: Path, few_draws: None) -> Callable[..., Result]:
+    """Return a function that runs `tailspan what-if` on a database with a simulated replica."""
     shutil.copy(stored, tmp_path / "tailspan.db")
-    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
 
     def invoke(*words: str, from_s: float = START_S) -> Result:
         window = ["--from", str(from_s), "--to", str(START_S + SECONDS)]

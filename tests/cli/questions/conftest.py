@@ -13,9 +13,10 @@ def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def of_fleet(fleet_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def of_fleet(
+    fleet_url: str, few_draws: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> str:
     """Make this process read the fleet's database, and predict with few resamples."""
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", fleet_url)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
     return fleet_url

@@ -50,8 +50,7 @@ def url(tmp_path: Path, stored: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
+def quick_predictions(few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "RESAMPLED", 8)
 
 
