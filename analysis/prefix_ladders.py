@@ -122,8 +122,9 @@ def prefixes_of(
     """Return the prefixes that prompts share, and the requests whose cache hits exceed these
     prefixes.
 
-    Two prompts begin to differ between their last equal rung and the next rung. If a cache found
-    more tokens than the last equal rung, the shared segment ends at the end of the found tokens.
+    Two prompts begin to differ between their last equal rung and the next rung. If cache hits
+    of these requests end between these rungs, the shared prefix ends where the shortest of these
+    hits ends. Otherwise, it ends at the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.

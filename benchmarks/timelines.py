@@ -341,7 +341,7 @@ def main() -> int:
     if shutil.which("promtool") is None:
         print("skipped: there is no promtool (apt-get install prometheus)")
         return 0
-    header = ("fault", "Tailspan", "Sloth", "looked at for")
+    header = ("fault", "Tailspan", "Sloth", "observed for")
     if arguments.table:
         print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     else:

@@ -1,7 +1,7 @@
 """Runs vLLM's command with forked engines and workers, as on a GPU.
 
 vLLM forks them unless a GPU is already in use, but its CPU platform starts each as a new
-interpreter, which imports 12 s of modules again. VLLM_WORKER_MULTIPROC_METHOD=spawn keeps that.
+interpreter, which imports all modules again. VLLM_WORKER_MULTIPROC_METHOD=spawn keeps that.
 """
 
 import os

@@ -40,7 +40,7 @@ def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dic
 
 
 def _matches(rule: Mapping[str, Any], matchers: Iterable[tuple[str, str, str]]) -> bool:
-    """Return whether the labels of a rule allow its alerts to match."""
+    """Return whether alerts of a rule can match the matchers of a selector."""
     if "alert" not in rule:
         return False
     labels = {**rule.get("labels", {}), "alertname": rule["alert"]}

@@ -46,8 +46,9 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). At this number,
-there may have been more operations, so the time around the model is unknown."""
+"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). If a trace
+has this many operations, others may not have been stored, and the application's time before and
+after a model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

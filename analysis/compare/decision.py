@@ -187,8 +187,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without `floor_s` in the percentiles. None if the
-    percentile before is 0."""
+    """Return the interval of after / before − 1, without `floor_s` in the percentiles. `before` is
+    `Parts.equal_s`; None if it is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))

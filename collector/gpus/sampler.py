@@ -44,8 +44,8 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None if there was no call, or no GPU of this
-    vendor."""
+    """Whether the last call of `read` succeeded. None until a call succeeds, or fails for another
+    reason than a missing package, library, driver or GPU (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None

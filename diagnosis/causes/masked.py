@@ -103,7 +103,8 @@ class _WithoutCauses:
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return `alone` and `here` of a cause, in seconds."""
+        """Return the seconds that a cause adds to the slow requests' mean latency: `alone` if it is
+        the only cause, and `here` if all other causes are present."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 

@@ -42,7 +42,8 @@ def all_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> li
 def _longest_of_each(found: Iterable[ColdStart]) -> list[ColdStart]:
     """Return the longest report of each start.
 
-    Not every API server's report of a start includes the time before the first process.
+    Several API servers can report the same start. A report is shorter if it lacks the time before
+    the server's first process.
     """
     longest: dict[tuple[str, str], ColdStart] = {}
     for each in found:

@@ -138,7 +138,7 @@ def test_old_telemetry_fails_only_where_a_server_should_report(
     ok: bool | None,
     words: str,
 ) -> None:
-    """If no server is named, old telemetry may be normal."""
+    """Without `--vllm`, old telemetry is no failure."""
     if ago_s is not None:
         received(ago_s)
     (finding,) = findings(doctor(*nowhere, "--format=json"))["telemetry"]

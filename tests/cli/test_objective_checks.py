@@ -93,7 +93,8 @@ def test_requests_that_are_reported_late_are_a_failure_on_metrics(
 def test_a_past_that_was_sent_once_is_no_failure(
     look: Look, receive: Receive, exported: Exported
 ) -> None:
-    """A simulation sends past requests at its start, and the totals keep them."""
+    """`tailspan simulate` sends past requests first, and the totals still count the late ones. But
+    no sender's clock is behind now."""
     receive(200, True)
     (found,) = look(*exported((METRICS % 41_000).replace("-400", "-2")))
     assert found.ok

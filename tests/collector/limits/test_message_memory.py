@@ -34,7 +34,7 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
 
 
 def test_messages_are_limited_by_sender_and_in_all() -> None:
-    """Messages whose first byte has not arrived count, too."""
+    """The limits include messages whose first byte has not arrived."""
     memory = _memory(Counters())
     held = [memory.enter("a"), memory.enter("a")]
     with pytest.raises(BusyError, match="2 messages from this address wait"):
