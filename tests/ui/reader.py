@@ -27,11 +27,16 @@ new PerformanceObserver(list => {
 STILL: Final = """() => {
     const app = document.querySelector("[data-testid=stApp]");
     if (app?.dataset.testScriptState !== "notRunning") return false;
-    if (document.querySelector("[data-stale=true]")) return false;
+    if (document.querySelector("[data-stale=true], [data-testid=stSkeleton]")) return false;
+    if (document.fonts.status !== "loaded") return false;
     return document.getAnimations().every(each =>
         each.playState !== "running" || each.effect.getComputedTiming().iterations === Infinity);
 }"""
-"""Returns whether the page is complete and no part of it is faded."""
+"""Returns whether the page is complete and no part of it is faded.
+
+Streamlit loads the code of some elements when they are first drawn, and shows a skeleton until
+then. On a busy machine the script can end before that code has arrived.
+"""
 
 GREEN: Final = """() => {
     const green = text => {
