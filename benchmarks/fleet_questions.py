@@ -1,6 +1,6 @@
 """Measures how fast questions about a day of a large fleet are answered from rollups.
 
-    python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--most-gb 6]
+    python benchmarks/fleet_questions.py [--database PostgreSQL|ClickHouse|SQLite] [--max-gb 6]
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
 The requests of a few minutes are generated at random and passed to Tailspan's rollup code. Each
@@ -105,7 +105,7 @@ def fill(engine: Engine, max_bytes: float) -> float:
                 mark(connection, HOUR_S, [start])
                 mark(connection, HOUR_S, [start], SAMPLE_ROLLUPS)
             if (used := size(engine)) > max_bytes:
-                raise SystemExit(f"{used / 1e9:.1f} GB are more than --most-gb allows")
+                raise SystemExit(f"{used / 1e9:.1f} GB are more than --max-gb allows")
     build_marked(engine, query.FROM_S + 2 * DAY_S)
     return size(engine)
 
@@ -216,7 +216,7 @@ def main() -> int:
     """Fill the database, ask, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--database", choices=stores_of(), default="ClickHouse")
-    parser.add_argument("--most-gb", type=float, default=6.0)
+    parser.add_argument("--max-gb", type=float, default=6.0)
     given = parser.parse_args()
     missed = 0
     with stores.urls(given.database) as url:
