@@ -5,10 +5,11 @@ of the duration of a request (telemetry/sketches.py).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +42,7 @@ from store.rollups.label_storage import known_values, lack_names, meaning, named
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
 from store.rollups.plan import Plan, neighbours, plan
-from store.rollups.storage import load_sketches, load_sums, missing_buckets
+from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
 from telemetry.sketches import IntArray
@@ -52,6 +53,8 @@ sketches per day. Reading them at once takes twice the CPU time of 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
+_Part = TypeVar("_Part")
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +230,25 @@ class Rollups:
         """Return the durations with given ranks, by cell; NaN for a cell without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
+        parts = [
+            (grouping, width_s, first, min(end, first + SKETCHES_AT_ONCE * width_s))
+            for grouping, width_s, (start, end) in made
+            for first in range(start, end, SKETCHES_AT_ONCE * width_s)
+        ]
         several: list[Sketches] = []
         cells: list[IntArray] = []
-        for grouping, width_s, (start, end) in made:
-            for first in range(start, end, SKETCHES_AT_ONCE * width_s):
-                part = first, min(end, first + SKETCHES_AT_ONCE * width_s)
-                with reading(self.engine) as connection:
-                    stored = load_sketches(connection, width_s, *part, latency, grouping)
-                self.simulated |= stored.simulated
-                labels = self._label_sets(grouping, stored.cells)
-                cell = self._cells(stored.cells, stored.at_unix_s, labels)
-                cells.append(cell[cell >= 0])
-                several.append(stored.only(cell >= 0))
+
+        def load(part: tuple[int, int, int, int]) -> tuple[int, StoredSketches]:
+            grouping, width_s, start, end = part
+            with reading(self.engine) as connection:
+                return grouping, load_sketches(connection, width_s, start, end, latency, grouping)
+
+        for grouping, stored in _read_ahead(load, parts):
+            self.simulated |= stored.simulated
+            labels = self._label_sets(grouping, stored.cells)
+            cell = self._cells(stored.cells, stored.at_unix_s, labels)
+            cells.append(cell[cell >= 0])
+            several.append(stored.only(cell >= 0))
         for time_range in self.plan.requests:
             table = self._requests(*time_range, [latency])
             of_rows = sketches_of(table, self._cells_of_requests(table), latency)
@@ -404,6 +414,24 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
     for time_range in how.requests:
         values.update(label_values(engine, _window(*time_range), label))
     return sorted(values)
+
+
+def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
+    """Yield what `read` returns for each part. While the caller uses one, a thread reads the next.
+
+    So the database and the caller work at the same time.
+    """
+    if not parts:
+        return
+    if len(parts) == 1:
+        yield read(parts[0])
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="rollups") as thread:
+        ahead = thread.submit(read, parts[0])
+        for part in parts[1:]:
+            found, ahead = ahead.result(), thread.submit(read, part)
+            yield found
+        yield ahead.result()
 
 
 def _window(from_unix_s: int, to_unix_s: int) -> Window:
