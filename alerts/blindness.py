@@ -13,7 +13,8 @@ LOOKBACK_S: Final = 3_600
 """The check covers the requests or probes of the last `LOOKBACK_S` seconds."""
 
 EXPECTED: Final = 100
-"""An objective that selects none of at least this many requests is blind. If an objective covers
+"""Minimum number of requests in the last `LOOKBACK_S` seconds. If there are at least this many
+requests and an objective selects none of them, the objective is blind. For an objective that covers
 5 % of the traffic, the chance that it selects none of 100 requests is 0.95¹⁰⁰ = 1 in 170."""
 
 MIN_LEFT_OUT: Final = 5

@@ -5,8 +5,8 @@ rate must be above `threshold` over both windows. `lookbackWindow` is the long w
 `alertAfter` the short window. Without `alertAfter`, the short window is a twelfth of the long
 window.
 
-Source: OpenSLO 1.0, "AlertCondition"; Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
-Alerts", for the twelfth.
+Sources: OpenSLO 1.0, "AlertCondition". Google SRE Workbook, ch. 5, "Multiwindow, Multi-Burn-Rate
+Alerts", recommends a short window of a twelfth of the long window.
 """
 
 import re
