@@ -204,8 +204,15 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Return the stalls and changes of speed (paces) of the window's engines, repeated until the
-    end of the trace."""
+    """Return the stalls and paces for a replay of the trace.
+
+    The stalls and paces that the engines had in the window are repeated until the end of the trace.
+
+    Args:
+        length_s: seconds from the start of the trace to its last request.
+        replicas: number of replayed replicas. If it is larger than the number of engines, several
+            replicas get the stalls and paces of the same engine.
+    """
     window = recorded.window
     period_s = (window.to_unix_ns - window.from_unix_ns) / 1e9
     lead_s = recorded.lead_s

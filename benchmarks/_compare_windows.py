@@ -22,15 +22,16 @@ CONFIGURATIONS: Final = {
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
-"""vLLM's arguments of each configuration, in the order of the recording. The last is the usual one
-after a restart, which shows whether the speed of the machine drifted."""
+"""vLLM's arguments of each configuration, in the order of the recording. The last configuration is
+the usual one again, after a restart. It shows whether the speed of the machine drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Number of processes before the first window, which show the effect of a restart alone."""
+"""Number of vLLM processes that are recorded before the first window. All have the usual
+configuration, so their differences show the effect of a restart alone."""
 SETTLED_S: Final = 10.0
 """Seconds of traffic before the windows of each configuration, so that no window follows an idle
 time. This traffic is not compared."""

@@ -86,7 +86,7 @@ class Server:
 
 @dataclass
 class Turns:
-    """The turns of one server."""
+    """The measurements of one server. A turn is the server's time under load in one round."""
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
@@ -177,7 +177,11 @@ def block(
     concurrency: int,
     draw: random.Random,
 ) -> dict[str, Turns]:
-    """Start the servers, run their turns, and stop them."""
+    """Start the servers, send load to each server once per round, and stop the servers.
+
+    Returns:
+        The measurements by the kind of server.
+    """
     servers: list[Server] = []
     try:
         for kind in kinds:

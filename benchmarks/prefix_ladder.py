@@ -9,12 +9,18 @@ each request at the first cache size, the hit rate is computed for three cache s
 router that prefers the replica with the longest cached prefix. The error is the computed hit rate
 minus the true hit rate.
 
-Two seeded traces have the means of two traces that Qin et al. publish ("Mooncake", FAST 2025): a
-chat service with long conversations (12,035 prompt tokens, 343 output tokens, 40 % of the prompt
-tokens repeated), and agents with tool definitions (8,596, 182, 59 %). A third trace has short
-prompts: one of twelve system prompts of a few hundred tokens, and a question. A `--trace` is a file
-of that publication: one JSON object per line with `timestamp` (ms), `input_length`, `output_length`
-and `hash_ids`, one per 512 tokens. The CPU time per request is that of the fastest rounds.
+Three traces are generated from the seed. The first two imitate traces that Qin et al. publish
+("Mooncake", FAST 2025). The published averages are:
+
+- Conversations, a chat service: 12,035 prompt tokens and 343 output tokens. 40 % of the prompt
+  tokens are repeated.
+- Agents with tool definitions: 8,596 prompt tokens and 182 output tokens. 59 % of the prompt tokens
+  are repeated.
+
+The third trace has short prompts: one of twelve system prompts of a few hundred tokens, and a
+question. `--trace` reads a published trace: one JSON object per line with `timestamp` (ms),
+`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is that
+of the fastest rounds.
 """
 
 import argparse

@@ -39,7 +39,8 @@ draws, so their spread does not include it. Without it, the intervals for one lo
 true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
 change."""
 ERROR: Final = 0.05
-"""Probability that the interval misses the change: at one look, or at any of all looks."""
+"""Probability that an interval does not contain the true change: at a single look, or at one or
+more of all looks."""
 TUNED_BLOCKS: Final = 20
 """Number of blocks for which the factor for all looks is smallest. For 5 to 400 blocks, the factor
 is at most a fifth larger."""
@@ -100,7 +101,7 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of the smaller side.
-        looks: True for an interval that contains the true change at every look.
+        looks: whether the probability of 95 % applies to all looks together, or to a single look.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
@@ -114,8 +115,10 @@ def spread_of(drawn: FloatArray) -> FloatArray:
 
 
 def all_looks(blocks: int) -> float:
-    """Return the half-width, in standard errors, of an interval that contains the true change at
-    every look, with a joint probability of 95 %."""
+    """Return half of the width of an interval for all looks, in standard errors.
+
+    With a probability of 95 %, the intervals of all looks contain the true change.
+    """
     tuned = (-2 * log(ERROR) + log(1 - 2 * log(ERROR))) / TUNED_BLOCKS
     spread = blocks * tuned
     return sqrt((1 + 1 / spread) * log((1 + spread) / ERROR**2))

@@ -23,8 +23,10 @@ FEWER: Final = (10, 15)
 of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150 requests (5 · 30)
 has 15 matches. Each number divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
-"""A request can be compared only if the median of |ln(own expected latency / match's)| is at most
-this: half of the matches' latencies are scaled by a factor of at most 2."""
+"""Maximum distance of a request from its matches. The distance is the median over the matches of
+|ln(expected latency of the request / expected latency of the match)|. Requests with a larger
+distance are not compared. At a distance of 0.7, the two latencies differ by a factor of at most
+about 2 for half of the matches."""
 BEYOND: Final = 1.1
 """A request can be compared only if its own work and the work around it are at most this many times
 the largest amounts before the change."""

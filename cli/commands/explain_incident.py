@@ -36,8 +36,8 @@ SHOWN = 5
 class Answer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` is about the requested latency, or else about the latency of the verdict. `stored`
-    is None if the verdict was computed now.
+    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
+    explains the same latency as the verdict. `stored` is None if the verdict was computed now.
     """
 
     incident: IncidentRow

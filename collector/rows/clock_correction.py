@@ -137,7 +137,7 @@ class Correction:
         )
 
     def _probe(self, batch: Batch, probe: Probe) -> Probe | None:
-        # A probe has no replica name, like a client's row.
+        # A probe has no replica name. It is corrected in the same way as a client's row.
         sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
         if not ahead_ns:

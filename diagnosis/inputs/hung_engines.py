@@ -31,7 +31,7 @@ _NOT_REACHED: Final = (
 
 
 def unfinished(requests: Requests) -> BoolArray:
-    """Return whether a hung engine did not finish each request: (n,)."""
+    """Return which requests a hung engine did not finish: (n,), True for an unfinished request."""
     return requests.label("outcome").is_value(UNFINISHED)
 
 

@@ -78,7 +78,8 @@ def _install_in_engine() -> None:
     from tailspan_vllm.engine_only.detection import has_rust_front_end, served_port
 
     def make_observer() -> EngineObserver:
-        # The process EngineCore_DP3 runs engine 3. A single engine's process may have no number.
+        # The process EngineCore_DP3 runs engine 3. If a server has only one engine, the name of the
+        # engine's process may contain no number.
         number = re.search(r"DP(\d+)$", multiprocessing.current_process().name)
         engine = int(number[1]) if number else 0
         token, settings = os.environ[TOKEN_VARIABLE], settings_from(os.environ)

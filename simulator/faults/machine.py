@@ -96,8 +96,11 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
 
 
 def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Let an engine take no step until its server is restarted. The restart makes its requests
-    fail. In a simulation with an end, the last restart is before the end."""
+    """Hang an engine and restart its server, repeatedly until the fault ends.
+
+    A hung engine takes no steps. The restart makes the engine's requests fail. In a simulation with
+    an end, the last restart is before the end.
+    """
     replica, trace = fault.replica % config.replicas, config.workload.trace
     ends_s = trace[-1].at_s if trace else float("inf")
     ends_s = min(fault.end_s, (ends_s if config.duration_s is None else config.duration_s) - 1.0)

@@ -11,9 +11,11 @@ from ui.kit import wording
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An objective before the change (`now`) and after the change (`then`).
+    """A proposed change of one objective.
 
-    `now` is None for a new objective. `then` is None for a removed objective.
+    Attributes:
+        now: the current objective, or None if the change adds the objective.
+        then: the objective after the change, or None if the change removes the objective.
     """
 
     name: str
@@ -44,8 +46,11 @@ def _definition(objective: Objective | None) -> object:
 def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
     """Return a sentence about the effect of a change, as HTML.
 
-    `now` and `then` are the counts by the objective before and after the change. A count is None if
-    Tailspan does not count the objective's requests.
+    Args:
+        now: the counts of the current objective. None for a new objective, or if Tailspan does not
+            count the objective's requests.
+        then: the counts of the objective after the change. None for a removed objective, or if
+            Tailspan does not count the objective's requests.
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
