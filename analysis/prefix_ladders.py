@@ -131,8 +131,8 @@ def prefixes_of(
         positions: blocks to each rung, ascending.
 
     Returns:
-        The prefixes; and (n,) whether a request found a rung in the cache that no earlier request
-        in the window has.
+        The prefixes; and (n,) whether a request's cache hit contains a rung after the last rung
+        that the request shares with an earlier request of the window.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)

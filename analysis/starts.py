@@ -30,8 +30,8 @@ MAX_REQUESTS: Final = 5_000
 EXITED: Final = "exit"
 """The failure of a start if the server ended without an exception."""
 LATER: Final = 19
-"""Minimum number of later requests of the same shape. The first of 20 equal requests is the slowest
-by chance with a probability of 1 in 20.
+"""Minimum number of requests of a shape after the first request of this shape. The first of 20
+equal requests is the slowest by chance with a probability of 1 in 20.
 """
 _COLUMNS: Final = (
     *("received_unix_ns", "engine", "prompt_tokens", "cached_tokens", "prefill_s"),

@@ -1,9 +1,9 @@
 """Compute the true share of each fault from recordings with and without the fault.
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
-with each of two faults, and with both faults. The share of a fault is its Shapley value: the mean
-of two growths. One is the growth with this fault alone. The other is the growth that this fault
-adds to the other fault.
+with each of two faults, and with both faults. The share of a fault A beside a fault B is the
+Shapley value of A: the mean of two growths. The first is the growth with A alone. The second is the
+growth with both faults minus the growth with B alone.
 """
 
 import json

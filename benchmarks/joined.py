@@ -1,11 +1,12 @@
-"""Measures whether the phases of joined requests sum to the client's stopwatch on two real vLLMs.
+"""Compares the sum of a joined request's phases with the duration that the client measures.
 
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
-Two vLLMs on this machine's CPU serve the tiny model, one for prefill and one for decode, behind
-`rig/disaggregation_proxy.py`. The client measures each request with its own stopwatch. Three
-proxies get the same number of requests: one passes the trace context, one drops it, and one passes
-the context but no request id. The rows are joined without and with the client's spans.
+Two real vLLM servers on this machine's CPU serve the tiny model, one for prefill and one for
+decode, behind `rig/disaggregation_proxy.py`. The client measures each request with its own
+stopwatch. Three proxies get the same number of requests: one passes the trace context, one drops
+the trace context, and one passes the trace context but no request id. The rows are joined without
+and with the client's spans.
 
 The goal: every request is one joined request with both hops, and the sum of its phases differs from
 the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the client's span,

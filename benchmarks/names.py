@@ -77,7 +77,10 @@ def line(what: str, figure: float, unit: str, most: float) -> bool:
 
 
 def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: int) -> int:
-    """Build the rollups of some minutes, and ask about them. Return the number of failed checks."""
+    """Build the rollups of some minutes, and compute statistics from them.
+
+    Return the number of failed checks.
+    """
     begin(engine)
     rng = np.random.default_rng(3)
     built_s = loaded_s = 0.0

@@ -9,11 +9,11 @@ chance. The estimate removes both effects:
    determine the order of the ranges. The second halves measure the rates, so the order does not
    bias the rates. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed
    distributions", Journal of Machine Learning Research 25 (2024).
-2. Ranges that are neighbours in this order are combined into bands. A function that does not
-   increase with the rate is fitted to the bands' shares of good requests. A band that is good by
-   chance is therefore averaged with bad bands. Source: Ayer, Brunk, Ewing, Reid and Silverman, "An
-   empirical distribution function for sampling with incomplete information", Annals of Mathematical
-   Statistics 26 (1955): pooling of adjacent violators.
+2. Ranges that are neighbours in this order are combined into bands. Each band has a rate and a
+   share of good requests. A function is fitted to these shares. The function never increases with
+   the rate, so a band that is good by chance is averaged with bad bands. Source: Ayer, Brunk,
+   Ewing, Reid and Silverman, "An empirical distribution function for sampling with incomplete
+   information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fitted share of good requests is at least one standard error above
    the target. The standard error is computed from the differences between ranges.
 """

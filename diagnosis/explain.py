@@ -40,8 +40,9 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of a latency. It is used if no objective decides whether
-there is an incident. The lower bound of the ratio's interval must exceed this minimum."""
+"""Minimum growth ratio (now / before) of a latency. This minimum decides whether there is an
+incident if no objective decides it. The lower bound of the ratio's interval must exceed this
+minimum."""
 
 CHANCE: Final = 0.01
 """Error probability of the intervals that decide a verdict. Verdicts are computed often, so it is

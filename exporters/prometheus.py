@@ -57,13 +57,13 @@ class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: returns the collector's own counters. If None, their series are omitted.
+        report: returns the collector's own counters; None to omit the series of these counters.
         recent: stores the ids of counted requests, so that a request that arrives again is not
             counted.
         objectives: the objectives by name.
         placed: the groups of each objective that are counted separately.
-        notifications: returns the number of attempts to notify, by channel and result. If None,
-            their series are omitted.
+        notifications: returns the number of attempts to notify, by channel and result; None to
+            omit the series of these numbers.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """

@@ -34,7 +34,8 @@ class Drafting:
     Args:
         tokens: number of drafted tokens per step, or 0.
         draws: the result of `draft_draws`; empty without speculation.
-        max_model_len: maximum number of tokens of a sequence. No blocks are held for more tokens.
+        max_model_len: maximum number of tokens of a sequence. A sequence never holds blocks for
+            more tokens than this.
     """
 
     def __init__(

@@ -15,8 +15,10 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's configuration. Values that are missing there come from the whole
-    configuration."""
+    """Return the language model's configuration.
+
+    Values that are missing in the language model's part come from the whole configuration.
+    """
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, Mapping):

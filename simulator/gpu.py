@@ -67,7 +67,7 @@ class GpuMeter:
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
-        """Reset the engine's totals. The GPU driver's totals, such as the energy, continue."""
+        """Reset the engine's totals, but not the GPU driver's totals, such as the energy."""
         self._before = EngineTotals()
 
     def sample(

@@ -1,9 +1,9 @@
 """Distinguish cache misses that evictions cause from cache misses of new prompts.
 
 Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
-same engine. If the cache has fewer of these tokens than in the baseline, the engine has evicted
-them. The cause is then what occupies the cache's blocks: lost blocks, longer requests, or more
-requests.
+same engine: the repeated tokens. If the cache contains a smaller share of the repeated tokens than
+in the baseline, the engine has evicted repeated tokens. The cause is then a factor that takes
+blocks from the cache: lost blocks, longer requests, or more requests.
 """
 
 from collections.abc import Sequence

@@ -14,8 +14,8 @@ LATE_S = 60.0
 """Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
 clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""If old rows are deleted later than this, the check reports it. After a downtime of Tailspan, the
-deletion needs at most as long as the downtime to catch up."""
+"""If the deletion of old rows is later than this, the check reports it. After a downtime of
+Tailspan, the deletion is late, but not for longer than the downtime lasted."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

@@ -97,8 +97,8 @@ def stats(
     extended to whole minutes or hours, and the time to first content is null.
 
     Rollups store a limited number of label values, and count requests with other values as
-    `_other`. `partial` is true for a group that may lack some of these requests, usually a group by
-    several labels.
+    `_other`. `partial` is true for a group if some requests of `_other` may belong to it. This is
+    usually a group by several labels.
 
     With --joined, `phases` has the percentiles of each phase, among the requests that had this
     phase. `means` has the means of TTFT and E2E, and of the phases that sum to them. A request

@@ -11,8 +11,11 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the time that requests wait for KV blocks. If longer outputs need more
-    blocks than the cache has, the detector `preemption` claims this time instead."""
+    """Return a claim on the wait for KV blocks.
+
+    If longer outputs need more blocks than the cache has, the detector `preemption` claims this
+    wait instead.
+    """
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

@@ -63,7 +63,7 @@ class Demand:
     Without the reduction, the growth would be too high: slow requests are more frequent when many
     requests arrive by chance, so the hot blocks contain more requests than usual."""
     log_slow_servers: float
-    """Growth of the request rate at the slow servers, reduced in the same way."""
+    """Growth of the request rate at the slow servers, also reduced by two standard errors."""
 
     @property
     def log_skew(self) -> float:

@@ -5,9 +5,10 @@ row contains the message, but neither the channel's address nor its credentials.
 the whole row. Only one thread at a time writes a row: first the thread that adds the row, then the
 thread of the row's channel.
 
-Before a message is sent, its row is claimed with the term of the lease on notifications
-(`notification_claims`). A collector that takes over the lease during an attempt claims the row with
-its higher term and sends the message again, with the same deduplication key.
+Before a collector sends a message, it claims the message's row: it stores the token of its lease in
+the row (`store.alerting.notification_claims`). Another collector that takes over the lease during
+an attempt has a higher token. The other collector claims the row with its token, and sends the
+message again with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence

@@ -205,7 +205,10 @@ def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
 
 
 def _add_constraint(cursor: Any, table: Table) -> bool:
-    """Add the constraint. Return False if the stored rows already meet it."""
+    """Add the constraint that `divide` describes, without checking the stored rows.
+
+    Return False if PostgreSQL has already checked the stored rows.
+    """
     known = _read_constraint(cursor, table)
     if known is not None and known[1]:
         return False

@@ -48,8 +48,8 @@ SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Pages in the write-ahead log before a checkpoint. With SQLite's 1,000 pages and a cache of 2 MB,
-pages would be read and written repeatedly (benchmarks/ingest.py)."""
+"""Pages in the write-ahead log before a checkpoint. With SQLite's defaults (1,000 pages and a
+cache of 2 MB), SQLite would read and write the same pages repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
 """Number of rows that one statement adds. Fewer are slower, because the driver takes Python's
 global lock for each statement."""

@@ -4,8 +4,8 @@ A bucket is always built as a whole, and replaces the stored bucket. Therefore a
 once, and a late row causes its minute to be built again.
 
 If two processes build the same bucket, the second process discards its result, because one of the
-marks is gone. In ClickHouse, which has no transactions, this process marks the bucket again
-instead.
+marks is gone. In ClickHouse, which has no transactions, the second process cannot discard its
+result, so it marks the bucket again.
 """
 
 from dataclasses import dataclass

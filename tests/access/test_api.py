@@ -198,7 +198,10 @@ def test_with_roles_the_api_needs_a_token(fleet: Fleet, roles: Roles) -> None:
 
 
 def test_no_tool_of_mcp_answers_what_the_role_does_not_allow(fleet: Fleet, roles: Roles) -> None:
-    """The tools compute the answers of the API; one question each shows that they pass the role."""
+    """The tools and the API compute their answers with the same code.
+
+    Therefore, one question for each tool is enough to show that the tool applies the role.
+    """
     role = "mine-without-costs"
     of_each = dict(reversed(asked(fleet)))
     environment = reading_environment(fleet.url, [fleet.objectives], None, None, roles.path)

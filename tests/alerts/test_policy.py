@@ -83,7 +83,10 @@ def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
 def test_a_loose_targets_factors_are_those_that_a_total_failure_reaches(
     target: str, factors: list[str]
 ) -> None:
-    """A factor is at most 0.9 of a total failure's burn rate. A second equal pair is omitted."""
+    """The factor of a pair is at most 0.9 times the burn rate if all events are bad.
+
+    If this limit gives two pairs of one severity the same factor, the second pair is omitted.
+    """
     pairs = policy_for(30 * DAY_S, 1 - Fraction(target)).pairs
     assert [f"{float(pair.factor):.5g}" for pair in pairs] == factors
 

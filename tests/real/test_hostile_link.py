@@ -140,7 +140,7 @@ def test_if_disabled_no_plugin_code_runs_while_vllm_serves(
         PYTHONPATH=str(tmp_path),
         PROBE_INTO=str(into),
         OTEL_SDK_DISABLED="true",
-        VLLM_WORKER_MULTIPROC_METHOD="spawn",  # each process loads the plugins, and so the probe
+        VLLM_WORKER_MULTIPROC_METHOD="spawn",  # each process loads the plugins, including PROBE
     )
     seen = send_all(server.port, mixed(60, seed=4), concurrency=8)
     assert all(timed.status == 200 for timed in seen)

@@ -23,7 +23,8 @@ _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
 
 
 def command(view: View, window: Window) -> str | None:
-    """Return the command with the range, filters and settings of a page, or None without one."""
+    """Return the command with a page's range, filters and settings; None if the page has no
+    command."""
     if view.page == "request":
         request = view.request
         if isinstance(request, RequestKey):

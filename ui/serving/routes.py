@@ -171,8 +171,8 @@ class Routes:
 def _same_origin(scope: Scope) -> Scope:
     """Set a request's Host header to the host of its Origin header, which was checked before.
 
-    Behind a proxy that changes Host, the two headers would differ. Streamlit would then ask a
-    server on the internet for this machine's address, and compare Host with this address.
+    A proxy may have changed Host, so that Host and Origin differ. Streamlit would then ask a server
+    on the internet for this machine's address, and compare Origin with this address.
     """
     origin = Headers(scope=scope).get("origin")
     if origin is None:

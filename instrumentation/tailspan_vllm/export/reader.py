@@ -47,8 +47,8 @@ class Reader:
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns the parts of the start before the first process, or None if they are not known
-        yet."""
+        """Returns the durations of the parts of the server's start that precede its first process,
+        by name. Returns None if they are not known yet."""
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()

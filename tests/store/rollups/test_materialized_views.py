@@ -1,4 +1,7 @@
-"""Tests that a ClickHouse materialized view counts wrong, so rollups are built from rows."""
+"""Shows why rollups are built from rows: a ClickHouse materialized view counts some requests twice.
+
+The view counts repeated rows again. Rollups count each request once.
+"""
 
 import random
 from collections import Counter
