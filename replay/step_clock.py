@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from replay.engine_config import EngineConfig
 
 _NOISE_STEPS = 4096
@@ -35,12 +37,12 @@ def step_noise(config: EngineConfig, seed: str) -> list[float]:
         ratio = config.step_noise_ratio
         return [chance.lognormvariate(0.0, ratio) for _ in range(_NOISE_STEPS)]
     last = len(quantiles) - 1
-    factors = []
-    for _ in range(_NOISE_STEPS):
-        place = min(max(chance.random() * len(quantiles) - 0.5, 0.0), float(last))
-        low = int(place)
-        high = min(low + 1, last)
-        factors.append(quantiles[low] + (quantiles[high] - quantiles[low]) * (place - low))
+    drawn = np.array([chance.random() for _ in range(_NOISE_STEPS)])
+    place = np.clip(drawn * len(quantiles) - 0.5, 0.0, float(last))
+    low = place.astype(np.int64)
+    values = np.array(quantiles)
+    at_low, at_high = values[low], values[np.minimum(low + 1, last)]
+    factors: list[float] = (at_low + (at_high - at_low) * (place - low)).tolist()
     return factors
 
 
