@@ -103,13 +103,13 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
         "wait_context": in_cache.total(received, first) / wait_s,
         "decode_running": running.total(first, last) / decode_s,
         "decode_context": in_cache.total(first, last) / decode_s,
+        # A difference of two large sums can be slightly below zero.
         **{
-            # The difference of two large sums can be slightly below zero.
             f"wait_prefill_{name}": np.maximum(rate.total(received, first) - own, 0.0)
             for name, (own, rate) in prefill.items()
         },
         **{
-            f"decode_prefill_{name}": rate.total(first, last) / steps
+            f"decode_prefill_{name}": np.maximum(rate.total(first, last), 0.0) / steps
             for name, (_, rate) in prefill.items()
         },
     }
