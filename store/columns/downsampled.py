@@ -59,9 +59,12 @@ def engine_samples(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     *,
-    max_rows: int = MAX_ROWS,
+    max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return engine samples. `queries.sample_table` describes the arguments and errors."""
+    """Return engine samples. `queries.sample_table` describes the arguments and errors.
+
+    `max_rows`: None reads all rows.
+    """
     return _samples(engine, window, SAMPLES, EngineSample, columns, equals, max_rows)
 
 
@@ -71,9 +74,9 @@ def gpu_samples(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     *,
-    max_rows: int = MAX_ROWS,
+    max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return GPU samples. `queries.gpu_table` describes the arguments and errors."""
+    """Return GPU samples, as `engine_samples` does."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 
@@ -84,7 +87,7 @@ def _samples(
     row_type: type,
     columns: Sequence[str],
     equals: Mapping[str, str | None],
-    max_rows: int,
+    max_rows: int | None,
 ) -> Downsampled:
     statement = select_samples(table, row_type, window, equals, columns)
     schema = sample_schema(row_type, columns)
@@ -116,10 +119,10 @@ def _read(
     instant: ColumnElement[int],
     statement: Select[Any],
     schema: pa.Schema,
-    max_rows: int,
+    max_rows: int | None,
 ) -> Downsampled:
-    about = _estimated_rows(engine, window, table, instant, max_rows)
-    one_in = max(1, -(-about // max_rows))
+    about = _estimated_rows(engine, window, table, instant, max_rows or FEW_ROWS)
+    one_in = max(1, -(-about // max_rows)) if max_rows is not None else 1
     if one_in > 1:
         statement = statement.where(instant % (one_in * SLOT_NS) < SLOT_NS)
     encoded = encoded_schema(schema)

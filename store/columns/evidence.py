@@ -16,8 +16,6 @@ from store.queries import (
     REQUEST_COLUMNS,
     SAMPLE_COLUMNS,
     Window,
-    gpu_table,
-    sample_table,
 )
 from store.replicas.cold_starts import cold_starts_between
 from store.replicas.engine_starts import in_force, starts_between
@@ -63,8 +61,8 @@ def evidence(
     known = [name for name in columns if name in REQUEST_COLUMNS]
     return Evidence(
         requests=request_columns(engine, window, known, equals),
-        engines=sample_table(engine, window),
-        gpus=gpu_table(engine, window),
+        engines=engine_samples(engine, window, SAMPLE_COLUMNS, max_rows=None).table,
+        gpus=gpu_samples(engine, window, GPU_COLUMNS, max_rows=None).table,
         starts=_starts(engine, window),
         cold_starts=_cold_starts(engine, window),
     )

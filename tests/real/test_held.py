@@ -72,7 +72,8 @@ def test_a_load_has_its_time_size_and_tier(loading: Any, tailspan: Any) -> None:
 
 def test_a_client_that_leaves_during_a_load_has_waited_for_it(loading: Any, tailspan: Any) -> None:
     prompt = "gone " * 200
-    gone = send(loading.port, Call(chat=False, prompt=prompt, max_tokens=8, abort_after_s=DELAY_S / 2))
+    leaving = Call(chat=False, prompt=prompt, max_tokens=8, abort_after_s=DELAY_S / 2)
+    gone = send(loading.port, leaving)
     row = tailspan.stored([gone])[gone.trace_id]
     assert row["outcome"] == "abort"
     assert 0 < row["kv_load_s"] <= row["queue_s"] + 1e-6
