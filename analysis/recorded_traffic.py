@@ -6,7 +6,7 @@ Each engine's model is fitted to the samples, start and requests of that engine 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from replay.fit import (
     COEFFICIENTS,
     EdgeReports,
     FitError,
+    StepFit,
     StepReports,
     fit_front_end,
     fit_steps,
@@ -52,10 +53,15 @@ A prediction needs 82 replays, which take about two minutes of CPU time for this
 (docs/benchmarks.md#replay).
 """
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of requests without phases from the plugin.
+"""Maximum share of requests without phases from the plugin, and maximum share of requests of
+engines that cannot be replayed.
 
-The replay cannot include these requests, which were a part of the engine's steps.
+Requests without phases were a part of the steps of the replayed engines. Requests of other engines
+would be missing if a change moves requests between replicas.
 """
+MAX_NAMED: Final = 3
+"""Maximum number of engines that are named among those that cannot be replayed. One line of output
+names one engine."""
 UNLIMITED: Final = 2**31 - 1
 
 REQUEST_COLUMNS: Final = (
@@ -133,8 +139,16 @@ class Recorded:
         return _floats(self.requests[name])
 
 
-def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] = ()) -> Recorded:
+def read_recorded(
+    engine: Engine,
+    window: Window,
+    extra_columns: Sequence[str] = (),
+    replica: str | None = None,
+) -> Recorded:
     """Read the traffic of a window, and fit a model of each engine.
+
+    Args:
+        replica: see `recorded_of`.
 
     Raises:
         NotReplayableError: there are too few or too many requests, or an engine uses a feature that
@@ -152,24 +166,32 @@ def read_recorded(engine: Engine, window: Window, extra_columns: Sequence[str] =
     ]
     columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_columns]))
     return recorded_of(
-        request_columns(engine, lead, columns), sample_table(engine, lead), starts, window
+        request_columns(engine, lead, columns), sample_table(engine, lead), starts, window, replica
     )
 
 
 def recorded_of(
-    requests: pa.Table, samples: pa.Table, starts: Sequence[EngineStart], window: Window
+    requests: pa.Table,
+    samples: pa.Table,
+    starts: Sequence[EngineStart],
+    window: Window,
+    replica: str | None = None,
 ) -> Recorded:
     """Fit a model of each engine to the tables of a window.
+
+    Engines that cannot be replayed are left out.
 
     Args:
         requests: those received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
             in order of receipt.
         samples: the engines' samples from the same time range.
         starts: the latest start of each engine is used.
+        replica: the only replica whose requests the question needs, or None for all. Any share of
+            the other replicas' requests may be left out.
 
     Raises:
-        NotReplayableError: there are too few or too many requests, or an engine uses a feature that
-            the replay does not model.
+        NotReplayableError: there are too few or too many requests, or too many requests cannot be
+            replayed.
     """
     received_ns = requests["received_unix_ns"].to_numpy()
     seen = np.isfinite(_floats(requests["queue_s"])) & np.isfinite(_floats(requests["decode_s"]))
@@ -187,50 +209,120 @@ def recorded_of(
             f" {MIN_REQUESTS}. Choose a longer range."
         )
     accepted = pc.fill_null(pc.not_equal(requests["outcome"], "rejected"), True)
-    unseen = (~whole & in_window & accepted.to_numpy(zero_copy_only=False)).sum()
-    if unseen > MAX_LEFT_OUT * (unseen + counted.sum()):
+    needed = np.ones(requests.num_rows, dtype=bool)
+    if replica is not None:
+        needed = np.array([name == replica for name in requests["replica"].to_pylist()], dtype=bool)
+    unseen = (~whole & in_window & needed & accepted.to_numpy(zero_copy_only=False)).sum()
+    number = int((whole & in_window & needed).sum())
+    if unseen > MAX_LEFT_OUT * (unseen + number):
         raise NotReplayableError(
-            f"{int(unseen)} of {int(unseen + counted.sum())} requests have no phases from the"
+            f"{int(unseen)} of {int(unseen + number)} requests have no phases from the"
             f" plugin; allowed: at most {MAX_LEFT_OUT:.0%}. Install the plugin on every server."
         )
-    tenants, tenant = _codes(kept["tenant"])
-    by_engine = {(each.replica, each.engine): each for each in starts}
     recorded = samples_of(samples)
-    names = np.asarray(kept["replica"].to_pylist(), dtype=object)
-    numbers = np.nan_to_num(_floats(kept["engine"])).astype(np.int64)
     origin_ns = int(received_ns[0])
-    engines = []
-    for name, number in sorted({(str(a), int(b)) for a, b in zip(names, numbers, strict=True)}):
-        rows = np.flatnonzero((names == name) & (numbers == number))
-        start = by_engine.get((name, number))
-        if start is None:
-            raise NotReplayableError(
-                f"replica {printable(name, 63)}: its engine's arguments were not reported"
-            )
-        engines.append(
-            _recorded_engine(kept.take(pa.array(rows)), recorded, start, rows, tenant, origin_ns)
-        )
+    by_engine = {(each.replica, each.engine): each for each in starts}
+    rows = _rows_by_engine(kept)
+    fits: dict[tuple[str, int], _Fit] = {}
+    reasons: dict[str, IntArray] = {}
+    for key, mine in rows.items():
+        try:
+            fits[key] = _fit(recorded, key, by_engine.get(key), origin_ns)
+        except NotReplayableError as error:
+            reasons[str(error)] = mine
+    if reasons:
+        left_out.update(_left_out(reasons, counted, counted & needed[whole], bool(fits)))
+        replayable = np.ones(kept.num_rows, dtype=bool)
+        replayable[np.concatenate([*reasons.values()])] = False
+        kept, counted = kept.filter(pa.array(replayable)), counted[replayable]
+        rows = _rows_by_engine(kept)
+    tenants, tenant = _codes(kept["tenant"])
+    engines = [
+        _recorded_engine(kept.take(pa.array(mine)), recorded, fits[key], mine, tenant, origin_ns)
+        for key, mine in rows.items()
+    ]
     simulated = bool(pc.any(pc.equal(kept["source"], "simulator")).as_py())
     lead_s = max(window.from_unix_ns - origin_ns, 0) / _NS
     return Recorded(window, kept, counted, engines, tenants, lead_s, left_out, simulated)
 
 
-def _recorded_engine(
-    requests: pa.Table,
-    samples: Samples,
-    start: EngineStart,
-    rows: IntArray,
-    tenant: IntArray,
-    origin_ns: int,
-) -> RecordedEngine:
-    where = f"replica {printable(start.replica, 63)}"
-    where += f", engine {start.engine}" if start.engine else ""
-    mine = samples.replica.is_value(start.replica) & (samples.number("engine") == start.engine)
+def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
+    """Return the rows of each engine, by replica and number of the engine."""
+    numbers = np.nan_to_num(_floats(requests["engine"])).astype(np.int64).tolist()
+    found: dict[tuple[str, int], list[int]] = {}
+    for row, key in enumerate(zip(requests["replica"].to_pylist(), numbers, strict=True)):
+        found.setdefault((str(key[0]), key[1]), []).append(row)
+    return {key: np.array(found[key]) for key in sorted(found)}
+
+
+def _left_out(
+    reasons: Mapping[str, IntArray], counted: BoolArray, needed: BoolArray, some_fit: bool
+) -> dict[str, int]:
+    """Return the number of requests of the engines that cannot be replayed, by reason.
+
+    Args:
+        reasons: for each of these engines, why it cannot be replayed, and the rows of its requests.
+        counted: (n,) whether a request was received in the window.
+        needed: (n,) whether the question needs this request.
+        some_fit: whether another engine can be replayed.
+
+    Raises:
+        NotReplayableError: the question needs too many of these requests.
+    """
+    numbers = {reason: int(counted[rows].sum()) for reason, rows in reasons.items()}
+    largest = sorted(numbers, key=lambda reason: -numbers[reason])
+    lacking, number = sum(int(needed[rows].sum()) for rows in reasons.values()), int(needed.sum())
+    if not some_fit or lacking > MAX_LEFT_OUT * number:
+        reason = max(largest, key=lambda reason: int(needed[reasons[reason]].sum()))
+        raise NotReplayableError(
+            f"{reason}. {lacking:,} of {number:,} requests cannot be replayed; allowed: at most"
+            f" {MAX_LEFT_OUT:.0%}"
+        )
+    found = {reason: numbers[reason] for reason in largest[:MAX_NAMED] if numbers[reason]}
+    if more := [each for each in largest[MAX_NAMED:] if numbers[each]]:
+        reason = f"{len(more):,} more engines, which cannot be replayed"
+        found[reason] = sum(numbers[each] for each in more)
+    return found
+
+
+class _Fit(NamedTuple):
+    """The fitted steps and the configuration of an engine."""
+
+    start: EngineStart
+    samples: BoolArray
+    """(n,) whether a sample is from this engine."""
+    steps: StepFit
+    config: EngineConfig
+
+
+def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, origin_ns: int) -> _Fit:
+    """Fit the steps of an engine to its samples.
+
+    Raises:
+        NotReplayableError: the engine cannot be replayed.
+    """
+    replica, engine = key
+    where = f"replica {printable(replica, 63)}"
+    where += f", engine {engine}" if engine else ""
+    if start is None:
+        raise NotReplayableError(f"{where}: its engine's arguments were not reported")
+    mine = samples.replica.is_value(replica) & (samples.number("engine") == engine)
     try:
         steps = fit_steps(_step_reports(samples, mine, origin_ns))
     except FitError as error:
         raise NotReplayableError(f"{where}: {error}") from None
-    config = engine_config(read(start.arguments), start.version, where)
+    return _Fit(start, mine, steps, engine_config(read(start.arguments), start.version, where))
+
+
+def _recorded_engine(
+    requests: pa.Table,
+    samples: Samples,
+    fit: _Fit,
+    rows: IntArray,
+    tenant: IntArray,
+    origin_ns: int,
+) -> RecordedEngine:
+    start, mine, steps, config = fit
 
     def column(name: str) -> FloatArray:
         return _floats(requests[name])

@@ -161,8 +161,15 @@ def answer_what_if(
     return predict(read_for(engine, question), question, progress=progress)
 
 
-def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
+def read_for(
+    engine: Engine, question: WhatIfQuestion, moves_requests: bool | None = None
+) -> Recorded:
     """Read the window of a question from the store.
+
+    Args:
+        moves_requests: whether a change can move requests between replicas. If not, and the
+            question is about one replica, the other replicas need not be replayable. By default,
+            `question.edits` decides.
 
     Raises:
         NotReplayableError: see `read_recorded`.
@@ -170,7 +177,10 @@ def read_for(engine: Engine, question: WhatIfQuestion) -> Recorded:
     extra_columns = [*question.equals]
     for _, indicator in counted_objectives(question):
         extra_columns += columns_of(indicator.where, indicator.good)
-    return read_recorded(engine, question.window, extra_columns)
+    if moves_requests is None:
+        moves_requests = question.edits.pools
+    replica = None if moves_requests else question.equals.get("replica")
+    return read_recorded(engine, question.window, extra_columns, replica)
 
 
 def counted_objectives(question: WhatIfQuestion) -> list[tuple[Objective, Goodput]]:
@@ -296,7 +306,11 @@ class _Reporting:
         """(n,) whether a request is reported."""
         if not self.chosen.any():
             labels = ", ".join(f"{name}={value or ''}" for name, value in question.equals.items())
-            raise NotReplayableError(f"no request of the range has {labels}")
+            reasons = "; ".join(recorded.left_out)
+            raise NotReplayableError(
+                f"no request of the range has {labels}"
+                + (f". Requests were left out: {reasons}" if reasons else "")
+            )
         self.measured = {name: recorded.column(name) for name in METRICS}
         self.objectives = counted_objectives(question)
         self.judged_columns = list(

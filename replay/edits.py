@@ -229,9 +229,10 @@ def edits_of(texts: Iterable[str]) -> Edits:
         elif name in ("prompt", "output"):
             others[name] = factor_of(name, value)
         elif name in _COUNTS:
-            if not value.isdecimal():
-                raise EditError(f"{name}: {value!r}; allowed: a whole number of at least 1")
-            others[name] = int(value[:9])
+            try:
+                others[name] = int(value)
+            except ValueError:  # not a whole number, or more than 4,300 digits
+                raise EditError(f"{name}: {value!r}; allowed: 1 to {MAX_ENGINES}") from None
         elif name == "router":
             if value not in ROUTERS:
                 raise EditError(f"router: {value!r}; allowed: {', '.join(ROUTERS)}")

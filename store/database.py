@@ -16,6 +16,7 @@ from store.access.restricted import READER, restricted
 from store.dialects import FORMS, Dialect
 from store.errors import DatabaseMissing, StoreError
 from store.migrations import STATE, TELEMETRY, Schema
+from store.sqlite_uri import in_writable_folder
 from store.state import attach, separate_state, state_of
 from store.state_copy import link_state
 from store.state_link import check_not_linked, check_reader, read_link
@@ -168,6 +169,12 @@ class _Opening(NamedTuple):
             engine.dispose()
             opened = engine if self.purpose is TELEMETRY_DATABASE else state_of(engine)
             why = dialects.of(opened).reason(error)
+            path = dialects.of(opened).file(opened.url)
+            if not self.create and path is not None and not in_writable_folder(path):
+                why += (
+                    f". To read the database, copy {path.name} and {path.name}-wal to a folder that"
+                    " you may write"
+                )
             raise StoreError(
                 f"cannot open the {self.purpose.what} {name_of(opened)}: {why}"
             ) from error

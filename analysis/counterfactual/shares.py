@@ -93,8 +93,14 @@ class Tails:
     """Labels that select the requests."""
 
     def measured_s(self, recorded: Recorded) -> float:
-        """Return the mean latency of a range's slow requests, as measured."""
+        """Return the mean latency of a range's slow requests, as measured.
+
+        Raises:
+            UndecidedError: no request has the labels.
+        """
         selected = recorded.counted & matching(recorded.requests, self.equals)
+        if not selected.any():
+            raise UndecidedError("no request of the replayed part has the selected labels")
         return tail_mean_s(recorded.column(COLUMN[self.metric])[selected], self.share)
 
 

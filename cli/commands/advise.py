@@ -54,7 +54,7 @@ def advise(
     selection = open_selection(**options)
     question = replay_question(selection, Edits(), objectives, prices)
     try:
-        recorded = read_for(selection.engine, question)
+        recorded = read_for(selection.engine, question, moves_requests=True)
         with replaying(2 * RESAMPLED) as step:
             found = advised(recorded, question, f"{metric}_s", progress=step)
         refused = found.refused

@@ -27,7 +27,7 @@ from cli.render.joined import explanation_lines
 from diagnosis.explanation import Explanation, Verdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
-from store.queries import Window
+from store.queries import Window, request_count
 
 FOUND = 1
 """Exit status if the latency has grown, so that a pipeline stops."""
@@ -211,12 +211,17 @@ def _print_answer(
             click.echo(each)
         if joined is not None:
             click.echo("\n".join(explanation_lines(joined, explanation.question.metric)))
-        if explanation.requests or lines:
+        if explanation.requests or lines or _has_requests(selection):
             click.echo("\n".join(of_answer(answer)))
         else:
             click.echo(nothing_found(selection), err=True)
     if explanation.verdict is Verdict.INCIDENT:
         click.get_current_context().exit(FOUND)
+
+
+def _has_requests(selection: Selection) -> bool:
+    """Return whether the range has requests, even if none of them has this latency."""
+    return request_count(selection.engine, selection.window, equals=selection.equals) > 0
 
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:

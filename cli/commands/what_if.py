@@ -174,7 +174,9 @@ def what_if(
     selection = open_selection(**options)
     question = replay_question(selection, edits, objectives, prices)
     try:
-        recorded = read_for(selection.engine, question)
+        swept_name = None if over is None else over.name
+        moves_requests = edits.pools or "replicas" in (wanted, swept_name) or trace is not None
+        recorded = read_for(selection.engine, question, moves_requests)
         with replaying(RESAMPLED) as step:
             if trace is not None and trace_file is not None:
                 about = predict_trace(recorded, question, trace, progress=step)

@@ -6,7 +6,7 @@ from analysis.advice import Advice, AdviceAnswer
 from analysis.corrected_prediction import Predicted
 from analysis.what_if import Attainment
 from cli.render import text
-from cli.render.what_if import TITLES
+from cli.render.what_if import TITLES, left_out
 
 
 def as_json(found: AdviceAnswer) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def as_json(found: AdviceAnswer) -> dict[str, Any]:
     return {
         "refused": found.refused,
         "metric": found.metric,
+        "left_out": dict(found.advice[0].answer.left_out) if found.advice else {},
         "levers": [_lever(each) for each in found.advice],
         "unknown": list(found.unknown),
     }
@@ -52,6 +53,7 @@ def lines(found: AdviceAnswer) -> list[str]:
     printed = [f"{first.requests:,} requests received {text.span(first.window)}"]
     if first.simulated:
         printed.append("simulated data")
+    printed += left_out(first)
     error = first.reproduced[found.metric]["p99"].error_ratio
     if error is not None:
         printed.append(f"The replay of the unchanged range is {error:+.1%} off at P99 of {title}.")

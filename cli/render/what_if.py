@@ -133,8 +133,12 @@ def _title(answer: WhatIfAnswer, question: str) -> list[str]:
     found = [question, f"{answer.requests:,} requests received {text.span(answer.window)}"]
     if answer.simulated:
         found.append("simulated data")
-    left_out = answer.left_out.items()
-    return [*found, *(f"{number:,} requests left out: {why}" for why, number in left_out)]
+    return [*found, *left_out(answer)]
+
+
+def left_out(answer: WhatIfAnswer) -> list[str]:
+    """Return a line for each reason why requests were left out."""
+    return [f"{number:,} requests left out: {why}" for why, number in answer.left_out.items()]
 
 
 def predicted_cells(each: Predicted) -> list[str]:

@@ -19,14 +19,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from struct import Struct
 from typing import IO, Final, NamedTuple
-from urllib.parse import quote
 
 import adbc_driver_manager
 import adbc_driver_sqlite
 import pyarrow as pa
 from adbc_driver_sqlite import StatementOptions
+
+from store.sqlite_uri import read_only_uri
 
 IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
@@ -82,7 +84,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
     # ADBC's low-level API, because its DB-API imports pandas, which takes longer than most queries.
     with (
-        adbc_driver_sqlite.connect(f"file:{quote(path)}?mode=ro") as database,
+        adbc_driver_sqlite.connect(read_only_uri(Path(path))) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
         adbc_driver_manager.AdbcStatement(connection) as prepared,
     ):

@@ -5,6 +5,7 @@ again. The writer commits many submissions with one flush to disk.
 """
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,11 +31,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.sqlite import dialect, insert
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.pool import NullPool
 
 from store import private_files
 from store.columns.adbc_client import ColumnReader
 from store.dialects.bulk import Insert
 from store.errors import DatabaseMissing, StoreError
+from store.sqlite_uri import in_writable_folder, read_only_uri
 from telemetry.tasks import Task
 
 DRIVERS: tuple[str, ...] = ("sqlite", "sqlite+pysqlite")
@@ -96,14 +99,15 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     elif not path.is_file():
         raise DatabaseMissing(f"there is no database at {path}")
     reader = ColumnReader(str(path.absolute()))
-    engine = create_engine(
-        url,
-        connect_args={"timeout": timeout_s},
-        execution_options={_READER: reader},
+    options: dict[str, Any] = {"execution_options": {_READER: reader}}
+    if create or in_writable_folder(path):
         # Reuse the most recent connection: its cache is warm, and a write over another connection
         # would invalidate the cache.
-        pool_use_lifo=True,
-    )
+        options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
+    else:
+        # Each connection checks again whether another process writes.
+        options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
+    engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
 
     @event.listens_for(engine, "connect")
@@ -113,6 +117,12 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
 
     return engine
+
+
+def _read_only(path: Path, timeout_s: float) -> SQLiteConnection:
+    return sqlite3.connect(
+        read_only_uri(path.absolute()), uri=True, timeout=timeout_s, check_same_thread=False
+    )
 
 
 @contextmanager

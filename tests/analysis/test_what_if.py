@@ -2,6 +2,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -211,6 +212,80 @@ def test_an_engine_without_samples_is_refused() -> None:
         recorded_of(requests, data.sample_table().slice(0, 0), data.starts, window)
     with pytest.raises(NotReplayableError, match="arguments were not reported"):
         recorded_of(requests, data.sample_table(), [], window)
+
+
+def of_replicas(requests: pa.Table, *names: str) -> pa.Table:
+    """Return the requests with other replicas: row 0 belongs to the first name, and so on."""
+    place = requests.column_names.index("replica")
+    found = [names[row % len(names)] for row in range(requests.num_rows)]
+    return requests.set_column(place, "replica", pa.array(found))
+
+
+def with_unknown(unknown: int, of: int) -> pa.Table:
+    """Return requests of which `unknown` of `of` belong to a replica without start and samples."""
+    data, _ = simulated()
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    known = requests["replica"][0].as_py()
+    return of_replicas(requests, *["evil-0"] * unknown, *[known] * (of - unknown))
+
+
+def test_an_engine_that_cannot_be_replayed_is_left_out() -> None:
+    data, window = simulated()
+    requests = with_unknown(1, 30)
+    found = recorded_of(requests, data.sample_table(), data.starts, window)
+    evil = requests.filter(pc.equal(requests["replica"], "evil-0"))
+    reason = "replica evil-0: its engine's arguments were not reported"
+    in_window = pc.greater_equal(evil["received_unix_ns"], window.from_unix_ns)
+    assert found.left_out[reason] == evil.filter(in_window).num_rows > 0
+    assert "evil-0" not in found.requests["replica"].to_pylist()
+    assert [each.rows.tolist() for each in found.engines] == [[*range(found.requests.num_rows)]]
+    answered = predict(found, WhatIfQuestion(window, Edits(replicas=2)), 0)
+    assert answered.refused is None
+    assert answered.left_out == found.left_out
+    only = WhatIfQuestion(window, Edits(replicas=2), {"replica": "evil-0"})
+    with pytest.raises(NotReplayableError, match=f"has replica=evil-0.*{reason}"):
+        predict(found, only, 0)
+
+
+def test_a_large_share_of_an_engine_that_cannot_be_replayed_is_refused() -> None:
+    data, window = simulated()
+    requests = with_unknown(1, 4)
+    known = data.starts[0].replica
+    expected = "replica evil-0: .* requests cannot be replayed; allowed: at most 5%"
+    for needed in (None, "evil-0"):
+        with pytest.raises(NotReplayableError, match=expected):
+            recorded_of(requests, data.sample_table(), data.starts, window, needed)
+    found = recorded_of(requests, data.sample_table(), data.starts, window, known)
+    assert {each.replica for each in found.engines} == {known}
+
+
+def test_a_replica_without_phases_is_refused_only_if_it_is_needed() -> None:
+    data, window = simulated()
+    requests = with_unknown(1, 4)
+    place = requests.column_names.index("queue_s")
+    unseen = pc.equal(requests["replica"], "evil-0")
+    queue_s = pc.if_else(unseen, pa.scalar(None, pa.float64()), requests["queue_s"])
+    requests = requests.set_column(place, "queue_s", queue_s)
+    known = data.starts[0].replica
+    assert recorded_of(requests, data.sample_table(), data.starts, window, known).engines
+    with pytest.raises(NotReplayableError, match="Install the plugin on every server"):
+        recorded_of(requests, data.sample_table(), data.starts, window)
+
+
+def test_only_the_first_engines_that_are_left_out_are_named() -> None:
+    data, window = simulated()
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    known = data.starts[0].replica
+    unknown = [f"evil-{number}" for number in range(5)]
+    found = recorded_of(
+        of_replicas(requests, *unknown, *[known] * 145),
+        data.sample_table(),
+        data.starts,
+        window,
+    )
+    named = [reason for reason in found.left_out if "arguments" in reason]
+    assert len(named) == 3
+    assert found.left_out["2 more engines, which cannot be replayed"] > 0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,6 +16,7 @@ SECONDS = 100
 CONFIG = FleetConfig(
     duration_s=float(SECONDS), seed=6, replicas=1, workload=Workload(rate_per_s=3.0)
 )
+UNKNOWN = "replica evil-0: its engine's arguments were not reported"
 START_S = CONFIG.started_unix_ns / 1e9
 
 
@@ -23,9 +25,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a database with a simulated replica."""
     url = f"sqlite:///{tmp_path_factory.mktemp('advise')}/tailspan.db"
     data = simulate(CONFIG)
+    completed = [each for each in data.requests if each.decode_s is not None]
     engine = open_database(url)
     with Writer(engine) as writer:
         writer.submit(data.requests, data.samples, starts=data.starts).result(30)
+        # Two requests of a server that sent neither its start nor samples.
+        of_unknown = [
+            replace(each, replica="evil-0", span_id=f"{number:016x}", trace_id=f"{number:032x}")
+            for number, each in enumerate(completed[10:12], start=1)
+        ]
+        writer.submit(of_unknown, []).result(30)
     engine.dispose()
     return url
 
@@ -55,6 +64,7 @@ def test_each_lever_has_its_effect_its_cost_and_its_precondition(
         assert lever["precondition"]
         assert lever["usd_per_hour_now"] == pytest.approx(found["levers"][0]["usd_per_hour_now"])
     assert any("smaller model" in each for each in found["unknown"])
+    assert found["left_out"][UNKNOWN] == 2
 
 
 def test_the_table_has_helpful_and_useless_levers(ask: Callable[..., Result]) -> None:

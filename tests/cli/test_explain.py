@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from analysis.cause_sentences import NAMES
 from diagnosis.causes.registry import DETECTORS
 from telemetry.requests import RequestTimeline
 
@@ -147,6 +148,31 @@ def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row
     assert sum(each["requests"] for each in by_tenant) == 2
     assert sum(each["seconds"] for each in printed["parts"]) == pytest.approx(3.0)
     assert "large" in run("explain", "--request", "victim").stdout
+
+
+@pytest.mark.parametrize(("metric", "name"), [each for each in NAMES.items() if each[0] != "e2e"])
+def test_requests_without_the_latency_are_not_reported_as_missing(
+    fill: Fill, request_row: Row, run: Run, metric: str, name: str
+) -> None:
+    at_ns = START_S * 10**9
+    fill(*(request_row(number, received_unix_ns=at_ns) for number in range(3)))
+    shown = run("explain", "--metric", metric, "--fast")
+    assert f"0 requests with {name} in the window" in shown.stdout
+    assert "No requests received" not in shown.output
+    printed = json.loads(run("explain", "--metric", metric, "--fast", "--format", "json").stdout)
+    assert (printed["verdict"], printed["requests"]) == ("insufficient_data", 0)
+    elsewhere = run("explain", "--metric", metric, "--where", "tenant=nobody-here")
+    assert "No requests received" in elsewhere.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("stats",), ("stats", "--by", "tenant"), ("requests", "--sort", "-first_content_s")]
+)
+def test_requests_without_latencies_are_listed(
+    fill: Fill, request_row: Row, run: Run, words: tuple[str, ...]
+) -> None:
+    fill(*(request_row(number, received_unix_ns=START_S * 10**9 + number) for number in range(3)))
+    assert "No requests" not in run(*words).output
 
 
 def test_the_link_to_its_page_needs_the_explorers_address(

@@ -2,6 +2,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,43 @@ def test_a_filter_without_requests_is_no_prediction(ask: Callable[..., Result]) 
     result = ask("--replicas", "2", "--where", "tenant=nobody")
     assert result.exit_code == 1
     assert "No prediction: no request of the range has tenant=nobody" in result.stdout
+
+
+@pytest.fixture
+def with_unknown(url: str, ask: Callable[..., Result]) -> None:
+    """Store a third of the requests again, from a server that sent neither start nor samples."""
+    rows = [each for each in simulate(CONFIG).requests if each.decode_s is not None][::3]
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit(
+            [
+                replace(each, replica="evil-0", span_id=f"{number:016x}", trace_id=f"{number:032x}")
+                for number, each in enumerate(rows, start=1)
+            ],
+            [],
+        ).result(30)
+    engine.dispose()
+
+
+@pytest.mark.usefixtures("with_unknown")
+def test_a_replica_is_predicted_if_another_one_cannot_be_replayed(
+    ask: Callable[..., Result],
+) -> None:
+    replica = simulate(CONFIG).starts[0].replica
+    refused = ask("--set", "max_num_seqs=64")
+    assert "No prediction: replica evil-0: its engine's arguments were" in refused.stdout
+    assert refused.exit_code == 1
+    of_one = ("--where", f"replica={replica}")
+    found = ask("--set", "max_num_seqs=64", *of_one)
+    assert "requests left out: replica evil-0: its engine's arguments" in found.stdout
+    assert found.exit_code == 0
+    assert ask("--sweep", "max_num_seqs=32,64", *of_one).exit_code == 0
+    for words in (
+        ("--replicas", "2"),
+        ("--sweep", "replicas=1,2"),
+        ("--find", "replicas", "--slo", "chat"),
+    ):
+        assert "No prediction: replica evil-0" in ask(*words, *of_one).stdout
 
 
 def test_a_sweep_prints_one_row_per_value(ask: Callable[..., Result]) -> None:

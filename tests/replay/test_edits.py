@@ -167,6 +167,8 @@ def test_edits_are_read_as_they_are_listed() -> None:
         ("output=1000000x", "output 1000000x; allowed: a factor from 0.001x to 1000x"),
         ("prompt=tenant=acme:2x", "must be a factor"),
         ("replicas=two", "replicas: 'two'"),
+        ("replicas=999999999999", "replicas: 999999999999; allowed: 1 to 10000"),
+        ("replicas=" + "9" * 5_000, "9'; allowed: 1 to 10000"),
         ("router=random", "allowed: round_robin"),
         ("gpu=H200", "gpu: not modelled; allowed: max_num_seqs"),
     ],

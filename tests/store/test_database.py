@@ -1,7 +1,11 @@
+import os
 import sqlite3
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import which
 
 import pytest
 from sqlalchemy import Engine
@@ -51,6 +55,67 @@ def test_reading_does_not_make_a_database(tmp_path: Path) -> None:
     with pytest.raises(DatabaseMissing, match=r"no database at .*/nope/tailspan.db"):
         open_database(f"sqlite:///{tmp_path}/nope/tailspan.db", create=False)
     assert not (tmp_path / "nope").exists()
+
+
+@pytest.fixture
+def read_only_folder(url: str, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Create a database, whose folder becomes read-only. Return a function that runs Python code in
+    a process that may not write there, and returns the output."""
+    unprivileged: list[str] = []
+    if os.geteuid() == 0:
+        unprivileged = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
+        if which("setpriv") is None or subprocess.run([*unprivileged, "true"]).returncode:
+            pytest.skip("root may write to every folder, and setpriv cannot change this")
+    open_database(url).dispose()
+
+    def run(code: str) -> str:
+        (tmp_path / "tailspan.db").chmod(0o444)
+        tmp_path.chmod(0o555)
+        command = [*unprivileged, sys.executable, "-c", code]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return found.stdout + found.stderr
+
+    yield run
+    tmp_path.chmod(0o755)
+
+
+CAPABILITIES = "-dac_override,-dac_read_search"
+READ = """
+import pyarrow as pa
+from sqlalchemy import select
+from store.columns.request_columns import request_columns
+from store.connections import read_columns
+from store.database import open_database
+from store.queries import Window
+from store.schema import REQUESTS
+engine = open_database({url!r}, create=False)
+print(request_columns(engine, Window(0, 2**63 - 1), ["replica"]).num_rows, "requests")
+columns = pa.schema([("replica", pa.string())])
+statement = select(REQUESTS.c.replica).where(REQUESTS.c.received_unix_ns > 0)
+print(read_columns(engine, [statement], columns).num_rows, "by ADBC")
+"""
+
+
+def test_a_database_in_a_read_only_folder_can_be_read(
+    url: str,
+    tmp_path: Path,
+    read_only_folder: Callable[[str], str],
+    request_row: Callable[..., RequestTimeline],
+) -> None:
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    engine.dispose()
+    assert read_only_folder(READ.format(url=url)) == "3 requests\n3 by ADBC\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["tailspan.db"]
+
+
+def test_a_database_in_a_read_only_folder_whose_log_cannot_be_read_is_an_error(
+    url: str, tmp_path: Path, read_only_folder: Callable[[str], str]
+) -> None:
+    (tmp_path / "tailspan.db-wal").write_bytes(b"committed rows")
+    shown = read_only_folder(READ.format(url=url))
+    assert "copy tailspan.db and tailspan.db-wal to a folder that you may write" in shown
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -54,7 +54,7 @@ def simulated(*causes: str) -> Dataset:
     )
 
 
-def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
+def recorded(data: Dataset, from_s: int, to_s: int, requests: pa.Table | None = None) -> Recorded:
     start_ns = data.config.started_unix_ns
     low_ns, high_ns = start_ns + (from_s - LEAD_S) * 10**9, start_ns + to_s * 10**9
 
@@ -63,7 +63,7 @@ def recorded(data: Dataset, from_s: int, to_s: int) -> Recorded:
         return table.filter(pa.array((at >= low_ns) & (at < high_ns)))
 
     return recorded_of(
-        within(data.request_table(), "received_unix_ns"),
+        within(data.request_table() if requests is None else requests, "received_unix_ns"),
         within(data.sample_table(), "at_unix_ns"),
         [start for start in data.starts if start.at_unix_ns < high_ns],
         Window(start_ns + from_s * 10**9, high_ns),
@@ -310,6 +310,23 @@ def test_a_window_that_is_not_reproduced_is_not_decided() -> None:
         decide(unlike, baseline, [proposed("longer_outputs")], tails)
     with pytest.raises(UndecidedError, match="did not become slower"):
         decide(baseline, window, [proposed("longer_outputs")], tails)
+
+
+def test_an_engine_that_cannot_be_replayed_does_not_prevent_shares() -> None:
+    data = simulated("longer_outputs")
+    requests = data.request_table()
+    names = requests["replica"].to_pylist()
+    names[::40] = ["evil-0"] * len(names[::40])
+    place = requests.column_names.index("replica")
+    requests = requests.set_column(place, "replica", pa.array(names))
+    window, baseline = (
+        recorded(data, *each, requests) for each in ((BEGAN_S, ENDED_S), (LEAD_S, BEGAN_S))
+    )
+    causes = [proposed("longer_outputs")]
+    found = decide(window, baseline, causes, Tails(Metric.E2E, SHARE, {}))
+    assert found.shares[0].value > 0.5
+    with pytest.raises(UndecidedError, match="no request of the replayed part"):
+        decide(window, baseline, causes, Tails(Metric.E2E, SHARE, {"replica": "evil-0"}))
 
 
 def test_progress_is_counted() -> None:

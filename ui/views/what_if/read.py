@@ -92,7 +92,7 @@ def read_what_if(
     usd = engines_usd_per_hour(engine, window, prices)
     question = WhatIfQuestion(window, Edits(), equals, objectives, usd)
     try:
-        recorded = read_for(engine, question)
+        recorded = read_for(engine, question, _moves_requests(change, sweep_text))
         present = _present_values(recorded)
         if change:
             question = replace(question, edits=edits_of(change.split(",")))
@@ -111,6 +111,17 @@ def read_what_if(
         *(present, answer, found, advised, problem),
         *(newest_unix_ns(engine), is_simulated(engine, window)),
     )
+
+
+def _moves_requests(change: str, sweep_text: str) -> bool:
+    """Return whether some of the changes can move requests between replicas."""
+    if not change and not sweep_text:
+        return True  # some of the changes to try set replicas
+    try:
+        edits = edits_of(change.split(",")) if change else Edits()
+        return edits.pools or (bool(sweep_text) and sweep_of(sweep_text).name == "replicas")
+    except EditError:
+        return True
 
 
 def _keep(

@@ -178,7 +178,8 @@ def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) ->
 
 
 def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
-    """Yield notes on missing intervals, saturation and the assumptions of the predictions."""
+    """Yield notes on missing intervals, saturation, requests that were left out, and the
+    assumptions of the predictions."""
     if not swept.intervals:
         yield (
             "There are no intervals, because the range has too many requests. Follow the link of a "
@@ -189,9 +190,16 @@ def sweep_notes(swept: SweepAnswer) -> Iterator[str]:
             f"The engines {CANNOT_KEEP_UP} with some values: the queue is full, or grows for as "
             "long as the load lasts, so no latency is shown."
         )
+    yield from left_out(swept.points[0].answer)
     assumed = [one for each in swept.points for one in each.answer.extrapolated]
     for text in dict.fromkeys(assumed):
         yield f"Assumed: {html.escape(text)}."
+
+
+def left_out(answer: WhatIfAnswer) -> Iterator[str]:
+    """Yield a note for each reason why requests were left out."""
+    for why, number in answer.left_out.items():
+        yield f"{wording.counted(number, 'request')} left out: {html.escape(why)}."
 
 
 def _usd(value: float | None) -> str:
@@ -222,7 +230,7 @@ def table(answer: WhatIfAnswer) -> str:
 
 
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
-    """Return the changes to try as an HTML table, and the changes that a replay cannot evaluate.
+    """Return the changes to try as an HTML table, and notes below it.
 
     `link` returns the address of the prediction of a change.
     """
@@ -232,11 +240,13 @@ def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
     body = "".join(f"<tr>{_lever(each, link)}</tr>" for each in advised.advice)
     helps = any(each.helps for each in advised.advice)
     none = "" if helps else f"<p class='note'>No change shortens the P99 of {title} here.</p>"
-    unknown = "".join(
-        f"<p class='note'>Not judged: {html.escape(each)}.</p>" for each in advised.unknown
-    )
+    notes = [
+        *(left_out(advised.advice[0].answer) if advised.advice else ()),
+        *(f"Not judged: {html.escape(each)}." for each in advised.unknown),
+    ]
+    below = "".join(f"<p class='note'>{each}</p>" for each in notes)
     table = f"<table class='data'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"{none}{wide_table(table)}{unknown}"
+    return f"{none}{wide_table(table)}{below}"
 
 
 def _lever(each: Advice, link: Callable[[str], str]) -> str:
@@ -286,7 +296,6 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
             f"{wording.counted(answer.rejected, 'request')} would be rejected, because they are "
             "longer than max_model_len or the queue is full."
         )
-    for number in answer.left_out.items():
-        yield f"{wording.counted(number[1], 'request')} left out: {html.escape(number[0])}."
+    yield from left_out(answer)
     for each in answer.extrapolated:
         yield f"Assumed: {html.escape(each)}."

@@ -1,6 +1,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -77,6 +78,42 @@ def test_a_change_in_the_address_is_predicted(page: Open, url: str) -> None:
     assert "SLO chat" in shown
     assert test.number_input(key="what_if_max_num_seqs").value == 64
     assert test.slider(key="what_if_rate").value == 1.2
+
+
+@pytest.mark.parametrize(
+    "view", [{}, {"change": "max_num_seqs=64"}, {"sweep": "max_num_seqs=32,64"}]
+)
+def test_the_page_names_a_replica_that_is_left_out(
+    page: Open, url: str, view: dict[str, str]
+) -> None:
+    row = next(each for each in data().requests if each.decode_s is not None)
+    fill(url, [replace(row, replica="evil-0", span_id="1" * 16)], [])
+    shown = markup(page(url, **RANGE, **view))
+    assert "1 request left out: replica evil-0: its engine" in shown
+
+
+@pytest.mark.parametrize(
+    ("view", "predicted"),
+    [
+        ({"change": "max_num_seqs=64"}, True),
+        ({"sweep": "max_num_seqs=32,64"}, True),
+        ({"change": "replicas=2"}, False),
+        ({"sweep": "replicas=1,2"}, False),
+        ({}, False),
+    ],
+)
+def test_a_filter_by_replica_needs_only_this_replica_unless_requests_move(
+    page: Open, url: str, view: dict[str, str], predicted: bool
+) -> None:
+    rows = [each for each in data().requests if each.decode_s is not None][::3]
+    fill(
+        url,
+        [replace(row, replica="evil-0", span_id=f"{n:016x}") for n, row in enumerate(rows, 1)],
+        [],
+    )
+    shown = markup(page(url, **RANGE, **view, replica=data().starts[0].replica))
+    assert ("No prediction" not in shown) is predicted
+    assert "replica evil-0: its engine" in shown
 
 
 def test_a_huge_batch_takes_no_memory(page: Open, url: str) -> None:
