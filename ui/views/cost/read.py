@@ -133,7 +133,7 @@ def read_spending(
         compared=managed,
         not_compared=missing,
         break_even=break_even(
-            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives)
+            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives, replica)
         )
         if all_in_view
         else None,
