@@ -26,13 +26,16 @@ from cost.managed import (
 )
 from cost.prices import PriceList
 from store.access.access import NotAllowed
-from store.alerting.slo_counts import read_counts
-from store.billing.billing_data import read_billing_data
+from store.alerting.slo_counts import read_counted_range, read_counts
+from store.billing.billed_requests import billed_requests
+from store.billing.billing_data import BASE, read_billing_data
 from store.queries import Window
 from telemetry.billing_data import BillingData, Cells
 
 RANGE_S: Final = 300
-"""Seconds of an interval for which `sustained_rate` checks the objectives."""
+"""Maximum seconds of an interval for which `sustained_rate` checks the objectives."""
+MINUTE_S: Final = 60
+SECOND_NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,9 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
         compared=compared,
         not_compared=missing,
         break_even=break_even(
-            found.usd_per_hour, compared, sustained_rate(engine, billed, question.objectives)
+            found.usd_per_hour,
+            compared,
+            sustained_rate(engine, billed, question.objectives, where.get("replica")),
         )
         if complete
         else None,
@@ -180,21 +185,54 @@ def managed_prices(
 
 
 def sustained_rate(
-    engine: Engine, window: Window, objectives: Sequence[Objective]
+    engine: Engine, window: Window, objectives: Sequence[Objective], replica: str | None = None
 ) -> SustainableRate:
-    """Return the highest request rate at which all objectives were met, computed from the stored
-    counts."""
-    start_s, end_s = window.from_unix_ns // 10**9, window.to_unix_ns // 10**9
-    first = start_s // RANGE_S
-    number = max(1, -(-end_s // RANGE_S) - first)
+    """Return the highest rate of requests at which all objectives were met, computed from the
+    stored counts.
+
+    Only the whole minutes for which the counts are complete are used. An objective may count only a
+    part of the requests, so its rate is scaled to all requests.
+
+    Args:
+        window: in whole minutes.
+        replica: return this replica's part of the rate.
+    """
+    found = [
+        (each, each.indicator, read_counts(engine, each.indicator.digest, *_seconds(window)))
+        for each in expanded(engine, objectives)
+        if isinstance(each.indicator, Goodput)
+    ]
+    if not found:
+        return SustainableRate(0, None)
+    largest = max(found, key=lambda each: sum(count.good + count.bad for count in each[2]))[1]
+    counted = read_counted_range(engine, largest.digest)
+    if counted is None:
+        return SustainableRate(0, None)
+    start_s, end_s = _seconds(window)
+    start_s = max(start_s, -(-counted.from_unix_s // MINUTE_S) * MINUTE_S)
+    end_s = min(end_s, counted.until_unix_s // MINUTE_S * MINUTE_S)
+    if end_s <= start_s:
+        return SustainableRate(0, None)
+    starts_s = np.arange(start_s, end_s, RANGE_S)
     counts = []
-    for objective in expanded(engine, objectives):
-        if not isinstance(objective.indicator, Goodput):
-            continue
-        good, every = np.zeros(number, np.int64), np.zeros(number, np.int64)
-        for each in read_counts(engine, objective.indicator.digest, start_s, end_s):
-            at = min(max((each.until_unix_s - 1) // RANGE_S - first, 0), number - 1)
-            good[at] += each.good
-            every[at] += each.good + each.bad
+    for objective, _, several in found:
+        good, every = np.zeros(starts_s.size, np.int64), np.zeros(starts_s.size, np.int64)
+        for each in several:
+            if start_s < each.until_unix_s <= end_s:
+                at = (each.until_unix_s - 1 - start_s) // RANGE_S
+                good[at] += each.good
+                every[at] += each.good + each.bad
         counts.append(ObjectiveCounts(float(objective.target), good, every))
-    return sustainable_rate(counts, RANGE_S)
+    rate = sustainable_rate(counts, np.minimum(RANGE_S, end_s - starts_s))
+    if rate.rps is None:
+        return rate
+    served = Window(start_s * SECOND_NS, end_s * SECOND_NS)
+    cells = billed_requests(engine, served, BASE).cells
+    if replica is not None:
+        cells = cells.at(cells.have({"replica": replica}))
+    requests = sum(each.requests for each in tokens_by_model(cells).values())
+    return replace(rate, rps=rate.rps * requests / rate.requests)
+
+
+def _seconds(window: Window) -> tuple[int, int]:
+    return window.from_unix_ns // SECOND_NS, window.to_unix_ns // SECOND_NS

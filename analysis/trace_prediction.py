@@ -101,7 +101,8 @@ class TraceAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of 1,000 requests; None if the engines cannot keep up."""
+        """Return the cost of the engines, idle time included, per 1,000 requests; None if the
+        engines cannot keep up."""
         return None if self.saturated else usd_per_1000(self.usd_per_hour, self.throughput_rps)
 
 

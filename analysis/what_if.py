@@ -113,6 +113,8 @@ class WhatIfAnswer:
     """Why there is no prediction; None if there is one."""
     now: Mapping[str, Percentiles]
     throughput_rps: float
+    all_rps: float
+    """Requests per second, including the requests that the question's labels do not select."""
     usd_per_hour: float | None
     left_out: Mapping[str, int]
     simulated: bool
@@ -123,6 +125,7 @@ class WhatIfAnswer:
     """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
     out."""
     predicted_rps: float | None = None
+    predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
     """Number of requests that the edited engines reject: longer than `max_model_len`, or in a full
@@ -136,16 +139,16 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of 1,000 requests without the edits."""
-        return usd_per_1000(self.usd_per_hour, self.throughput_rps)
+        """Return the cost of the engines, idle time included, per 1,000 of all requests, without
+        the edits."""
+        return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return the cost of 1,000 requests with the edits, or None if the engines cannot keep
-        up."""
+        """Return the same cost with the edits, or None if the engines cannot keep up."""
         if self.saturated:
             return None
-        return usd_per_1000(self.predicted_usd_per_hour, self.predicted_rps)
+        return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
 
 
 def answer_what_if(
@@ -420,6 +423,7 @@ class _Prediction:
                 for name, points in reproduced.items()
             },
             throughput_rps=requests / length_s,
+            all_rps=int(recorded.counted.sum()) / length_s,
             usd_per_hour=question.usd_per_hour,
             left_out=recorded.left_out,
             simulated=recorded.simulated,
@@ -454,6 +458,8 @@ class _Prediction:
                 for name in METRICS
             },
             predicted_rps=int((reported & ~then.rejected).sum()) / length_s,
+            predicted_all_rps=int((recorded.counted[then.source] & ~then.rejected).sum())
+            / length_s,
             predicted_usd_per_hour=None if usd is None else usd * engines / len(recorded.engines),
             rejected=int((reported & then.rejected).sum()),
             objectives=self._attainments(),
@@ -520,7 +526,8 @@ class _Prediction:
 
 
 def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
-    """Return the cost of 1,000 requests, or None if the price or the rate is unknown or 0."""
+    """Return the engines' cost per 1,000 requests, or None if the price or the rate is unknown
+    or 0."""
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 

@@ -5,10 +5,10 @@ receive more requests than usual by chance, and an overloaded range may meet the
 chance. The estimate removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently at
-   a fixed load, the sizes of the two halves are independent of each other. The first halves
-   determine the order of the ranges. The second halves measure the rates, so the order does not
-   bias the rates. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for convolution-closed
-   distributions", Journal of Machine Learning Research 25 (2024).
+   a fixed load, the sizes of the two halves are independent of each other. The rates of the first
+   halves determine the order of the ranges. The second halves measure the rates, so the order does
+   not bias the rates. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for
+   convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
 2. Ranges that are neighbours in this order are combined into bands. Each band has a rate and a
    share of good requests. A function is fitted to these shares. The function never increases with
    the rate, so a band that is good by chance is averaged with bad bands. Source: Ayer, Brunk,
@@ -16,6 +16,8 @@ chance. The estimate removes both effects:
    information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
 3. A rate is sustainable if the fitted share of good requests is at least one standard error above
    the target. The standard error is computed from the differences between ranges.
+4. If the band with the highest rate is sustainable, the mean rate of all ranges is sustainable too.
+   The mean rate has less noise, so the estimate is at least the mean rate.
 """
 
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ with six ranges per band in 0 of 120."""
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """The counts of good requests and of all requests of one objective, in equal time ranges."""
+    """The counts of good requests and of all requests of one objective, in each time range."""
 
     target: float
     good: IntArray
@@ -66,13 +68,13 @@ class SustainableRate:
 
 
 def sustainable_rate(
-    objectives: Sequence[ObjectiveCounts], length_s: float, seed: int = 0
+    objectives: Sequence[ObjectiveCounts], lengths_s: IntArray, seed: int = 0
 ) -> SustainableRate:
     """Return the highest request rate at which all objectives are met.
 
     Args:
         objectives: the counts of each objective. All objectives have the same time ranges.
-        length_s: length of a range in seconds.
+        lengths_s: (n,) length of each range in seconds.
         seed: seed of the random division into halves.
     """
     if not objectives:
@@ -83,7 +85,7 @@ def sustainable_rate(
         return SustainableRate(requests, None)
     ordering = np.random.default_rng(seed).binomial(every, 0.5)
     there = np.flatnonzero(every > 0)
-    order = there[np.argsort(-ordering[there], kind="stable")]
+    order = there[np.argsort(-(ordering / lengths_s)[there], kind="stable")]
     measured = (every - ordering)[order]
     band = _bands(measured)
     met = np.ones(int(band[-1]) + 1, bool)
@@ -92,9 +94,12 @@ def sustainable_rate(
     if not met.any():
         return SustainableRate(requests, None)
     best = int(np.argmax(met))
+    mean_rps = requests / float(lengths_s[there].sum())
+    if len(met) == 1:
+        return SustainableRate(requests, mean_rps)
     # Only half of the requests measure the rate.
-    rps = 2.0 * float(measured[band == best].sum()) / (length_s * int((band == best).sum()))
-    return SustainableRate(requests, rps)
+    rps = 2.0 * float(measured[band == best].sum()) / float(lengths_s[order][band == best].sum())
+    return SustainableRate(requests, rps if best else max(rps, mean_rps))
 
 
 def _bands(measured: IntArray) -> IntArray:

@@ -69,6 +69,8 @@ class Uptime:
     """Seconds of gaps: more than GAP_S between two samples of an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
+    up_unix_ns: tuple[int, int] | None = None
+    """The first and the last instant in the window at which an engine was up; None without one."""
     contradicted_s: float = 0.0
 
 
@@ -127,7 +129,7 @@ def uptime_of(
         hours,
         regions,
         gaps_ns / _NS,
-        _covered_s(up, from_unix_ns, to_unix_ns),
+        *_covered(up, from_unix_ns, to_unix_ns),
         contradicted_s,
     )
 
@@ -354,15 +356,20 @@ def _loading(starts: Sequence[EngineStart]) -> dict[Engine, Spans]:
     }
 
 
-def _covered_s(several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int) -> float:
-    """Return the number of seconds of a window that lie in at least one of the ranges."""
+def _covered(
+    several: Sequence[Spans], from_unix_ns: int, to_unix_ns: int
+) -> tuple[float, tuple[int, int] | None]:
+    """Return the number of seconds of a window that lie in at least one of the ranges, and the
+    first and the last covered instant."""
     start_ns = np.concatenate([np.zeros(0, np.int64), *(each.start_ns for each in several)])
     end_ns = np.concatenate([np.zeros(0, np.int64), *(each.end_ns for each in several)])
-    if not start_ns.size:
-        return 0.0
-    whole = _merged_ranges(start_ns, end_ns)
-    inside = np.minimum(whole.end_ns, to_unix_ns) - np.maximum(whole.start_ns, from_unix_ns)
-    return float(np.maximum(inside, 0).sum()) / _NS
+    start_ns, end_ns = np.maximum(start_ns, from_unix_ns), np.minimum(end_ns, to_unix_ns)
+    inside = end_ns > start_ns
+    if not inside.any():
+        return 0.0, None
+    whole = _merged_ranges(start_ns[inside], end_ns[inside])
+    covered_ns = int((whole.end_ns - whole.start_ns).sum())
+    return covered_ns / _NS, (int(whole.start_ns[0]), int(whole.end_ns[-1]))
 
 
 def _note_coefficients(

@@ -62,7 +62,7 @@ def nothing(engine: Engine, window: Window) -> str:
 
 def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     each = (
-        f"{text.usd(total.requests_usd / total.requests * 1_000)} per 1,000"
+        f"{text.usd(total.requests_usd / total.requests * 1_000)} per 1,000 without idle time"
         if total.requests
         else ""
     )

@@ -121,9 +121,9 @@ def lines(answer: WhatIfAnswer) -> list[str]:
     if answer.rejected:
         found.append(f"{answer.rejected:,} {REJECTED}")
     if answer.usd_per_hour is not None:
-        found.append(f"cost: {cost(answer.usd_per_hour, answer.usd_per_1000_requests)} now")
-        predicted = answer.predicted_usd_per_hour, answer.predicted_usd_per_1000_requests
-        found[-1] += f"; {cost(*predicted)} predicted"
+        now = cost(answer.usd_per_hour, answer.usd_per_1000_requests)
+        predicted = cost(answer.predicted_usd_per_hour, answer.predicted_usd_per_1000_requests)
+        found.append(f"cost of all requests, idle time included: {now} now; {predicted} predicted")
     found.append(f"requests wait for: {binding(answer.binds)} (now: {binding(answer.binds_now)})")
     found += [f"assumed: {each}" for each in answer.extrapolated]
     return found

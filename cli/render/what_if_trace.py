@@ -98,8 +98,7 @@ def trace_lines(answer: TraceAnswer, name: str) -> list[str]:
         found.append(f"{answer.rejected:,} {REJECTED}")
     if answer.usd_per_hour is not None:
         engines = f"{answer.engines} engine{'s' if answer.engines > 1 else ''}"
-        found.append(
-            f"cost: {cost(answer.usd_per_hour, answer.usd_per_1000_requests)} for {engines}"
-        )
+        usd = cost(answer.usd_per_hour, answer.usd_per_1000_requests)
+        found.append(f"cost, idle time included: {usd} for {engines}")
     found.append(f"requests wait for: {binding(answer.binds)}")
     return [*found, *(f"assumed: {each}" for each in answer.extrapolated)]

@@ -60,6 +60,7 @@ def answer(*edits: str, now_s: float | None = 1.0, **changed: Any) -> WhatIfAnsw
         *(1_000, edits, {}, None),
         now={name: dict.fromkeys(points, now_s) for name in METRICS},
         throughput_rps=1.0,
+        all_rps=1.0,
         usd_per_hour=None,
         left_out={},
         simulated=False,

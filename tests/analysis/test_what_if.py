@@ -328,3 +328,18 @@ def test_clients_that_wait_slow_down_instead_of_queueing() -> None:
         for each in (whole, replace(whole, engines=waiting))
     ]
     assert saturated == [True, False]
+
+
+def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
+    """The engines are paid for all requests, not only for those that are reported."""
+    whole = recorded()
+    edits = Edits(rates=[Rate(factor=1.5)])
+    (tenant, *_) = (each for each in whole.tenants if each is not None)
+    costs = []
+    for equals in ({}, {"tenant": tenant}):
+        question = WhatIfQuestion(whole.window, edits, equals, usd_per_hour=7.2)
+        found = predict(whole, question, 0)
+        costs.append((found.usd_per_1000_requests, found.predicted_usd_per_1000_requests))
+    assert found.requests < whole.counted.sum()
+    assert costs[0] == costs[1]
+    assert costs[0][0] == pytest.approx(7.2 / 3.6 * SECONDS / int(whole.counted.sum()))

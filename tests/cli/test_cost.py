@@ -112,7 +112,8 @@ def test_text_begins_with_the_sum_and_lists_every_part(run: Run, serve: Serve) -
     shown = run("cost", "--by", "tenant").stdout
     for words in (
         "Cost of serving, 2025-11-20 10:20:00 to 10:30:00 UTC (10m)",
-        "requests     $0.532  40.0 %  3, $177.33 per 1,000; by share of each engine step",
+        "requests     $0.532  40.0 %  3, $177.33 per 1,000 without idle time;"
+        " by share of each engine step",
         "recomputed",
         "idle         $0.665  50.0 %",
         "unbilled",

@@ -4,7 +4,7 @@ import pytest
 from cost.capacity import MIN_REQUESTS, ObjectiveCounts, SustainableRate, sustainable_rate
 from telemetry.counter_series import IntArray
 
-LENGTH_S = 300.0
+LENGTH_S = 300
 TARGET = 0.99
 
 
@@ -24,6 +24,11 @@ def counted(
     if unsteady:
         bad = bad * chance.gamma(1 / unsteady, unsteady, stretches)
     return chance.binomial(every, 1 - np.clip(bad, 0, 1)), every
+
+
+def lengths(every: IntArray) -> IntArray:
+    """Return the length of each stretch."""
+    return np.full(every.size, LENGTH_S)
 
 
 def best_stretch(good: IntArray, every: IntArray) -> float:
@@ -47,7 +52,7 @@ def test_noise_does_not_raise_the_rate_however_many_stretches_there_are(
         found, best = [], []
         for seed in range(20):
             good, every = counted(stretches, capacity_rps, load, unsteady, seed)
-            rps = sustainable_rate([ObjectiveCounts(TARGET, good, every)], LENGTH_S).rps
+            rps = sustainable_rate([ObjectiveCounts(TARGET, good, every)], lengths(every)).rps
             assert rps is not None
             found.append(rps / capacity_rps)
             best.append(best_stretch(good, every) / capacity_rps)
@@ -62,7 +67,7 @@ def test_engines_that_are_always_overloaded_have_no_rate(stretches: int) -> None
     for seed in range(20):
         good, every = counted(stretches, 20.0, (1.2, 1.2), 1.0, seed)
         assert sustainable_rate(
-            [ObjectiveCounts(TARGET, good, every)], LENGTH_S
+            [ObjectiveCounts(TARGET, good, every)], lengths(every)
         ) == SustainableRate(int(every.sum()), None)
 
 
@@ -71,25 +76,25 @@ def test_the_rate_must_meet_all_objectives() -> None:
     good, every = counted(2_000, 10.0, (0.2, 0.95), 0.0, 1)
     strict = np.where(every > 5.0 * LENGTH_S, every * 9 // 10, every)
     first, second = ObjectiveCounts(TARGET, good, every), ObjectiveCounts(TARGET, strict, every)
-    both = sustainable_rate([first, second], LENGTH_S).rps
+    both = sustainable_rate([first, second], lengths(every)).rps
     assert both == pytest.approx(5.0, rel=0.1)
-    assert both == sustainable_rate([second], LENGTH_S).rps
-    assert (sustainable_rate([first], LENGTH_S).rps or 0.0) > 9.0
+    assert both == sustainable_rate([second], lengths(every)).rps
+    assert (sustainable_rate([first], lengths(every)).rps or 0.0) > 9.0
 
 
 def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None:
     zeros = np.zeros(12, np.int64)
-    assert sustainable_rate([], LENGTH_S) == SustainableRate(0, None)
-    assert sustainable_rate([ObjectiveCounts(TARGET, zeros, zeros)], LENGTH_S) == SustainableRate(
-        0, None
-    )
+    assert sustainable_rate([], zeros) == SustainableRate(0, None)
+    assert sustainable_rate(
+        [ObjectiveCounts(TARGET, zeros, zeros)], lengths(zeros)
+    ) == SustainableRate(0, None)
     few = np.array([MIN_REQUESTS - 1, 0])
-    assert sustainable_rate([ObjectiveCounts(TARGET, few, few)], LENGTH_S) == SustainableRate(
+    assert sustainable_rate([ObjectiveCounts(TARGET, few, few)], lengths(few)) == SustainableRate(
         99, None
     )
     assert not SustainableRate(99, None).known
     many = np.full(12, 4_002)
-    broken = sustainable_rate([ObjectiveCounts(TARGET, many // 2, many)], LENGTH_S)
+    broken = sustainable_rate([ObjectiveCounts(TARGET, many // 2, many)], lengths(many))
     assert broken == SustainableRate(48_024, None)
     assert broken.known
 
@@ -97,4 +102,19 @@ def test_too_few_requests_differ_from_none_and_from_a_missed_objective() -> None
 def test_the_same_counts_give_the_same_rate() -> None:
     good, every = counted(500, 5.0, (0.3, 1.5), 1.0, 3)
     judged = [ObjectiveCounts(TARGET, good, every)]
-    assert sustainable_rate(judged, LENGTH_S) == sustainable_rate(judged, LENGTH_S)
+    assert sustainable_rate(judged, lengths(every)) == sustainable_rate(judged, lengths(every))
+
+
+def test_a_short_stretch_does_not_lower_the_rate() -> None:
+    """At 4 requests/s, the first stretch contains one minute and the last one two minutes."""
+    seconds = np.array([60, 300, 120])
+    every = 4 * seconds
+    assert sustainable_rate([ObjectiveCounts(TARGET, every, every)], seconds).rps == 4.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rate_of_good_stretches_is_at_least_their_mean_rate(seed: int) -> None:
+    every = np.random.default_rng(seed).poisson(4.0 * LENGTH_S, 288)
+    found = sustainable_rate([ObjectiveCounts(TARGET, every, every)], lengths(every))
+    assert found.rps is not None
+    assert found.rps >= int(every.sum()) / (288 * LENGTH_S)

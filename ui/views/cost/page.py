@@ -127,7 +127,8 @@ def show(context: Context, seen: CostData) -> None:
 def _notes_below_headline(found: Spending, total: Line) -> None:
     if advice := words.advice(total):
         st.html(f"<p class='note'>{advice}</p>")
-    st.html(f"<p class='note'>{words.rates(found.bill)}</p>")
+    rounded = "The range is widened to whole minutes."
+    st.html(f"<p class='note'>{words.rates(found.bill)} {rounded}</p>")
     if found.energy is not None and found.energy.joules > 0:
         st.html(f"<p class='note'>{words.drawn(found.energy)}</p>")
 

@@ -8,7 +8,7 @@ applies to the bill. All filters apply to the cost per group. The cost over time
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -44,7 +44,9 @@ BY_DAY_S: Final = 4 * DAY_S
 class Step:
     """The cost in one step: the bill (`line`), and the cost of requests per group.
 
-    `line` is None if no engine was up.
+    `line` is None if no engine was up. The step in which the first engine came up begins at that
+    instant, and the step in which the last engine was up ends at that instant. So the last step of
+    a live page does not contain time that has not passed.
     """
 
     from_unix_ns: int
@@ -123,6 +125,7 @@ def read_spending(
             )
             for each in pieces(billed, piece_s)
         ]
+    steps = [_while_up(step, whole.uptime.up_unix_ns) for step in steps]
     managed, missing = managed_prices(tokens_by_model(costs.cells), prices)
     all_in_view = set(equals) <= {"replica"} and managed and not missing and not whole.unpriced
     return Spending(
@@ -133,7 +136,7 @@ def read_spending(
         compared=managed,
         not_compared=missing,
         break_even=break_even(
-            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives)
+            whole.usd_per_hour, managed, sustained_rate(engine, billed, objectives, replica)
         )
         if all_in_view
         else None,
@@ -149,6 +152,16 @@ def read_spending(
 def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, str]) -> Step:
     found = bill(read_, prices)
     return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
+
+
+def _while_up(step: Step, up_unix_ns: tuple[int, int] | None) -> Step:
+    """Cut the time before the first engine was up, and the time after the last one was up."""
+    start, end = up_unix_ns or (0, 0)
+    return replace(
+        step,
+        from_unix_ns=start if step.from_unix_ns < start < step.to_unix_ns else step.from_unix_ns,
+        to_unix_ns=end if step.from_unix_ns < end < step.to_unix_ns else step.to_unix_ns,
+    )
 
 
 def pieces(window: Window, piece_s: int) -> list[Window]:

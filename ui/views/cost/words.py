@@ -73,7 +73,7 @@ def _for_requests(total: Line) -> str:
     if not total.requests:
         return "for requests that have not ended"
     each = wording.usd(total.requests_usd / total.requests * 1_000)
-    return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000)"
+    return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000, without idle time)"
 
 
 def sides(found: Sides, total: Line) -> str:

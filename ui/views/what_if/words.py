@@ -281,7 +281,8 @@ def notes(answer: WhatIfAnswer) -> Iterator[str]:
     if answer.usd_per_hour is not None and answer.predicted_usd_per_hour is not None:
         before, after = answer.usd_per_1000_requests, answer.predicted_usd_per_1000_requests
         each = (
-            f", {wording.usd(after)} for 1,000 requests ({wording.usd(before)} now)"
+            f". The cost of all requests, idle time included, is {wording.usd(after)} per 1,000 "
+            f"after the change ({wording.usd(before)} now)"
             if after is not None
             else ""
         )

@@ -42,3 +42,16 @@ def test_steps_sum_to_the_bill(priced: Any, before_s: int) -> None:
     paid = sum(step.costs.total_usd or 0.0 for step in found.steps)
     assert paid == pytest.approx(found.usd)
     assert found.usd == pytest.approx(total.requests_usd + total.wasted_usd)
+
+
+@pytest.mark.parametrize("around_s", [0, 70, 400, 4_000, 20_000, 400_000])
+def test_a_step_is_as_long_as_engines_were_up_in_it(priced: Any, around_s: int) -> None:
+    """Two engines at $3.60 per hour were up for ten minutes. The last step of a live page contains
+    minutes that have not passed."""
+    engine = open_database(priced())
+    window = Window((START_S - around_s) * SECOND_NS, (START_S + 600 + around_s) * SECOND_NS)
+    found = read_spending(engine, window, {}, PRICES)
+    engine.dispose()
+    rates = [step.line.bill_usd / step.hours for step in found.steps if step.line is not None]
+    assert rates == pytest.approx([7.2] * len(rates))
+    assert rates

@@ -21,6 +21,7 @@ ANSWER = WhatIfAnswer(
     refused=None,
     now={"ttft_s": {"p50": 0.1, "p99": NOW_S}},
     throughput_rps=10.0,
+    all_rps=10.0,
     usd_per_hour=None,
     left_out={},
     simulated=True,
