@@ -43,7 +43,7 @@ class SloIncident:
     """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The row of the page if there is one; otherwise, of the ticket. Links open this incident."""
+    """The newest page if there is one; otherwise, the ticket. Links open this incident."""
     severity: str
     """`page` if both a page and a ticket are open."""
     began_unix_s: int
@@ -246,11 +246,11 @@ def incident_of(
     """Return one burn.
 
     Args:
-        rows: the burn's page, its ticket, or both.
+        rows: the burn's pages, its ticket, or both. The cause is that of the newest page.
         status: its burn rate may be higher than the stored peak.
     """
     at_s = status.at_s
-    ordered = sorted(rows, key=lambda each: each.severity != "page")
+    ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
     open_rows = _open(ordered, at_s)
     peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
     for row in open_rows:
@@ -259,7 +259,6 @@ def incident_of(
     peak, peak_s = max(peaks, key=lambda each: each[0])
     began_s = min(row.began_unix_s for row in rows)
     spent = [Fraction(row.budget_spent) for row in rows if row.budget_spent is not None]
-    named = [causes.get((row.severity, row.fired_unix_s)) for row in ordered]
     return SloIncident(
         ordered[0],
         (open_rows or ordered)[0].severity,
@@ -269,7 +268,7 @@ def incident_of(
         peak_s,
         max(spent, default=None),
         history.counts(began_s, at_s).bad if open_rows and began_s < at_s else None,
-        next(filter(None, named), None),
+        causes.get((ordered[0].severity, ordered[0].fired_unix_s)),
     )
 
 

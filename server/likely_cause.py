@@ -26,7 +26,13 @@ from alerts.objectives import Goodput, Objective
 from analysis.answer_process import Step, answer_in_child
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
+from analysis.incident_answer import (
+    VERSION,
+    StoredAnswer,
+    answered_incident,
+    store_verdict,
+    stored_answer,
+)
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
@@ -168,6 +174,8 @@ class IncidentAnswers:
             objective = objectives.get(row.slo)
             if objective is None or not _has_latencies(objective):
                 continue
+            if answered_incident(self._engine, row) != row:
+                continue  # the ticket has the answer of its page
             answer = stored_answer(self._engine, objective, row)
             if is_due(row, answer, self._tried.get(_key(row))):
                 at_s = row.last_unix_s if row.ended_unix_s is None else row.ended_unix_s

@@ -217,10 +217,8 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
             f"--incident {objective.name!r}: this objective has had no incident;"
             " `tailspan slo status` shows its burn rate"
         )
-    if instant is None:
-        return rows[0]
     try:
-        at_s = time_range.instant_ns(instant) // 10**9
+        at_s = None if instant is None else time_range.instant_ns(instant) // 10**9
     except ValueError as error:
         raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
     if (row := incident_at(rows, at_s)) is not None:

@@ -236,6 +236,20 @@ def test_a_stored_answer_is_printed_with_its_time(
     assert other["causes"][0]["share"] == 0.7
 
 
+@pytest.mark.parametrize("named", ["chat", f"chat@{START_S + 120}"])
+def test_a_page_is_explained_instead_of_its_ticket(
+    explain: Callable[..., Result], stored: IncidentVerdict, url: str, named: str
+) -> None:
+    page = an_incident(START_S, START_S + 600)
+    engine = open_database(url)
+    ticket = replace(page, severity="ticket", fired_unix_s=START_S + 120, ended_unix_s=None)
+    store_evaluation(engine, "chat", START_S + 600, [ticket])
+    engine.dispose()
+    found = json.loads(explain(named, "--format", "json", good=BOTH).stdout)
+    assert found["incident"]["severity"] == "page"
+    assert found["verdict_sentence"] == stored.sentence
+
+
 def test_no_rows_are_joined_beside_a_stored_answer(
     explain: Callable[..., Result], stored: IncidentVerdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

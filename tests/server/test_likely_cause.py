@@ -223,10 +223,30 @@ def test_only_the_process_that_evaluates_computes_and_stores(
 def test_an_open_page_is_computed_first(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    over = _incident(fired_unix_s=BEGAN_S - 500, ended_unix_s=BEGAN_S - 400)
-    evaluated(engine, over, _incident(severity="ticket"), _incident())
+    over, before = _before(500), _before(900, severity="ticket")
+    evaluated(engine, over, before, _incident())
     answers(engine, objective("ttft_s <= 0.5"), asks).step()
-    assert asks.asked == [("page", 60, 60), ("ticket", 60, 60), ("page", -500, -400)]
+    assert asks.asked == [("page", 60, 60), ("page", -500, -400), ("ticket", -900, -800)]
+
+
+def _before(since_s: int, **changed: Any) -> IncidentRow:
+    """Return an incident of 100 s that began before the others."""
+    began_s = BEGAN_S - since_s
+    times = {"began_unix_s": began_s, "fired_unix_s": began_s, "ended_unix_s": began_s + 100}
+    return _incident(**times, **changed)
+
+
+def test_a_page_and_a_ticket_that_overlap_have_one_answer(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    ticket = _incident(severity="ticket")
+    evaluated(engine, ticket, _incident())
+    for _ in range(3):
+        causes.step()
+    assert asks.asked == [("page", 60, 60)]
+    assert causes.sentence(chat, ticket, NOW_S) == causes.sentence(chat, _incident(), NOW_S)
 
 
 def test_an_old_incident_an_unknown_objective_and_one_without_latency_are_not_asked(

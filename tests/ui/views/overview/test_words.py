@@ -136,12 +136,18 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     groups = overlapping([row(), earlier, before])
     assert [len(each) for each in groups] == [2, 1]
     history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
-    one = incident_of(groups[0], found.status, history, {("ticket", NOW_S - 3_000): "prefills"})
+    causes = {("ticket", NOW_S - 3_000): "of the ticket", ("page", row().fired_unix_s): "prefills"}
+    one = incident_of(groups[0], found.status, history, causes)
     assert (one.row.severity, one.severity, one.is_open) == ("page", "page", True)
     assert (one.began_unix_s, one.bad, one.cause) == (NOW_S - 3_600, 7, "prefills")
     assert one.budget_spent == Fraction(1, 20)
     assert one.peak_burn == max(filter(None, found.status.burns.values()))
     assert one.peak_unix_s == NOW_S
+    second = replace(row(), fired_unix_s=NOW_S - 5, ended_unix_s=None)
+    page = incident_of(
+        [replace(row(), ended_unix_s=NOW_S - 60), earlier, second], found.status, history, {}
+    )
+    assert page.row == second, "the newest page"
     last = incident_of(groups[1], found.status, history, {})
     assert not last.is_open
     assert last.bad is None
