@@ -16,6 +16,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
+from analysis.answer_process import took_too_long
 from analysis.incident import IncidentQuestions, IncidentVerdict, leading_incident
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Explanation, Method
@@ -87,6 +88,12 @@ class StoredAnswer:
     def replayed(self) -> bool:
         """Whether the shares of the first cause come from a replay."""
         return self.verdict.first.method is Method.COUNTERFACTUAL
+
+    @property
+    def replay_took_too_long(self) -> bool:
+        """Whether the answer has no shares by replay because the time limit ended the replay. The
+        server then tries again, and a command or a page that can replay computes its own answer."""
+        return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:
         """Return the stored explanation of a question, or None if this answer is about another

@@ -250,6 +250,30 @@ def test_a_page_is_explained_instead_of_its_ticket(
     assert found["verdict_sentence"] == stored.sentence
 
 
+def test_an_answer_whose_replay_took_too_long_is_computed_now(
+    explain: Callable[..., Result],
+    stored: IncidentVerdict,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    engine = open_database(url)
+    first = replace(
+        stored.first, method=Method.ACCOUNTING, replay=None, not_replayed="it took longer than 9 s"
+    )
+    incident = an_incident(START_S, START_S + 600)
+    store_verdict(engine, objective, incident, replace(stored, first=first), START_S + 660)
+    engine.dispose()
+    monkeypatch.setattr(
+        "cli.commands.explain.replayed", lambda _engine, each, *_: replayed(each, 0.8)
+    )
+    found = json.loads(explain("chat", "--format", "json", good=BOTH).stdout)
+    assert found["stored"] is None
+    assert found["method"] == "counterfactual"
+    assert found["verdict_sentence"].startswith("80% [70% to 100%] of the growth of TTFT: ")
+
+
 def test_no_rows_are_joined_beside_a_stored_answer(
     explain: Callable[..., Result], stored: IncidentVerdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,7 +175,9 @@ def _incident(
     if found.counts_probes(incident):
         return words.probe_incident(incident, context.zone)
     answer = found.stored_answer(incident)
-    if answer is not None and _is_whole(context, found, answer):
+    # A page that is not live replays the range itself.
+    computed = answer is not None and not (answer.replay_took_too_long and not context.view.live)
+    if answer is not None and computed and _is_whole(context, found, answer):
         return words.stored_incident(incident, answer, context.zone)
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
