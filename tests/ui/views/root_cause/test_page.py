@@ -223,6 +223,14 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     assert computed in overview
     assert reported in overview, "in the list of incidents"
     assert reported in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
+    assert "Selected range" not in linked, "it is the range of the incident"
+    monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda _engine, each: each)
+    part = markup(page(url, **{**LINK, "from": str(START_S + 700)}))
+    assert reported in part
+    assert f"About the whole incident. {computed}" in part
+    selected = "<b>Selected range, 01:05:00 to 01:13:20 (8 min 20 s):</b> "
+    assert f"<p class='headline'>{selected}" in part
+    assert f"<p class='cause'>{selected}" in part
 
 
 def test_a_range_is_replayed_if_the_replay_of_the_stored_answer_took_too_long(
