@@ -39,6 +39,8 @@ _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of a content in bytes."""
 
+_TOO_LONG: Final = "it took longer than "
+
 _turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 
 Step = Callable[[], None]
@@ -104,8 +106,14 @@ def answer_in_child(
     if found.problem is not None or (found.answer is not None and not status):
         return found
     if late.is_set():
-        return ChildAnswer(found.answer, f"it took longer than {MAX_S:g} s")
+        return ChildAnswer(found.answer, f"{_TOO_LONG}{MAX_S:g} s")
     return ChildAnswer(found.answer, f"its process ended with status {status}")
+
+
+def took_too_long(problem: str | None) -> bool:
+    """Return whether a `ChildAnswer.problem` states that the time limit ended the computation. The
+    same computation may succeed on a less busy machine."""
+    return problem is not None and problem.startswith(_TOO_LONG)
 
 
 def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:

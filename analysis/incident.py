@@ -5,7 +5,7 @@ threshold the most requests missed. Commands, pages and alerts all use this modu
 agree.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,25 +97,47 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
     return group + brace + name, instant if at else None
 
 
+def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
+    """Return the incident whose answer is the answer of `incident`.
+
+    A page and a ticket of one objective that overlap are one burn. The answer of a ticket is
+    therefore the answer of the newest page that overlaps the ticket, if there is one.
+
+    Args:
+        rows: all incidents of the objective, in any order.
+    """
+    if incident.severity == "page":
+        return incident
+
+    def overlaps(row: IncidentRow) -> bool:
+        return (incident.ended_unix_s is None or row.began_unix_s <= incident.ended_unix_s) and (
+            row.ended_unix_s is None or row.ended_unix_s >= incident.began_unix_s
+        )
+
+    pages = (
+        row for row in rows if row.slo == incident.slo and row.severity == "page" and overlaps(row)
+    )
+    return max(pages, key=lambda row: row.fired_unix_s, default=incident)
+
+
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective.
+    """Return one incident of an objective. A page that overlaps it takes precedence over a ticket
+    (`leading_incident`).
 
     Args:
         at_s: any time while the incident was open, in unix seconds; None for the newest.
         rows: the objective's incidents, newest first.
     """
-    if at_s is None:
-        return rows[0] if rows else None
-    alerted = [row for row in rows if row.fired_unix_s == at_s]
-    under_way = (
-        row
-        for row in rows
-        if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0)
-    )
-    # A page and a ticket may alert at the same time. The page takes precedence.
-    return min(alerted, key=lambda row: row.severity != "page", default=None) or next(
-        under_way, None
-    )
+    found = rows[:1]
+    if at_s is not None:
+        found = [row for row in rows if row.fired_unix_s == at_s] or [
+            row
+            for row in rows
+            if row.began_unix_s <= at_s <= max(row.last_unix_s, row.ended_unix_s or 0)
+        ]
+    if not found:
+        return None
+    return leading_incident(rows, min(found, key=lambda row: row.severity != "page"))
 
 
 def read_questions(

@@ -2,7 +2,8 @@
 
 Replays of an open incident at different times give different shares. Therefore only the server
 computes the answer, at defined times (`server.likely_cause`), and pages, commands and messages read
-it. A question with another filter or range is answered on request.
+it. A page and a ticket that overlap share one answer (`analysis.incident.leading_incident`). A
+question with another filter or range is answered on request.
 """
 
 import json
@@ -15,7 +16,8 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.objectives import Objective
-from analysis.incident import IncidentQuestions, IncidentVerdict
+from analysis.answer_process import took_too_long
+from analysis.incident import IncidentQuestions, IncidentVerdict, leading_incident
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.explanation import Explanation, Method
 from diagnosis.latency.parts import PHASE
@@ -27,7 +29,7 @@ from store.alerting.incident_answers import (
     read_answers,
     store_incident_answer,
 )
-from store.alerting.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
@@ -87,6 +89,12 @@ class StoredAnswer:
         """Whether the shares of the first cause come from a replay."""
         return self.verdict.first.method is Method.COUNTERFACTUAL
 
+    @property
+    def replay_took_too_long(self) -> bool:
+        """Whether the answer has no shares by replay because the time limit ended the replay. The
+        server then tries again, and a command or a page that can replay computes its own answer."""
+        return took_too_long(self.verdict.first.not_replayed)
+
     def explained(self, question: Question) -> Explanation | None:
         """Return the stored explanation of a question, or None if this answer is about another
         question."""
@@ -113,7 +121,8 @@ class StoredAnswer:
 def stored_answer(
     engine: Engine, objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the newest answer of an incident, or None if there is none.
+    """Return the newest answer of an incident, or None if there is none. The answer of a ticket is
+    that of the page that overlaps it.
 
     An answer about an earlier version of the objective is ignored. An answer that cannot be read is
     ignored too, with a line in the log.
@@ -121,7 +130,19 @@ def stored_answer(
     Raises:
         StoreUnavailable: the database cannot be read.
     """
+    incident = answered_incident(engine, incident)
     return _newest(answers_of(engine, incident), objective, incident)
+
+
+def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
+    """Return the incident whose answer is the answer of `incident` (`leading_incident`).
+
+    Raises:
+        StoreUnavailable: the database cannot be read.
+    """
+    if incident.severity == "page":
+        return incident
+    return leading_incident(read_incidents(engine, incident.slo), incident)
 
 
 def stored_sentences(

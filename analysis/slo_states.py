@@ -43,7 +43,7 @@ class SloIncident:
     """One burn of an objective: its page, its ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The row of the page if there is one; otherwise, of the ticket. Links open this incident."""
+    """The newest page if there is one; otherwise, the ticket. Links open this incident."""
     severity: str
     """`page` if both a page and a ticket are open."""
     began_unix_s: int
@@ -51,7 +51,11 @@ class SloIncident:
     """End of the incident, or None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
+    is_peak_later: bool
+    """Whether the peak is after the instant of the status, and `peak_burn` is the highest burn rate
+    that is known until this instant."""
     budget_spent: Fraction | None
+    """None if it is known only after the instant of the status."""
     bad: int | None = None
     """Number of requests that missed the objective since the incident began; None once it has
     ended."""
@@ -71,6 +75,8 @@ class SloState:
 
     status: Status
     shown: Counts
+    shown_from_s: int
+    """`shown` counts from this instant, in unix seconds, until the instant of the status."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 
@@ -162,9 +168,13 @@ def instant_s(window: Window, now_unix_ns: int) -> int:
 def slo_states(
     engine: Engine, objectives: Sequence[Objective], window: Window, at_s: int
 ) -> tuple[SloState, ...]:
-    """Return the state of each group of the objectives at an instant."""
+    """Return the state of each group of the objectives at an instant.
+
+    The start of the counted range is rounded down to a step of the stored counts, like `at_s`, so
+    the counts are the same before and after they are stored.
+    """
     count = by_second()
-    shown_s = min(window.from_unix_ns // _NS, at_s)
+    shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
     burns: dict[str, list[list[IncidentRow]]] = {}
 
     def since(group: Objective) -> set[int]:
@@ -188,6 +198,7 @@ def slo_states(
                 SloState(
                     group.status,
                     history.counts(shown_s, at_s),
+                    shown_s,
                     tuple(incidents),
                     None if number else blind,
                 )
@@ -246,20 +257,23 @@ def incident_of(
     """Return one burn.
 
     Args:
-        rows: the burn's page, its ticket, or both.
+        rows: the burn's pages, its ticket, or both. The cause is that of the newest page.
         status: its burn rate may be higher than the stored peak.
     """
     at_s = status.at_s
-    ordered = sorted(rows, key=lambda each: each.severity != "page")
+    ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
     open_rows = _open(ordered, at_s)
-    peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows]
+    peaks = [(Fraction(row.peak_burn), row.peak_unix_s) for row in rows if row.peak_unix_s <= at_s]
     for row in open_rows:
         now = [status.burns[pair.long_s] for pair in status.states if pair.severity == row.severity]
         peaks += [(Fraction(burn), at_s) for burn in now if burn is not None]
-    peak, peak_s = max(peaks, key=lambda each: each[0])
+    peak, peak_s = max(peaks, key=lambda each: each[0], default=(Fraction(0), at_s))
     began_s = min(row.began_unix_s for row in rows)
-    spent = [Fraction(row.budget_spent) for row in rows if row.budget_spent is not None]
-    named = [causes.get((row.severity, row.fired_unix_s)) for row in ordered]
+    spent = [
+        Fraction(row.budget_spent)
+        for row in rows
+        if row.budget_spent is not None and row.last_unix_s <= at_s + ARRIVAL_S
+    ]
     return SloIncident(
         ordered[0],
         (open_rows or ordered)[0].severity,
@@ -267,9 +281,10 @@ def incident_of(
         None if open_rows else max(row.ended_unix_s or at_s for row in rows),
         peak,
         peak_s,
+        any(row.peak_unix_s > at_s for row in rows),
         max(spent, default=None),
         history.counts(began_s, at_s).bad if open_rows and began_s < at_s else None,
-        next(filter(None, named), None),
+        causes.get((ordered[0].severity, ordered[0].fired_unix_s)),
     )
 
 

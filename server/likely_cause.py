@@ -8,7 +8,7 @@ commands and messages read the stored answer, so they show the same shares
 A notification is never delayed until the cause is found. The diagnosis reads every request of the
 time range, and the replay takes seconds. So both run in a separate process with limits on time and
 memory. If that process fails, notifications are still sent. If only the replay fails, the answer
-contains the causes' shares from accounting.
+contains the causes' shares from accounting. If the replay took too long, it is tried again.
 """
 
 import logging
@@ -23,10 +23,16 @@ from sqlalchemy import Engine
 
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
-from analysis.answer_process import Step, answer_in_child
+from analysis.answer_process import MAX_S, Step, answer_in_child, took_too_long
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.incident import IncidentVerdict, incident_verdict
-from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
+from analysis.incident_answer import (
+    VERSION,
+    StoredAnswer,
+    answered_incident,
+    store_verdict,
+    stored_answer,
+)
 from analysis.thresholds import metrics_of
 from store.alerting.incident_answers import Phase
 from store.alerting.incidents import IncidentRow, read_overlapping
@@ -39,6 +45,10 @@ FIRST_S: Final = 60.0
 the replay (ui/serving/compiling.py), and a computation would delay the explorer's first page."""
 RETRY_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
+RETRY_REPLAY_S: Final = MAX_S
+"""Seconds until the next computation, if the replay of the last one took too long. This time
+doubles with each further replay that takes too long. It is the time limit of a computation, so
+repeated replays use at most about half of the time."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
 upgrade. They are shown with the version of the method that computed them."""
@@ -64,6 +74,21 @@ class DueIncident(NamedTuple):
     objective: Objective
     incident: IncidentRow
     at_s: int
+
+
+class Tried(NamedTuple):
+    """The last computation of an incident's answer in this process, which may have failed.
+
+    Attributes:
+        age_s: the incident's age in seconds.
+        at_unix_s: when the computation ended.
+        too_long: the number of computations in a row whose replay took too long.
+    """
+
+    age_s: int
+    phase: Phase
+    at_unix_s: float
+    too_long: int = 0
 
 
 class IncidentAnswers:
@@ -96,8 +121,7 @@ class IncidentAnswers:
         self._evaluates = evaluates
         self._clock_s = clock_s
         self._first_s = first_s
-        self._tried: dict[Key, tuple[int, Phase]] = {}
-        """The age in seconds and the phase of each incident at its last computation."""
+        self._tried: dict[Key, Tried] = {}
         self._done: set[Key] = set()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -168,26 +192,35 @@ class IncidentAnswers:
             objective = objectives.get(row.slo)
             if objective is None or not _has_latencies(objective):
                 continue
+            if answered_incident(self._engine, row) != row:
+                continue  # the ticket has the answer of its page
             answer = stored_answer(self._engine, objective, row)
-            if is_due(row, answer, self._tried.get(_key(row))):
+            tried = self._tried.get(_key(row))
+            if is_due(row, answer, tried, now_s):
                 at_s = row.last_unix_s if row.ended_unix_s is None else row.ended_unix_s
                 return DueIncident(objective, row, at_s)
-            if row.ended_unix_s is not None:
+            if row.ended_unix_s is not None and not (tried and tried.too_long):
                 self._done.add(_key(row))
         return None
 
     def _compute(self, due: DueIncident) -> None:
         objective, incident, at_s = due
-        self._tried[_key(incident)] = _age_s(incident), _phase(incident)
+        key = _key(incident)
+        too_long = tried.too_long if (tried := self._tried.get(key)) else 0
+        self._tried[key] = Tried(_age_s(incident), _phase(incident), self._clock_s())
         try:
             verdict = self._compute_verdict(objective, incident, at_s)
             if not self._is_working():
                 return
+            if took_too_long(verdict.first.not_replayed):
+                self._tried[key] = self._tried[key]._replace(
+                    at_unix_s=self._clock_s(), too_long=too_long + 1
+                )
             earlier = stored_answer(self._engine, objective, incident)
             if _is_better(verdict, earlier, incident):
                 store_verdict(self._engine, objective, incident, verdict, int(self._clock_s()))
         except StoreError:
-            self._tried.pop(_key(incident))  # the database is not available now, so try again
+            self._tried.pop(key)  # the database is not available now, so try again
             raise
         except Exception as error:
             self.task.failed(error)
@@ -197,24 +230,28 @@ class IncidentAnswers:
 
 
 def is_due(
-    incident: IncidentRow, answer: StoredAnswer | None, tried: tuple[int, Phase] | None
+    incident: IncidentRow, answer: StoredAnswer | None, tried: Tried | None, now_s: float
 ) -> bool:
     """Return whether the answer of an incident must be computed now. Pure.
 
     Args:
-        tried: the incident's age in seconds and its phase at the last computation in this process,
-            which may have failed; None before the first computation.
+        tried: None before the first computation in this process.
     """
-    tried_s, tried_phase = tried or (0, None)
+    if tried is None:
+        if answer is None or answer.version != VERSION or answer.replay_took_too_long:
+            return True
+    elif tried.too_long:
+        wait_s = RETRY_REPLAY_S * 2 ** (tried.too_long - 1)
+        if now_s >= tried.at_unix_s + wait_s:
+            return True
+    tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # A failed computation would fail again, because an ended incident does not change.
-        if tried_phase is Phase.ENDED:
+        # Another failure would be repeated, because an ended incident does not change.
+        if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
     if answer is None:
-        return tried is None or _age_s(incident) >= tried_s + RETRY_S
-    if answer.version != VERSION and tried is None:
-        return True
+        return _age_s(incident) >= tried_s + RETRY_S
     return _age_s(incident) >= 2 * max(tried_s, answer.verdict.first.question.window.seconds)
 
 
@@ -223,13 +260,21 @@ def _is_better(
 ) -> bool:
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
     without a cause is not stored, and a verdict with shares from accounting does not replace one
-    with shares from a replay."""
-    if incident.ended_unix_s is not None:
-        return True
-    if not verdict.first.causes:
+    with shares from a replay. After the end, it does not replace one with the same start of the
+    range if the replay took too long."""
+    is_open = incident.ended_unix_s is None
+    if is_open and not verdict.first.causes:
         return False
-    replayed = verdict.first.replay is not None
-    return replayed or earlier is None or not (earlier.replayed and earlier.version == VERSION)
+    if earlier is None or not earlier.replayed or earlier.version != VERSION:
+        return True
+    if is_open:
+        return verdict.first.replay is not None
+    same_start = _from_unix_ns(earlier.verdict) == _from_unix_ns(verdict)
+    return not (same_start and took_too_long(verdict.first.not_replayed))
+
+
+def _from_unix_ns(verdict: IncidentVerdict) -> int:
+    return verdict.first.question.window.from_unix_ns
 
 
 def _has_latencies(objective: Objective) -> bool:

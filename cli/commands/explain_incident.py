@@ -78,8 +78,9 @@ def incident_explained(
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
 
-    Return the stored answer, if there is one. Compute the answer if the user chose a baseline, or
-    if `where` selects only some requests of the incident.
+    Return the stored answer, if there is one. Compute the answer if the user chose a baseline, if
+    `where` selects only some requests of the incident, or if the replay of the stored answer took
+    too long.
 
     Args:
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
@@ -115,6 +116,8 @@ def incident_explained(
     answer = None
     if stored and chosen is None and equals == questions.equals:
         answer = stored_answer(engine, objective, incident)
+        if answer is not None and answer.replay_took_too_long:
+            answer = None
     if answer is not None:
         questions = answer.questions
         explanations = {each.question.metric: each for each in answer.explanations}
@@ -217,10 +220,8 @@ def _incident(engine: Engine, objective: Objective, instant: str | None) -> Inci
             f"--incident {objective.name!r}: this objective has had no incident;"
             " `tailspan slo status` shows its burn rate"
         )
-    if instant is None:
-        return rows[0]
     try:
-        at_s = time_range.instant_ns(instant) // 10**9
+        at_s = None if instant is None else time_range.instant_ns(instant) // 10**9
     except ValueError as error:
         raise click.UsageError(f"--incident {objective.name}@{instant}: {error}") from error
     if (row := incident_at(rows, at_s)) is not None:

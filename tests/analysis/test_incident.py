@@ -1,8 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from alerts.objectives import Objective
-from analysis.incident import incident_at, leading_verdict, questions_of
+from analysis.incident import (
+    incident_at,
+    leading_incident,
+    leading_verdict,
+    questions_of,
+)
 from diagnosis.claim import Lever
 from diagnosis.explanation import Cause, Explanation, Verdict
 from diagnosis.latency.attainment import Attainment
@@ -85,9 +91,24 @@ def test_an_incident_is_found_by_the_time_of_its_alert() -> None:
 
     page, ticket = row("page", 50, 100), row("ticket", 60, 200)
     assert incident_at([ticket, page], 100) == page
-    assert incident_at([ticket, page], 150) == ticket
-    assert incident_at([ticket, page], None) == ticket
+    assert incident_at([ticket, page], 150) == page
+    assert incident_at([ticket, page], 200) == page
+    assert incident_at([ticket, page], None) == page
     assert incident_at([ticket, page], 10) is None
     assert incident_at([], None) is None
     both = row("ticket", 60, 100), page
     assert incident_at(both, 100) == page
+
+
+def test_a_page_and_a_ticket_that_overlap_have_one_answer() -> None:
+    def row(severity: str, began_s: int, ended_s: int | None, slo: str = "chat") -> IncidentRow:
+        return IncidentRow(slo, severity, began_s, began_s, began_s, ended_s, began_s, "20", None)
+
+    ticket = row("ticket", 100, 900)
+    first, second, later = row("page", 50, 200), row("page", 500, 600), row("page", 901, None)
+    other = row("page", 600, None, slo="code")
+    assert leading_incident([later, ticket, second, first, other], ticket) == second
+    assert leading_incident([later, ticket, other], ticket) == ticket
+    assert leading_incident([first, second, ticket], first) == first, "each page has its own"
+    going_on = replace(ticket, ended_unix_s=None)
+    assert leading_incident([later, going_on, second, first], going_on) == later

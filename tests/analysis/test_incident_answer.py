@@ -34,7 +34,7 @@ from diagnosis.explanation import (
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incident_answers import AnswerRow, Phase, answers_of, store_incident_answer
-from store.alerting.incidents import IncidentRow
+from store.alerting.incidents import IncidentRow, store_evaluation
 from tests.chat_objective import chat_openslo
 
 NS = 10**9
@@ -138,6 +138,22 @@ def test_after_the_end_the_answer_of_the_end_is_shown(
     assert known(engine, chat, PAGE).phase is Phase.OPEN, "the end was taken back"
     store_verdict(engine, chat, PAGE, VERDICT, 990)
     assert len(answers_of(engine, PAGE)) == 2, "one row per phase"
+
+
+def test_a_ticket_has_the_answer_of_the_page_that_overlaps_it(
+    engine: Engine, objective: Callable[..., Objective]
+) -> None:
+    chat = objective()
+    ticket = replace(PAGE, severity="ticket", fired_unix_s=700)
+    store_evaluation(engine, "chat", 900, [PAGE, ticket])
+    store_verdict(engine, chat, ticket, VERDICT, 915)
+    assert stored_answer(engine, chat, PAGE) is None
+    assert stored_answer(engine, chat, ticket) is None, "the page has no answer yet"
+    store_verdict(engine, chat, PAGE, VERDICT, 930)
+    assert known(engine, chat, ticket).computed_unix_s == 930
+    before = replace(ticket, fired_unix_s=300, began_unix_s=300, ended_unix_s=500)
+    store_verdict(engine, chat, before, VERDICT, 945)
+    assert known(engine, chat, before).computed_unix_s == 945
 
 
 def test_a_changed_objective_asks_another_question(

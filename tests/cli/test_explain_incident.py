@@ -236,6 +236,44 @@ def test_a_stored_answer_is_printed_with_its_time(
     assert other["causes"][0]["share"] == 0.7
 
 
+@pytest.mark.parametrize("named", ["chat", f"chat@{START_S + 120}"])
+def test_a_page_is_explained_instead_of_its_ticket(
+    explain: Callable[..., Result], stored: IncidentVerdict, url: str, named: str
+) -> None:
+    page = an_incident(START_S, START_S + 600)
+    engine = open_database(url)
+    ticket = replace(page, severity="ticket", fired_unix_s=START_S + 120, ended_unix_s=None)
+    store_evaluation(engine, "chat", START_S + 600, [ticket])
+    engine.dispose()
+    found = json.loads(explain(named, "--format", "json", good=BOTH).stdout)
+    assert found["incident"]["severity"] == "page"
+    assert found["verdict_sentence"] == stored.sentence
+
+
+def test_an_answer_whose_replay_took_too_long_is_computed_now(
+    explain: Callable[..., Result],
+    stored: IncidentVerdict,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    engine = open_database(url)
+    first = replace(
+        stored.first, method=Method.ACCOUNTING, replay=None, not_replayed="it took longer than 9 s"
+    )
+    incident = an_incident(START_S, START_S + 600)
+    store_verdict(engine, objective, incident, replace(stored, first=first), START_S + 660)
+    engine.dispose()
+    monkeypatch.setattr(
+        "cli.commands.explain.replayed", lambda _engine, each, *_: replayed(each, 0.8)
+    )
+    found = json.loads(explain("chat", "--format", "json", good=BOTH).stdout)
+    assert found["stored"] is None
+    assert found["method"] == "counterfactual"
+    assert found["verdict_sentence"].startswith("80% [70% to 100%] of the growth of TTFT: ")
+
+
 def test_no_rows_are_joined_beside_a_stored_answer(
     explain: Callable[..., Result], stored: IncidentVerdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

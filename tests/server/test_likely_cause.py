@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from alerts.openslo.reader import load
-from analysis.answer_process import ChildAnswer, nothing
+from analysis.answer_process import MAX_S, ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
@@ -20,6 +20,7 @@ from server import likely_cause
 from server.likely_cause import (
     DueIncident,
     IncidentAnswers,
+    Tried,
     VerdictError,
     compute_verdict_in_child,
     is_due,
@@ -130,6 +131,7 @@ REPLAYED = replace(
     method=Method.COUNTERFACTUAL,
     replay=Replay(900, 0.1, 0.1, 1.0, 1.0),
 )
+TOO_LONG = replace(EXPLANATION, not_replayed=f"it took longer than {MAX_S:g} s")
 
 
 class Asks:
@@ -223,10 +225,30 @@ def test_only_the_process_that_evaluates_computes_and_stores(
 def test_an_open_page_is_computed_first(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    over = _incident(fired_unix_s=BEGAN_S - 500, ended_unix_s=BEGAN_S - 400)
-    evaluated(engine, over, _incident(severity="ticket"), _incident())
+    over, before = _before(500), _before(900, severity="ticket")
+    evaluated(engine, over, before, _incident())
     answers(engine, objective("ttft_s <= 0.5"), asks).step()
-    assert asks.asked == [("page", 60, 60), ("ticket", 60, 60), ("page", -500, -400)]
+    assert asks.asked == [("page", 60, 60), ("page", -500, -400), ("ticket", -900, -800)]
+
+
+def _before(since_s: int, **changed: Any) -> IncidentRow:
+    """Return an incident of 100 s that began before the others."""
+    began_s = BEGAN_S - since_s
+    times = {"began_unix_s": began_s, "fired_unix_s": began_s, "ended_unix_s": began_s + 100}
+    return _incident(**times, **changed)
+
+
+def test_a_page_and_a_ticket_that_overlap_have_one_answer(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    chat = objective("ttft_s <= 0.5")
+    causes = answers(engine, chat, asks)
+    ticket = _incident(severity="ticket")
+    evaluated(engine, ticket, _incident())
+    for _ in range(3):
+        causes.step()
+    assert asks.asked == [("page", 60, 60)]
+    assert causes.sentence(chat, ticket, NOW_S) == causes.sentence(chat, _incident(), NOW_S)
 
 
 def test_an_old_incident_an_unknown_objective_and_one_without_latency_are_not_asked(
@@ -321,10 +343,53 @@ def test_shares_by_accounting_do_not_replace_a_replay_while_the_incident_is_open
 
 def test_an_answer_of_an_older_version_is_computed_again() -> None:
     old = StoredAnswer(NOW_S, VERSION - 1, Phase.OPEN, "", IncidentVerdict(REPLAYED))
-    assert is_due(_incident(), old, None)
-    assert not is_due(_incident(), replace(old, version=VERSION), None)
-    assert not is_due(_incident(), old, (60, Phase.OPEN)), "it was tried"
-    assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None)
+    assert is_due(_incident(), old, None, NOW_S)
+    assert not is_due(_incident(), replace(old, version=VERSION), None, NOW_S)
+    assert not is_due(_incident(), old, Tried(60, Phase.OPEN, NOW_S), NOW_S), "it was tried"
+    assert is_due(_incident(ended_unix_s=NOW_S), replace(old, phase=Phase.ENDED), None, NOW_S)
+
+
+def test_a_replay_that_took_too_long_is_repeated_ever_less_often(
+    engine: Engine, objective: Callable[[str], Objective], asks: Asks
+) -> None:
+    """An answer without a replay after the end does not replace one with a replay."""
+    chat, now = objective("ttft_s <= 0.5"), [float(NOW_S)]
+    causes = IncidentAnswers(
+        engine, [chat], compute_verdict=asks, clock_s=lambda: now[0], first_s=0.0
+    )
+    computed: list[float] = []
+
+    def run(seconds: int, **changed: Any) -> StoredAnswer:
+        for _ in range(0, seconds, 15):
+            number = len(asks.asked)
+            evaluated(engine, _incident(**changed))
+            causes.step()
+            computed.extend([now[0] - NOW_S] * (len(asks.asked) - number))
+            now[0] += 15
+        found = stored_answer(engine, chat, _incident(**changed))
+        assert found is not None
+        return found
+
+    asks.answer = TOO_LONG
+    assert run(600).replay_took_too_long
+    assert computed == [0, 120, 360]
+    asks.answer = REPLAYED
+    assert run(600).replayed
+    assert computed == [0, 120, 360, 840], "a replay succeeded"
+    asks.answer, over = TOO_LONG, {"ended_unix_s": BEGAN_S + 60}
+    assert run(600, **over).replayed
+    assert computed[4:] == [1_200, 1_320, 1_560]
+    asks.answer = REPLAYED
+    assert run(1_200, **over).phase is Phase.ENDED
+    assert computed[7:] == [2_040]
+
+
+def test_a_restart_repeats_a_replay_that_took_too_long() -> None:
+    answer = StoredAnswer(NOW_S, VERSION, Phase.ENDED, "", IncidentVerdict(TOO_LONG))
+    over = _incident(ended_unix_s=NOW_S)
+    assert is_due(over, answer, None, NOW_S)
+    never = replace(TOO_LONG, not_replayed="a replay does not reproduce the growth")
+    assert not is_due(over, replace(answer, verdict=IncidentVerdict(never)), None, NOW_S)
 
 
 def test_the_thread_computes_after_an_evaluation_and_wakes_the_notifier(

@@ -160,7 +160,7 @@ def _drag(context: Context, found: Any, module: Any) -> None:
 
 
 def _command(context: Context) -> None:
-    line = command.command(context.view, context.window)
+    line = command.command(context.view, context.window, context.now_unix_ns)
     if line is not None:
         zone = html.escape(wording.zone_name(context.zone, context.window.to_unix_ns))
         st.html(f"<p class='note'>In a terminal, with times in UTC. This page shows {zone}.</p>")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from analysis.slo_states import instant_s
 from store.queries import Window
 from ui.frame.view import DECIDERS, View
 from ui.kit.request_key import RequestKey
@@ -22,7 +23,7 @@ _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
 `--set` takes."""
 
 
-def command(view: View, window: Window) -> str | None:
+def command(view: View, window: Window, now_unix_ns: int) -> str | None:
     """Return the command with a page's range, filters and settings; None if the page has no
     command."""
     if view.page == "request":
@@ -32,7 +33,7 @@ def command(view: View, window: Window) -> str | None:
         return None if request is None else _line("explain", "--request", request)
     start, end = utc(window.from_unix_ns), utc(window.to_unix_ns)
     if view.page == "slos":
-        return _line("slo", "status", "--at", end)
+        return _line("slo", "status", "--at", utc(instant_s(window, now_unix_ns) * SECOND_NS))
     if view.page == "what-if" and not (view.change or view.sweep):
         return None
     if view.page == "compare" and view.split and not (view.before and view.after):

@@ -78,11 +78,14 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # Data of the last minutes may still arrive. A result that was read before is therefore not
-        # used later.
-        settled = self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
-        key = (self.page.key, self.window, settled, filters, *more)
+        # A result that was read before the data was complete is not used later.
+        key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the data of the range is complete. Data of the last minutes may still arrive."""
+        return self.now_unix_ns - self.window.to_unix_ns > SETTLED_S * SECOND_NS
 
     def silence_s(self, newest_unix_ns: int | None) -> float | None:
         """Return the seconds without new data, or None if data arrives or the page is not live."""

@@ -18,6 +18,7 @@ from alerts.objectives import GoodProbes, Objective
 from analysis.incident import (
     MIN_EXPLAINED_S,
     incident_at,
+    leading_incident,
     read_questions,
     split_incident_name,
 )
@@ -88,11 +89,14 @@ def find(
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """Return the incident that the view's address names.
 
-    Otherwise return the first of `incidents`, or None if there are none.
+    Otherwise return the first of `incidents`, or the page that overlaps it, or None if there are
+    none.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)
-    return incident_at(its, at_s) or next(iter(incidents), None)
+    if (row := incident_at(its, at_s)) is not None or not incidents:
+        return row
+    return leading_incident(incidents, incidents[0])
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:

@@ -5,6 +5,7 @@ Pure. The result is HTML in which all external text is escaped.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Final
 
 from alerts.blindness import REASONS
@@ -16,6 +17,7 @@ from ui.kit import slo_text, wording
 from ui.kit.terms import term
 from ui.kit.wide_table import wide_table
 
+DAY_S: Final = 86_400
 STATE_TEXTS: Final = {
     State.FIRING: "alerts",
     State.QUIET: "below",
@@ -25,10 +27,11 @@ STATE_TEXTS: Final = {
 }
 
 
-def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -> str:
+def card(each: SloState, zone: tzinfo, *, named: bool = True, silent_s: float | None = None) -> str:
     """Return the state of an objective as HTML, by default with its name.
 
-    `silent_s` is the seconds without data, or None while data arrives.
+    `zone` is the time zone of the times. `silent_s` is the seconds without data, or None while data
+    arrives.
     """
     label = _label(each, silent_s)
     status, objective = each.status, each.objective
@@ -45,7 +48,10 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
     ]
     if each.shown.events:
         good = wording.exact_percent(1 - float(each.shown.bad_ratio or 0))
-        facts.append(f"{good} good of {each.shown.events:,} {objective.counted_in} in the range")
+        facts.append(
+            f"{good} good of {each.shown.events:,} {objective.counted_in} that ended from"
+            f" {_counted_range(each, zone)}"
+        )
     if status.covered < 1 and status.since_s is not None:
         known = wording.span(status.at_s - status.since_s)
         facts.append(f"counted for {known} so far; time without data counts as good")
@@ -58,6 +64,13 @@ def card(each: SloState, *, named: bool = True, silent_s: float | None = None) -
         f"<i style='width:{shown:.1%}'></i></div><p class='note'>{' · '.join(facts)}</p>"
         f"{blind(each)}",
     )
+
+
+def _counted_range(each: SloState, zone: tzinfo) -> str:
+    from_s, to_s = each.shown_from_s, each.status.at_s
+    date = to_s - from_s > DAY_S
+    start, end = (wording.clock(at_s * 10**9, zone, date=date) for at_s in (from_s, to_s))
+    return f"{start} to {end}"
 
 
 def blind(each: SloState) -> str:

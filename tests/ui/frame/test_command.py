@@ -19,6 +19,7 @@ from ui.kit.request_key import RequestKey
 S = 10**9
 START_S = 1_763_634_000  # 2025-11-20 10:20:00 UTC
 WINDOW = Window(START_S * S, (START_S + 1_200) * S)
+NOW_NS = WINDOW.to_unix_ns + 3_600 * S
 RANGE = {"from": str(START_S), "to": str(START_S + 1_200)}
 AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
 
@@ -86,11 +87,11 @@ AMONG = "--from 2025-11-20T10:20:00Z --to 2025-11-20T10:40:00Z"
     ],
 )
 def test_a_page_has_its_command(view: View, wanted: str | None) -> None:
-    assert command(view, WINDOW) == wanted
+    assert command(view, WINDOW, NOW_NS) == wanted
 
 
 def test_a_label_is_one_quoted_argument_without_control_characters() -> None:
-    found = command(View(equals={"tenant": f"\x1b[31m\n{HOSTILE}"}), WINDOW)
+    found = command(View(equals={"tenant": f"\x1b[31m\n{HOSTILE}"}), WINDOW, NOW_NS)
     assert found is not None
     assert found.isprintable()
     *_, where = shlex.split(found)

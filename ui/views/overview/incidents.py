@@ -41,7 +41,8 @@ def _incident(objective: Objective, one: SloIncident, at_s: int, zone: tzinfo) -
         f"since <b>{began}</b>, for {lasted} so far"
         if one.is_open
         else f"<b>{began}</b>, for {lasted}",
-        f"peak {wording.fold(float(one.peak_burn))} at {peak_at}",
+        f"{'burn rate' if one.is_peak_later else 'peak'} {wording.fold(float(one.peak_burn))}"
+        f" at {peak_at}",
     ]
     if one.budget_spent is not None:
         spent = wording.exact_percent(float(one.budget_spent))

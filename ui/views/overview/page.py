@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
-from analysis.slo_states import SloState, burning_since_ns, instant_s, most_urgent, slo_states
+from analysis.slo_states import SloState, burning_since_ns, most_urgent
 from cost.errors import PriceError
 from cost.pricefile import prices_in_force
 from cost.prices import PriceList
@@ -20,6 +20,7 @@ from store.queries import Window, newest_unix_ns
 from ui.frame import no_data, selection
 from ui.frame.context import Context
 from ui.frame.objectives import Objectives, short, thresholds
+from ui.frame.slo_reads import read_slos
 from ui.kit import cause_words, slo_cards, wording
 from ui.kit.judged_requests import judged, judged_window, narrowed
 from ui.kit.sections import chapter
@@ -66,13 +67,12 @@ class OverviewData:
 def read(context: Context) -> OverviewData:
     """Read the objectives' state, the range and its baseline."""
     objectives = context.objectives.counted
-    at_s = instant_s(context.window, context.now_unix_ns)
+    states, at_s, step = read_slos(context)
     prices, baseline = _prices(), context.view.chosen_baseline(context.window)
 
     def found() -> OverviewData:
         engine, window, equals = context.engine, context.window, context.view.equals
         trend = trends.read(engine, window, equals)
-        states = slo_states(engine, objectives, window, at_s)
         quiet_until_ns = burning_since_ns(states, window)
         return OverviewData(
             window,
@@ -86,7 +86,7 @@ def read(context: Context) -> OverviewData:
             latest_deploy(engine, window),
         )
 
-    more = (baseline, at_s, context.objectives.key, repr(prices))
+    more = (baseline, at_s, step, context.objectives.key, repr(prices))
     return context.shared(found, *more)
 
 
@@ -190,7 +190,7 @@ def _objectives(found: Sequence[SloState], zone: tzinfo, silent_s: float | None)
     with cards, chapter("SLOs", TERMS["budget"]):
         shown, left_out = most_urgent(found)
         for each in shown:
-            st.html(slo_cards.card(each, silent_s=silent_s))
+            st.html(slo_cards.card(each, zone, silent_s=silent_s))
             key = f"windows_{each.objective.name}"
             with st.expander("Burn rate by window", key=key):
                 st.html(slo_cards.windows(each))

@@ -96,7 +96,8 @@ def show(context: Context, found: RootCauseData) -> None:
         return
     # The replay takes some seconds, so everything else is drawn first.
     if reason is not None and stored is None:
-        reason.html(_reason(context, _tested(context, found, explanation)))
+        selected = _selected_range(context, found, explanation)
+        reason.html(_reason(context, _tested(context, found, explanation), selected))
     if headline is not None:
         headline.html(_incident(context, found, partial(_tested, context, found)))
     _joined_section(context, explanation)
@@ -174,8 +175,8 @@ def _incident(
         return ""
     if found.counts_probes(incident):
         return words.probe_incident(incident, context.zone)
-    answer = found.stored_answer(incident)
-    if answer is not None and _is_whole(context, found, answer):
+    answer = _shown_answer(context, found, incident)
+    if answer is not None:
         return words.stored_incident(incident, answer, context.zone)
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
@@ -185,6 +186,28 @@ def _incident(
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
     return words.incident(incident, verdict, context.zone)
+
+
+def _shown_answer(
+    context: Context, found: RootCauseData, incident: IncidentRow
+) -> StoredAnswer | None:
+    """Return the stored answer of the incident if the page shows this answer."""
+    answer = found.stored_answer(incident)
+    if answer is None or not _is_whole(context, found, answer):
+        return None
+    # A page that is not live replays the range itself.
+    return None if answer.replay_took_too_long and not context.view.live else answer
+
+
+def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
+    """Return the name of the selected range if the page shows an incident's answer from another
+    range above; otherwise an empty text."""
+    incident = _shown_incident(context.view, found)
+    if incident is None or (answer := _shown_answer(context, found, incident)) is None:
+        return ""
+    if answer.verdict.first.question.window == explanation.question.window:
+        return ""
+    return words.selected_range(explanation.question.window, context.zone)
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
@@ -202,14 +225,14 @@ def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
     return incident_links.named(view, ordered)
 
 
-def _reason(context: Context, explanation: Explanation) -> str:
+def _reason(context: Context, explanation: Explanation, selected: str) -> str:
     """Return the causes, and a sentence: how their shares were computed, as HTML."""
     if not explanation.causes:
-        return words.reason(explanation)
+        return words.reason(explanation, selected)
     window = context.window
     frozen = context.view.between(window.from_unix_ns, window.to_unix_ns)
     where = link(frozen) if context.view.live else None
-    return words.reason(explanation) + words.method(explanation, where)
+    return words.reason(explanation, selected) + words.method(explanation, where)
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
@@ -219,7 +242,8 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     if incident := _incident(context, found):
         headline = st.empty()
         headline.html(incident)
-    sentence = words.sentence(explanation, view.latency, zone)
+    selected = _selected_range(context, found, explanation)
+    sentence = selected + words.sentence(explanation, view.latency, zone)
     against = words.compared(explanation, zone, found.before)
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{against}</p>")
     if attained := words.attained(explanation):
@@ -232,7 +256,7 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     reason = None
     if explanation.causes or explanation.verdict is Verdict.INCIDENT:
         place = st.empty()
-        place.html(_reason(context, explanation))
+        place.html(_reason(context, explanation, selected))
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")

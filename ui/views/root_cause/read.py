@@ -116,6 +116,8 @@ class RootCauseData:
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
         """Return the explanation with the shares of a stored answer to its question, if any."""
         for answer in self.stored.values():
+            if answer.replay_took_too_long:
+                continue
             known = answer.explained(explanation.question)
             if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:
                 return replace(

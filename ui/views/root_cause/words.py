@@ -114,7 +114,7 @@ def stored_incident(row: IncidentRow, answer: StoredAnswer, zone: tzinfo) -> str
     def moment(unix_ns: int) -> str:
         return wording.clock(unix_ns, zone, date=row.ended_unix_s is not None)
 
-    computed = wording.for_html(answer.computed(moment), 300)
+    computed = f"About the whole incident. {wording.for_html(answer.computed(moment), 300)}"
     return f"{incident(row, answer.verdict, zone)}<p class='note'>{computed}</p>"
 
 
@@ -190,14 +190,22 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
     return f"{start} to {end} ({wording.span(span.seconds)})"
 
 
-def reason(explanation: Explanation) -> str:
-    """Return the first cause with its actions, the other causes, and the unexplained share."""
+def selected_range(window: Span, zone: tzinfo) -> str:
+    """Return the words before a text that is about the selected range, not the whole incident."""
+    return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
+
+
+def reason(explanation: Explanation, selected: str = "") -> str:
+    """Return the first cause with its actions, the other causes, and the unexplained share.
+
+    `selected` is the `selected_range` if the page also shows a text about another range.
+    """
     if not explanation.causes:
-        text = "<p class='cause'>No known cause explains the increase.</p>"
+        text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
         return f"<div class='why'>{text}</div>"
     first, *others = explanation.causes
     lines = [
-        f"<p class='cause'>{cause_words.first_cause(first)}</p>",
+        f"<p class='cause'>{selected}{cause_words.first_cause(first)}</p>",
         *(f"<p class='lever'><b>Try:</b> {cause_words.lever(lever)}</p>" for lever in first.levers),
     ]
     lines += [

@@ -72,15 +72,17 @@ def _next(start: datetime, by: str) -> datetime:
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
 
-def sentence(steps: Sequence[Step], objective: Objective, by: str) -> str:
-    """Return a sentence: in how many steps the objective was met."""
+def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zone: tzinfo) -> str:
+    """Return a sentence: in how many steps the objective was met, until `at_s`."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)
     every = sum(each.counts.events for each in steps)
+    until = wording.clock(at_s * SECOND_NS, zone)
     return (
         f"Met on {kept} of {wording.counted(len(steps), by)} with"
-        f" {every:,} {objective.counted_in}; the target is {objective.target_written}."
+        f" {every:,} {objective.counted_in} until {until}; the target is"
+        f" {objective.target_written}."
     )
 
 

@@ -1,6 +1,7 @@
 """The SLOs page: each objective, its compliance over time, and a form to try a change."""
 
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +11,14 @@ from sqlalchemy import Engine
 from alerts.burnrate import Counts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
-from analysis.slo_states import SloState, instant_s, slo_states, worst_first
+from analysis.slo_states import SloState, worst_first
 from store.queries import Window, newest_unix_ns
 from ui.frame import navigation, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
 from ui.frame.objectives import Objectives, parse_texts, short
 from ui.frame.read_cache import shared
+from ui.frame.slo_reads import SloReads, read_slos
 from ui.frame.view import STEPS
 from ui.kit import slo_cards, slo_text, wording
 from ui.kit.fact_grid import fact_grid
@@ -44,23 +46,23 @@ TRY_HELP: Final = (
 class SlosData:
     """The objectives' state at the end of a range."""
 
-    states: tuple[SloState, ...]
+    slos: SloReads
     newest_unix_ns: int | None
     simulated: bool
 
 
 def read(context: Context) -> SlosData:
     """Read the objectives' state."""
-    at_s = instant_s(context.window, context.now_unix_ns)
+    slos = read_slos(context)
 
     def found() -> SlosData:
         return SlosData(
-            slo_states(context.engine, context.objectives.parsed, context.window, at_s),
+            slos,
             newest_unix_ns(context.engine),
             is_simulated(context.engine, context.window),
         )
 
-    return context.shared(found, at_s, context.objectives.key)
+    return context.shared(found, slos.at_s, slos.step, context.objectives.key)
 
 
 def show(context: Context, found: SlosData) -> None:
@@ -78,7 +80,7 @@ def _objectives(context: Context, found: SlosData) -> None:
     if not objectives:
         st.html("<p class='headline'><b>No SLO is defined:</b> no objective could be read.</p>")
         return
-    sentence = words.sentence(found.states, len(objectives))
+    sentence = words.sentence(found.slos.states, len(objectives))
     where = f"Defined in {_files(context.objectives)}."
     st.html(f"<p class='headline'>{sentence}</p><p class='note'>{where}</p>")
     st.session_state["by"] = context.view.by
@@ -92,10 +94,10 @@ def _objectives(context: Context, found: SlosData) -> None:
         on_change=_by_chosen,
     )
     silent_s = context.silence_s(found.newest_unix_ns)
-    states = {each.objective.name: each for each in found.states}
+    states = {each.objective.name: each for each in found.slos.states}
     groups = {
         objective.name: worst_first(
-            [each for each in found.states if each.objective.base == objective.name]
+            [each for each in found.slos.states if each.objective.base == objective.name]
         )
         for objective in objectives
         if objective.by
@@ -105,19 +107,19 @@ def _objectives(context: Context, found: SlosData) -> None:
         with left, chapter(wording.plain(objective.display_name, 120), TERMS["budget"]):
             if objective.name in states:
                 its = states[objective.name]
-                st.html(slo_cards.card(its, named=False, silent_s=silent_s))
+                st.html(slo_cards.card(its, context.zone, named=False, silent_s=silent_s))
             if objective.name in groups:
                 its_groups = groups[objective.name]
                 st.html(slo_cards.groups(its_groups, silent_s))
                 for each in its_groups:
                     if each.blind is not None:
                         st.html(slo_cards.blind(each))
-            st.html(_definition_facts(objective, states.get(objective.name)))
+            st.html(_definition_facts(objective, states.get(objective.name), context.zone))
         with right:
-            _history(context, objective)
+            _history(context, objective, found.slos)
 
 
-def _definition_facts(objective: Objective, state: SloState | None) -> str:
+def _definition_facts(objective: Objective, state: SloState | None, zone: tzinfo) -> str:
     indicator = objective.indicator
     facts = []
     if isinstance(indicator, GoodEvents):
@@ -146,7 +148,9 @@ def _definition_facts(objective: Objective, state: SloState | None) -> str:
     if state is not None and state.status.period.events:
         events = state.status.period.events
         bad = state.status.period.bad
-        facts.append(("missed by", f"{bad:,} of {events:,} {_unit(objective)} counted"))
+        until = wording.clock(state.status.at_s * SECOND_NS, zone)
+        counted = f"{bad:,} of {events:,} {_unit(objective)}"
+        facts.append(("missed by", f"{counted} over {objective.period_text} until {until}"))
     facts += [("service", objective.service), ("defined in", f"{_file_and_line(objective)}")]
     description = wording.for_html(objective.description, 400)
     return f"<p class='note'>{description}</p>{fact_grid((*fact, '') for fact in facts)}"
@@ -166,22 +170,21 @@ def _files(objectives: Objectives) -> str:
     )
 
 
-def _history(context: Context, objective: Objective) -> None:
+def _history(context: Context, objective: Objective, slos: SloReads) -> None:
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
         return
-    at_s = context.window.to_unix_ns // SECOND_NS
-    by, zone = context.view.by, context.zone
+    at_s, by, zone = slos.at_s, context.view.by, context.zone
 
     def read() -> tuple[compliance.Step, ...]:
         return compliance.read(context.engine, objective, indicator, at_s, zone, by)
 
     span = objective.period_at(at_s)
     steps = context.shared(
-        read, "compliance", indicator.digest, indicator.slices, span, str(zone), by
+        read, "compliance", indicator.digest, indicator.slices, span, slos.step, str(zone), by
     )
     with chapter("Compliance", HISTORY_HELP):
-        st.html(f"<p class='note'>{compliance.sentence(steps, objective, by)}</p>")
+        st.html(f"<p class='note'>{compliance.sentence(steps, objective, by, at_s, zone)}</p>")
         if steps:
             shown = Window(
                 steps[0].from_unix_s * SECOND_NS,

@@ -49,7 +49,7 @@ def standing(
     buckets += [Bucket(NOW_S - ago, Counts(broken, events)) for ago, broken, events in bad]
     history = History(since_s, buckets if hourly or bad else [], 15)
     status = status_at(objective, history, since_s, {}, NOW_S)
-    return SloState(status, history.counts(NOW_S - 900, NOW_S), burns)
+    return SloState(status, history.counts(NOW_S - 900, NOW_S), NOW_S - 900, burns)
 
 
 def row(severity: str = "page", ended_s: int | None = None) -> IncidentRow:
@@ -65,6 +65,7 @@ def burn(kept: IncidentRow, bad: int | None = None, cause: str | None = None) ->
         kept.ended_unix_s,
         Fraction(kept.peak_burn),
         kept.peak_unix_s,
+        False,
         Fraction(1, 40),
         bad,
         cause,
@@ -136,12 +137,18 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     groups = overlapping([row(), earlier, before])
     assert [len(each) for each in groups] == [2, 1]
     history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
-    one = incident_of(groups[0], found.status, history, {("ticket", NOW_S - 3_000): "prefills"})
+    causes = {("ticket", NOW_S - 3_000): "of the ticket", ("page", row().fired_unix_s): "prefills"}
+    one = incident_of(groups[0], found.status, history, causes)
     assert (one.row.severity, one.severity, one.is_open) == ("page", "page", True)
     assert (one.began_unix_s, one.bad, one.cause) == (NOW_S - 3_600, 7, "prefills")
     assert one.budget_spent == Fraction(1, 20)
     assert one.peak_burn == max(filter(None, found.status.burns.values()))
     assert one.peak_unix_s == NOW_S
+    second = replace(row(), fired_unix_s=NOW_S - 5, ended_unix_s=None)
+    page = incident_of(
+        [replace(row(), ended_unix_s=NOW_S - 60), earlier, second], found.status, history, {}
+    )
+    assert page.row == second, "the newest page"
     last = incident_of(groups[1], found.status, history, {})
     assert not last.is_open
     assert last.bad is None
@@ -182,7 +189,7 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
     )
     assert code_html(REASONS[reason].why) in sentence
     for each in (blind, replace(standing(hourly=0), blind=reason)):
-        shown = card(each)
+        shown = card(each, UTC)
         assert "<span class='state near'>blind</span>" in shown
         assert "Blind in the last hour" in shown
         assert code_html(REASONS[reason].remedy) in shown
@@ -191,7 +198,7 @@ def test_a_blind_objective_is_never_an_all_clear(reason: str) -> None:
 def test_a_burn_comes_before_blindness() -> None:
     burning = replace(standing([ALL_BAD]), blind="unknown")
     assert mood_and_sentence(burning)[0] == "bad"
-    assert "paging</span>" in card(burning)
+    assert "paging</span>" in card(burning, UTC)
 
 
 def test_an_incident_links_to_its_cause() -> None:
@@ -210,6 +217,20 @@ def test_incidents_are_listed_with_details() -> None:
     assert "No incident in this range" in incidents([standing()], UTC)
 
 
+def test_a_page_of_the_past_shows_no_later_peak() -> None:
+    """The evaluator stores only the highest burn rate of the whole incident."""
+    found = standing([ALL_BAD])
+    later = replace(row(), peak_unix_s=NOW_S + 1, last_unix_s=NOW_S + 600, peak_burn="1000")
+    history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
+    one = incident_of([later], found.status, history, {})
+    now = max(filter(None, found.status.burns.values()))
+    assert (one.peak_burn, one.peak_unix_s, one.is_peak_later) == (now, NOW_S, True)
+    assert one.budget_spent is None
+    text = incidents([standing(burns=(one,))], UTC)
+    assert "burn rate" in text
+    assert "peak" not in text
+
+
 def test_an_incident_goes_on_until_it_ended() -> None:
     assert is_open(row(), NOW_S)
     assert is_open(row(ended_s=NOW_S), NOW_S - 1)
@@ -217,19 +238,19 @@ def test_an_incident_goes_on_until_it_ended() -> None:
 
 
 def test_a_card_has_budget_pace_and_windows() -> None:
-    reported = card(standing([ALL_BAD], since_s=NOW_S - DAY_S))
+    reported = card(standing([ALL_BAD], since_s=NOW_S - DAY_S), UTC)
     assert "of the error budget left" in reported
     assert "spent in" in reported
     assert "counted for 1 d so far" in reported
     assert "paging" in reported
     assert "first token ≤ 500 ms, then ≤ 50 ms per token" in reported
     assert windows(standing()).count("<tr>") == 5
-    assert "No requests counted yet" in card(standing(hourly=0))
+    assert "No requests counted yet" in card(standing(hourly=0), UTC)
 
 
 def test_hostile_names_are_text() -> None:
     objective: Any = replace(CHAT, display_name=HOSTILE, description=HOSTILE)
-    assert "<script" not in card(standing(objective=objective))
+    assert "<script" not in card(standing(objective=objective), UTC)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,42 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     assert computed in overview
     assert reported in overview, "in the list of incidents"
     assert reported in markup(page(url, page="root-cause", last="1h", to=str(START_S + 1_260)))
+    assert "Selected range" not in linked, "it is the range of the incident"
+    monkeypatch.setattr("ui.views.root_cause.page.replayed", lambda _engine, each: each)
+    part = markup(page(url, **{**LINK, "from": str(START_S + 700)}))
+    assert reported in part
+    assert f"About the whole incident. {computed}" in part
+    selected = "<b>Selected range, 01:05:00 to 01:13:20 (8 min 20 s):</b> "
+    assert f"<p class='headline'>{selected}" in part
+    assert f"<p class='cause'>{selected}" in part
+
+
+def test_a_range_is_replayed_if_the_replay_of_the_stored_answer_took_too_long(
+    page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "chat.yaml").write_text(EXAMPLE)
+    monkeypatch.setenv(OBJECTIVES_KEY, str(tmp_path))
+    monkeypatch.setattr("ui.views.root_cause.page.replayed", _with_shares)
+    url = database(incident(START_S * 10**9))
+    burned(url, "chat", (START_S + 600, None))
+    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    row = incident_row("chat", START_S + 600)
+    engine = open_database(url)
+    found = incident_verdict(engine, objective, row, START_S + 1_200)
+    assert found is not None
+    first = replace(found.first, not_replayed="it took longer than 120 s")
+    store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
+    engine.dispose()
+    linked = markup(page(url, page="root-cause", incident=f"chat@{START_S + 660}"))
+    assert "87% [70% to 95%] of the growth of TTFT: the KV cache is full" in linked
+    assert "Cause of <b>87 %</b> [70 % to 95 %] of the increase" in linked
+    assert "it took longer than" not in linked
+
+
+def _with_shares(_engine: Any, each: Explanation) -> Explanation:
+    """Return the explanation with shares as if they came from a replay."""
+    cause = replace(each.causes[0], share=0.87, low=0.7, high=0.95)
+    return replace(each, causes=[cause], method=Method.COUNTERFACTUAL)
 
 
 @pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])

@@ -51,10 +51,12 @@ def test_a_step_below_the_target_is_marked_and_counted() -> None:
         Step(MIDNIGHT_S, MIDNIGHT_S + 86_400, Counts(1, 1_000)),
         Step(MIDNIGHT_S + 86_400, MIDNIGHT_S + 2 * 86_400, Counts(50, 1_000)),
     ]
-    sentence = compliance.sentence(steps, CHAT, "day")
-    assert sentence == "Met on 1 of 2 days with 2,000 requests; the target is 99 %."
+    sentence = compliance.sentence(steps, CHAT, "day", MIDNIGHT_S + 3_600, UTC)
+    assert sentence == (
+        "Met on 1 of 2 days with 2,000 requests until 01:00:00; the target is 99 %."
+    )
     shown = Window(MIDNIGHT_S * NS, (MIDNIGHT_S + 2 * 86_400) * NS)
     figure = compliance.figure(steps, CHAT, shown, UTC, colours.LIGHT)
     assert list(figure.data[0].marker.symbol) == ["circle", "x"]
     assert figure.data[0].customdata[1] == "95 % of 1,000 requests"
-    assert "No request was counted yet" in compliance.sentence([], CHAT, "day")
+    assert "No request was counted yet" in compliance.sentence([], CHAT, "day", 0, UTC)

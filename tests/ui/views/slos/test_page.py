@@ -1,9 +1,14 @@
+import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
+from cli.main import tailspan
 from tests.ui.opening import Database, Open, markup
 from ui.views.overview.words import EXAMPLE
 
@@ -29,11 +34,31 @@ def test_objectives_have_history(page: Open, database: Database, incident: Any, 
     assert "99 % over 30d" in shown
     assert "1 % of the requests" in shown
     assert "mine.yaml" in shown
-    assert "Met on 0 of 1 day with 799 requests" in shown
+    assert "Met on 0 of 1 day with 795 requests until 01:13:15" in shown
     assert len(test.get("plotly_chart")) == 1
     test.segmented_control("by").set_value("hour").run()
     assert "by" in test.query_params
-    assert "of 2 hours with 799 requests" in markup(test)
+    assert "of 2 hours with 795 requests" in markup(test)
+
+
+def test_the_pages_and_the_command_count_the_same_requests(
+    page: Open, database: Database, incident: Any, mine: Path
+) -> None:
+    """The range ends between two steps of 15 s of the stored counts."""
+    url = database(incident(START_S * 10**9))
+    asked = {"from": str(START_S + 600), "to": str(START_S + 893)}
+    slos = page(url, page="slos", **asked)
+    overview, shown = markup(page(url, **asked)), markup(slos)
+    in_range = re.search(r"[\d.]+ % good of [\d,]+ requests that ended from \S+ to \S+", shown)
+    assert in_range is not None
+    assert in_range.group() in overview
+    assert in_range.group().split(" from ")[1].startswith("01:03:15 to 01:08:00")
+    ((bad, events),) = re.findall(r"(\d+) of (\d+) requests over 30d until 01:08:00", shown)
+    assert f"with {events} requests until 01:08:00" in shown, "compliance"
+    line = next(each.value for each in slos.code if "slo status" in each.value)
+    words = [*shlex.split(line)[1:], str(mine), "--format", "json", "--database", url]
+    found = json.loads(CliRunner().invoke(tailspan, words).stdout)
+    assert (found["bad"], found["events"]) == (int(bad), int(events))
 
 
 def test_time_slices_are_counted(page: Open, database: Database, incident: Any, mine: Path) -> None:

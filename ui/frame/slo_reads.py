@@ -1,0 +1,44 @@
+"""Read the state of the SLOs once for all pages, so that they show the same numbers."""
+
+from typing import NamedTuple
+
+from alerts.evaluation.counting import EVALUATION_S
+from analysis.slo_states import SloState, instant_s, slo_states
+from ui.frame.context import Context
+from ui.frame.read_cache import shared
+from ui.kit.store_reads import store_errors
+from ui.kit.time_bins import SECOND_NS
+
+
+class SloReads(NamedTuple):
+    """The states of the SLOs.
+
+    Attributes:
+        at_s: the instant of the states, in unix seconds.
+        step: changes every 15 s while data of the range may still arrive; None afterwards. It
+            belongs in the cache keys of other counts on the same page, so that they are read again
+            at the same times.
+    """
+
+    states: tuple[SloState, ...]
+    at_s: int
+    step: int | None
+
+
+def read_slos(context: Context) -> SloReads:
+    """Return the states of the SLOs at the end of the selected range, from the cache if possible.
+
+    Raises:
+        Unreadable: the store does not respond.
+    """
+    engine, window, objectives = context.engine, context.window, context.objectives
+    at_s = instant_s(window, context.now_unix_ns)
+    step = None if context.settled else context.now_unix_ns // (EVALUATION_S * SECOND_NS)
+
+    def read() -> tuple[SloState, ...]:
+        with store_errors():
+            return slo_states(engine, objectives.counted, window, at_s)
+
+    return SloReads(
+        shared(engine, ("slo states", window, at_s, step, objectives.key), read), at_s, step
+    )
