@@ -204,6 +204,16 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
     assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2
 
 
+def test_a_time_in_the_future_is_refused(
+    file: Path, url: str, fill: Fill, request_row: Row
+) -> None:
+    fill(request_row())
+    refused = slo("status", str(file), "--at", "2130-01-01", "--database", url)
+    assert refused.exit_code == 2
+    assert refused.stdout == ""
+    assert "--at '2130-01-01' is in the future; allowed: times up to now, 20" in refused.stderr
+
+
 def test_an_incident_after_the_instant_is_not_listed(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:
