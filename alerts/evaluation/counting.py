@@ -6,6 +6,11 @@ step of its last report if it already misses the objective (`in_flight_verdicts`
 ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are
 counted once and the counts are stored. Newer steps are counted from the requests each time, because
 late requests may still arrive.
+
+Counting begins with the data that arrived without a gap of more than `MAX_GAP_S` before the first
+evaluation of any objective (`history_start_s`). A row from before that instant, such as a span that
+was sent days late, does not show that requests were counted at that time. So such a row does not
+count, and does not lengthen the history.
 """
 
 from collections import Counter
@@ -29,6 +34,7 @@ from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
     CountedRange,
     SloCount,
+    earliest_counted_s,
     oldest_request_unix_ns,
     read_counted_range,
     read_counts,
@@ -39,6 +45,7 @@ from store.alerting.slo_counts import (
 from store.alerting.slo_groups import placed_groups
 from store.alerting.slo_marks import STEP_S
 from store.columns.request_columns import in_parts, request_columns
+from store.continuous_data import continuous_since_unix_ns, newest_data_unix_ns
 from store.joined.prefill_engines import known_roles
 from store.joined.user_requests import COLUMNS as USER_COLUMNS
 from store.joined.user_requests import user_requests
@@ -53,6 +60,9 @@ SETTLED_S: Final = 600
 earlier, so all requests of the step are in the store by then."""
 LONGEST_REQUEST_S: Final = 3600
 """Seconds. The stored counts leave out requests that ran longer than this."""
+MAX_GAP_S: Final = 300
+"""Data with longer gaps does not show when counting began. This is the shortest window of a paging
+alert, and the age above which `/metrics` counts a request as late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -181,8 +191,8 @@ def read_tally(
     if slices:
         from_s = slices.first_s(from_s)
     kept = read_counted_range(engine, goodput.digest)
-    oldest_s = _oldest_s(engine, goodput)
-    known = [each for each in (kept.from_unix_s if kept else None, oldest_s) if each is not None]
+    began_s = history_start_s(engine, to_s, probes=isinstance(goodput, GoodProbes))
+    known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
         since_s = kept.from_unix_s  # before the group had a place, its requests counted in `other`
@@ -260,16 +270,20 @@ def _request_steps(
         keys = sorted(placed_groups(engine, goodput.digest), key=lambda each: each != first)
         definitions = [goodput.digest + each for each in keys or [first]]
     kept = read_counted_range(engine, definitions[0])
-    oldest_s = _oldest_s(engine, goodput)
+    oldest_s = _oldest_s(engine, probes=isinstance(goodput, GoodProbes))
     found: list[SloCount] = []
-    fresh_s = from_s
-    if kept is not None and kept.from_unix_s <= max(from_s, oldest_s or 0):
-        fresh_s = max(from_s, min(to_s, kept.until_unix_s))
+    fresh = [(from_s, to_s)]
+    if kept is not None:
+        counted_s, until_s = (
+            max(from_s, min(to_s, each)) for each in (kept.from_unix_s, kept.until_unix_s)
+        )
+        fresh = [(from_s, counted_s), (until_s, to_s)]
         for definition in definitions:
-            found += stepped_counts(engine, definition, from_s, fresh_s, step_s)
-    if oldest_s is not None and max(fresh_s, oldest_s - 1) < to_s:
-        fresh_s = max(fresh_s, oldest_s - 1)
-        found += _own(goodput, count_requests(engine, goodput, fresh_s, to_s, step_s))
+            found += stepped_counts(engine, definition, from_s, until_s, step_s)
+    for start_s, end_s in fresh:
+        if oldest_s is not None and max(start_s, oldest_s - 1) < end_s:
+            start_s = max(start_s, oldest_s - 1)
+            found += _own(goodput, count_requests(engine, goodput, start_s, end_s, step_s))
     totals: dict[int, Counts] = {}
     for each in _buckets(found):
         totals[each.until_s] = totals.get(each.until_s, Counts(0, 0)) + each.counts
@@ -301,13 +315,17 @@ def store_tally(
         keys = [groups.key(each) for each in (groups.other(goodput.by), *goodput.part.groups)]
     kept = read_counted_range(engine, definition + keys[0])
     if kept is None:
-        kept = first_counted_range(engine, goodput)
-        if kept is None:
+        kept = first_counted_range(engine, goodput, now_s)
+        if kept is None or not store_counts(engine, definition, [], kept, since=kept, groups=keys):
             return
-    elif kept.until_unix_s > until_s and (oldest_s := _oldest_s(engine, goodput)) is not None:
+    elif (
+        kept.until_unix_s > until_s
+        and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
+        is not None
+    ):
         # The clock was ahead at the time of this count, so it lacks later requests. Only steps
-        # since the oldest stored request can be counted again.
-        whole_s = -(-(oldest_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
+        # since the start of the stored requests can be counted again.
+        whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
             kept = CountedRange(min(kept.from_unix_s, again_s), again_s)
@@ -322,13 +340,55 @@ def store_tally(
             return  # another evaluator changed the stored counts; the next call continues from them
 
 
-def first_counted_range(engine: Engine, goodput: GoodEvents) -> CountedRange | None:
-    """Return an empty time range that ends just before the oldest request or probe, where counting
-    begins. Return None if there are no requests or probes."""
-    oldest_s = _oldest_s(engine, goodput)
-    if oldest_s is None:
+def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
+    """Return an empty time range at the instant where counting begins. Return None if there are no
+    requests or probes, or only old ones.
+
+    The data is old if it ended more than `MAX_GAP_S` ago, unless it covers a longer time than has
+    passed since then. Such data may be a span that was sent days late.
+    """
+    probes = isinstance(goodput, GoodProbes)
+    began_s = history_start_s(engine, now_s, probes=probes)
+    if began_s is None:
         return None
-    return CountedRange(*[(oldest_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+    if earliest_counted_s(engine, probes=probes) is None:
+        newest_ns = newest_data_unix_ns(engine, now_s * SECOND_NS, probes=probes)
+        newest_s = now_s if newest_ns is None else newest_ns // SECOND_NS
+        if now_s - newest_s > max(MAX_GAP_S, newest_s - began_s):
+            return None
+    return CountedRange(*[(began_s - 1) // EVALUATION_S * EVALUATION_S] * 2)
+
+
+def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
+    """Return when counting began, in unix seconds. Return None if there are no requests or probes.
+
+    Requests were counted since the earliest stored count of any objective, and before that, while
+    data arrived without a gap of more than `MAX_GAP_S`. Without stored counts, counting began with
+    the last such data before `at_s`.
+    """
+    oldest_s = _oldest_s(engine, probes=probes)
+    counted_s = earliest_counted_s(engine, probes=probes)
+    if oldest_s is None or (counted_s is not None and counted_s <= oldest_s):
+        return oldest_s
+    until_ns: int | None
+    if counted_s is not None and counted_s < at_s:
+        until_ns = counted_s * SECOND_NS
+    else:
+        until_ns = newest_data_unix_ns(engine, at_s * SECOND_NS, probes=probes)
+        if until_ns is None:
+            return oldest_s
+    since_ns = continuous_since_unix_ns(engine, until_ns, MAX_GAP_S * SECOND_NS, probes=probes)
+    return max(oldest_s, since_ns // SECOND_NS)
+
+
+def _oldest_s(engine: Engine, *, probes: bool) -> int | None:
+    """Return the time of the oldest probe, or of the oldest request or report of a request in
+    flight, in unix seconds."""
+    if probes:
+        known = [oldest_probe_unix_ns(engine)]
+    else:
+        known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
+    return min((each // SECOND_NS for each in known if each is not None), default=None)
 
 
 def count_requests(
@@ -433,13 +493,3 @@ def _bad_in_flight(
             place = groups.places_in(reports, goodput.by, part.groups)
         found.update(zip(until_s.tolist(), simulated.tolist(), place.tolist(), strict=True))
     return found
-
-
-def _oldest_s(engine: Engine, goodput: GoodEvents) -> int | None:
-    """Return the time at which the counts begin, in unix seconds: the time of the oldest probe, of
-    the oldest request, or of an older report of a request in flight."""
-    if isinstance(goodput, GoodProbes):
-        known = [oldest_probe_unix_ns(engine)]
-    else:
-        known = [oldest_request_unix_ns(engine), oldest_seen_unix_ns(engine)]
-    return min((each // SECOND_NS for each in known if each is not None), default=None)

@@ -32,6 +32,7 @@ from alerts.evaluation.counting import (
     cached,
     count_requests,
     first_counted_range,
+    history_start_s,
     read_tally,
     store_tally,
 )
@@ -42,7 +43,7 @@ from alerts.history import History, states_at
 from alerts.objectives import GoodEvents, Objective
 from store import dialects
 from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
-from store.alerting.slo_counts import mark_counts_incomplete
+from store.alerting.slo_counts import earliest_counted_s, mark_counts_incomplete
 from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
@@ -148,27 +149,45 @@ class Evaluator:
             old |= min(mark.until_unix_s for mark in marks) - EVALUATION_S < settled_s
             probes = [mark for mark in marks if mark.source == PROBE_SOURCE]
             requests = [mark for mark in marks if mark.source != PROBE_SOURCE]
+            extend = from_s is None
             mark_counts_incomplete(
-                self._engine, self._oldest_s(requests, now_s), marks, self._oldest_s(probes, now_s)
+                self._engine,
+                self._changed_s(requests, now_s, extend=extend, probes=False),
+                marks,
+                self._changed_s(probes, now_s, extend=extend, probes=True),
             )
         return old
 
-    def _oldest_s(self, marks: Sequence[Mark], now_s: int) -> int | None:
+    def _changed_s(
+        self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
+    ) -> int | None:
+        """Return the time from which the counts are incomplete, or None.
+
+        Args:
+            extend: True if the history may now begin earlier, because continuous data arrived from
+                before its start. Other data from before the start changes no count.
+        """
         if not marks:
             return None
-        oldest_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S
-        if self._keep_s is None:
-            return oldest_s
-        # Near the end of the retention, some of a step's requests may already be deleted.
-        min_s = now_s - self._keep_s + LONGEST_REQUEST_S
-        return max(oldest_s, min_s // EVALUATION_S * EVALUATION_S)
+        changed_s, deleted_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S, 0
+        if self._keep_s is not None:
+            # Near the end of the retention, some of a step's requests may already be deleted.
+            min_s = now_s - self._keep_s + LONGEST_REQUEST_S
+            deleted_s = max(0, min_s // EVALUATION_S * EVALUATION_S)
+        counted_s = earliest_counted_s(self._engine, probes=probes)
+        if counted_s is not None:
+            changed_s = max(changed_s, counted_s)
+            began_s = history_start_s(self._engine, now_s, probes=probes) if extend else None
+            if began_s is not None and max(began_s, deleted_s) < counted_s:
+                changed_s = (began_s - 1) // EVALUATION_S * EVALUATION_S
+        return max(changed_s, deleted_s)
 
     def _one(
         self, objective: Objective, goodput: GoodEvents, now_s: int, count: Count
     ) -> list[Incident]:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
-        if before_s is None and first_counted_range(self._engine, goodput) is None:
+        if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
             # An instant is evaluated only once, so wait: the first request or probe may still end
             # at it.
             return []

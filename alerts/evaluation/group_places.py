@@ -206,7 +206,7 @@ class GroupPlaces:
     def _assign(
         self, objective: Objective, goodput: GoodEvents, now_s: int, looked_s: int | None
     ) -> None:
-        first = first_counted_range(self._engine, goodput)
+        first = first_counted_range(self._engine, goodput, now_s)
         if first is None:
             return
         definition, other = goodput.digest, groups.key(groups.other(goodput.by))

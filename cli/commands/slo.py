@@ -202,7 +202,9 @@ Examples:
 @_paths
 @_form
 @click.option(
-    "--at", metavar="TIME", help="Time of the status: unix seconds, or ISO 8601.  [default: now]"
+    "--at",
+    metavar="TIME",
+    help="Time of the status, not in the future: unix seconds, or ISO 8601.  [default: now]",
 )
 @database_option
 @config_option
@@ -214,17 +216,22 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
 
     Exit status 1: an objective pages, or a server hangs.
     """
+    now = time.time_ns()
     try:
-        at_s = int(time.time()) if at is None else time_range.instant_ns(at) // 10**9
+        at_s = (now if at is None else time_range.instant_ns(at)) // 10**9
     except ValueError as error:
         raise click.UsageError(f"--at {error}") from error
+    if at_s > now // 10**9:
+        raise click.UsageError(
+            f"--at {at!r} is in the future; allowed: times up to now, {time_text.moment(now)} UTC"
+        )
     try:
         objectives = _reading(load, paths).objectives
     except AlertsError as error:
         raise click.UsageError(str(error)) from error
     engine = open_database(database, state_url(), create=False)
     click.get_current_context().call_on_close(engine.dispose)
-    newest, now = newest_unix_ns(engine), time.time_ns()
+    newest = newest_unix_ns(engine)
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (silent_line := silence(engine, now if at is None else at_s * 10**9)):
         click.echo(f"{silent_line} The status below is from before this time.\n")

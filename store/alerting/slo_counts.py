@@ -92,6 +92,15 @@ def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
         return _counted_range(connection, definition, locked=False)
 
 
+def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
+    """Return the start of the earliest stored counts of requests, or of probes, in unix seconds."""
+    of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
+    earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
+    with reading(state_of(engine)) as connection:
+        found: int | None = connection.scalar(earliest.where(of_probes if probes else ~of_probes))
+    return found
+
+
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
     """Return the stored counts with from < until ≤ to, in order.
 
@@ -265,6 +274,12 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
+    # An empty range may begin at a simulated request.
+    remove(
+        connection,
+        COUNTED_RANGES,
+        COUNTED_RANGES.c.from_unix_s == COUNTED_RANGES.c.until_unix_s,
+    )
     remove(connection, SIMULATED_COUNTS, true())
 
 

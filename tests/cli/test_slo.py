@@ -204,6 +204,37 @@ def test_a_database_that_is_not_there_exits_2(file: Path, url: str) -> None:
     assert slo("status", str(file), "--at", "yesterday", "--database", url).exit_code == 2
 
 
+def test_a_time_in_the_future_is_refused(
+    file: Path, url: str, fill: Fill, request_row: Row
+) -> None:
+    fill(request_row())
+    refused = slo("status", str(file), "--at", "2130-01-01", "--database", url)
+    assert refused.exit_code == 2
+    assert refused.stdout == ""
+    assert "--at '2130-01-01' is in the future; allowed: times up to now, 20" in refused.stderr
+
+
+def test_one_old_request_does_not_open_the_long_windows(
+    file: Path, url: str, fill: Fill, request_row: Row
+) -> None:
+    def ask() -> str:
+        return slo("status", str(file), "--at", str(START_S + 120), "--database", url).stdout
+
+    fill(
+        *(
+            request_row(n, received_unix_ns=START_S * 10**9 + n * 290_000_000,
+                        ttft_s=2.0 if n % 50 == 0 else 0.1)
+            for n in range(400)
+        )
+    )  # fmt: skip
+    before = ask()
+    assert "counted since 2025-11-20 10:20:00 UTC" in before
+    assert "100.0% of the budget left" in before
+    assert "not alerting: not enough history" in before
+    fill(request_row(500, received_unix_ns=(START_S - 6 * 86_400) * 10**9, ttft_s=0.1))
+    assert ask() == before
+
+
 def test_an_incident_after_the_instant_is_not_listed(
     file: Path, url: str, fill: Fill, request_row: Row
 ) -> None:

@@ -109,7 +109,7 @@ class World:
 @pytest.fixture
 def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline]:
     """Return an hour of good requests, and some that are nearly a week old."""
-    instants = [*range(-3600, 0, 5), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
+    instants = [*range(-3600, 0, 12), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
     return [
         request_row(
             number,

@@ -122,7 +122,7 @@ def test_an_empty_store_has_no_incident(tmp_path: Path, objective: MakeObjective
 def test_late_requests_are_counted(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Late requests do not change earlier verdicts."""
+    """Late requests do not change earlier verdicts. Those from before the history do not count."""
     engine = store("late")
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
@@ -138,11 +138,11 @@ def test_late_requests_are_counted(
         ]
         write(engine, late)
         evaluator.evaluate(END_S + 15)
-        before += Counts(10, 10)
+        before += Counts(10, 10) if offset_s > 0 else Counts(0, 0)
         assert counted(engine) == before
         evaluator.evaluate(END_S + 30)
         assert counted(engine) == before
-    assert read_tally(engine, GOODPUT, 0, END_S).since_s == START_S - HOUR_S
+    assert read_tally(engine, GOODPUT, 0, END_S).since_s == pytest.approx(START_S, abs=15)
     engine.dispose()
 
 

@@ -43,8 +43,12 @@ def database(postgresql: PostgreSQL) -> Iterator[Callable[[], Engine]]:
         yield make
 
 
-def write(engine: Engine, request_row: Row, numbers: range) -> None:
-    rows = [request_row(received_unix_ns=START_S * S + each) for each in numbers]
+def write(engine: Engine, request_row: Row, numbers: range, every_s: int = 0) -> None:
+    """Store requests. Each hundred begins at `START_S`."""
+    rows = [
+        request_row(received_unix_ns=(START_S + each % 100 * every_s) * S + each)
+        for each in numbers
+    ]
     with Writer(engine) as writer:
         writer.submit(rows, []).result(10)
 
@@ -68,13 +72,13 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
     one, other = database(), database()
     leases = [Leases(each, [EVALUATION], expires_s=EXPIRES_S) for each in (one, other)]
     second = Evaluator(other, [objective()], alone=True)
-    write(one, request_row, range(100))
+    write(one, request_row, range(100), every_s=20)
 
     def stopped(*about: Any) -> Any:
         found = count_requests(*about)
         time.sleep(EXPIRES_S * 1.2)
         leases[1].beat()
-        write(other, request_row, range(100, 200))
+        write(other, request_row, range(100, 200), every_s=20)
         with leases[1].acting(EVALUATION) as term:
             assert term is not None
             assert second._recount(NOW_S)

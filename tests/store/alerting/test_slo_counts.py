@@ -9,6 +9,7 @@ from store.alerting.slo_counts import (
     PROBE_DEFINITIONS,
     CountedRange,
     SloCount,
+    earliest_counted_s,
     mark_counts_incomplete,
     oldest_request_unix_ns,
     read_counted_range,
@@ -128,3 +129,12 @@ def test_new_requests_and_new_probes_count_their_own_objectives_again(engine: En
     mark_counts_incomplete(engine, None, [], 75)
     assert read_counted_range(engine, "a") == CountedRange(30, 30)
     assert read_counted_range(engine, of_probes) == CountedRange(60, 75)
+
+
+def test_the_earliest_counts_are_those_of_any_objective(engine: Engine) -> None:
+    assert earliest_counted_s(engine, probes=False) is None
+    store_counts(engine, "a", [], CountedRange(60, 120))
+    store_counts(engine, "b", [], CountedRange(90, 120))
+    store_counts(engine, f"{PROBE_DEFINITIONS}c", [], CountedRange(30, 120))
+    assert earliest_counted_s(engine, probes=False) == 60
+    assert earliest_counted_s(engine, probes=True) == 30
