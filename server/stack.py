@@ -486,6 +486,7 @@ class Stack:
             base_path=self._base_path,
             allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
             simulated_past_s=first_past_s(self.clock()) if self.simulate else None,
+            otlp_ports=(self.collector.grpc_port, self.collector.http_port),
         )
 
     @property
