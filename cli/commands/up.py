@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from cli.errors import Unreachable
+from cli.errors import Unreachable, reason
 from cli.options.addresses import (
     PORT,
     Server,
@@ -254,7 +254,7 @@ def up(
     try:
         notify_settings = load_configuration(notify, os.environ) if notify else None
     except (AlertsError, OSError) as error:
-        raise click.UsageError(f"--notify: {error}") from error
+        raise click.UsageError(f"--notify: {reason(error)}") from error
     scrape_setup = scrape_setup_of(
         scrape=scrape,
         scrape_file=scrape_file,
