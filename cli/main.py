@@ -76,9 +76,11 @@ class Commands(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches  # the import takes time
 
-            if near := get_close_matches(args[0], COMMANDS):
-                error.message += f" Did you mean {' or '.join(near)}?"
-            raise
+            near = get_close_matches(args[0], COMMANDS)
+            if not near:
+                raise
+            message = f"{error.message} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(message, ctx) from error
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
