@@ -3,6 +3,13 @@
 import click
 
 
+def reason(error: Exception) -> str:
+    """Return the text of an error, for a file `PATH: REASON` without the number of the error."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
 class Unreachable(click.ClickException):
     """A server, file or database cannot be reached or opened. Exit status 2."""
 

@@ -67,6 +67,21 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"cli.commands.{name}"), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. The error for an unknown command suggests similar commands."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # the import takes time
+
+            near = get_close_matches(args[0], COMMANDS)
+            if not near:
+                raise
+            message = f"{error.message} Did you mean {' or '.join(near)}?"
+            raise click.UsageError(message, ctx) from error
+
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):

@@ -31,6 +31,8 @@ class Refusal(StrEnum):
     MISSING_ENGINE = "missing_engine"
     MISSING_GPU = "missing_gpu"
     MISSING_CONFIG = "missing_config"
+    MISSING_OUTCOME = "missing_outcome"
+    """A span of the plugin that is neither a start nor a request with `tailspan.outcome`."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
     """The message has more engine starts than real engines can cause (`engine_start_limits.py`)."""
@@ -84,6 +86,8 @@ class DroppedValue(StrEnum):
     """The prefix ladder does not have the form `16:` (tokens per block), followed by groups of four
     base64 characters.
     """
+    HTTP_STATUS = "http_status"
+    """The HTTP status is not between 100 and 599."""
     CACHE_VALUE = "cache_value"
     """A cache's status that is not documented, a similarity outside 0 to 1, or a malformed
     duration."""

@@ -39,7 +39,9 @@ def load_prices(path: Path | None = None) -> PriceList:
         return _defaults()
     try:
         written = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise PriceError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise PriceError(f"{path}: cannot be read: {error}") from error
     return parse_prices(written, str(path)).before(_defaults())
 

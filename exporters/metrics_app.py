@@ -17,6 +17,7 @@ def metrics_app(
     exposition: Exposition,
     ready: Callable[[], bool],
     failing: Callable[[], tuple[Sequence[str], Sequence[str]]] = lambda: ((), ()),
+    other_paths: Sequence[str] = (),
 ) -> Starlette:
     """Return the ASGI application with `/metrics`, `/healthz` and `/readyz`.
 
@@ -27,6 +28,8 @@ def metrics_app(
             contains vital components. While one of them fails, telemetry is lost, so `/readyz`
             responds "not ready". The second list contains all other components. While only these
             fail, `/readyz` responds "ready" with their names.
+        other_paths: paths on the same port that another application serves, for the response to an
+            unknown path.
     """
     scrapes = _SharedScrapes(exposition)
 
@@ -51,13 +54,17 @@ def metrics_app(
             return PlainTextResponse(f"ready; degraded: {', '.join(degraded)}\n")
         return PlainTextResponse("ready\n")
 
-    return Starlette(
-        routes=[
-            Route("/metrics", metrics),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-        ],
-    )
+    routes = [
+        Route("/metrics", metrics),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+    ]
+    paths = ", ".join([*(route.path for route in routes), *other_paths])
+
+    async def not_found(_request: Request, _error: Exception) -> Response:
+        return PlainTextResponse(f"Not found. The paths are {paths}\n", 404)
+
+    return Starlette(routes=routes, exception_handlers={404: not_found})
 
 
 class _SharedScrapes:

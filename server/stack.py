@@ -44,7 +44,7 @@ from exporters.self_metrics.scrapes import ScrapeMetrics
 from exporters.self_metrics.tasks import TaskMetrics
 from exporters.totals.latest_starts import LatestStarts
 from exporters.totals.rooflines import RooflineMetrics
-from server.api.app import api_app, with_api_paths
+from server.api.app import BASE, OPENAPI, api_app, with_api_paths
 from server.api.limits import PREFIX, ApiLimits
 from server.api.problem import ProblemGate
 from server.api.readers import Readers
@@ -324,6 +324,7 @@ class Stack:
             Exposition(families),
             lambda: self.collector.ready,
             lambda: (self.supervisor.vital, self.supervisor.degraded),
+            () if api is None else (f"{BASE}/{OPENAPI}",),
         )
         self._api: WorkerPool | None = None
         if api is not None:
@@ -486,6 +487,7 @@ class Stack:
             base_path=self._base_path,
             allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
             simulated_past_s=first_past_s(self.clock()) if self.simulate else None,
+            otlp_ports=(self.collector.grpc_port, self.collector.http_port),
         )
 
     @property

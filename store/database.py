@@ -226,6 +226,25 @@ def urls(engine: Engine) -> tuple[str, str | None]:
     return own, None if state is None else state.get_execution_options()[_URL]
 
 
+def check_upgradable(url: str, purpose: DatabasePurpose = TELEMETRY_DATABASE) -> None:
+    """Check that a database is missing or empty, or that this version can use or upgrade it.
+
+    Changes neither the data nor the modes of the files.
+
+    Raises:
+        StoreError: the URL is not supported, or the database cannot be opened or upgraded.
+    """
+    opening = _Opening(purpose, create=False, timeout_s=BUSY_TIMEOUT_S, report=_ignore)
+    schema = TELEMETRY if purpose is TELEMETRY_DATABASE else STATE
+    try:
+        engine = opening.connect(url)
+    except DatabaseMissing:
+        return
+    with opening.errors(engine):
+        migrations.check_upgradable(engine, name_of(engine), schema)
+    engine.dispose()
+
+
 def masked_url(engine: Engine) -> str:
     """Return the database's URL without password and options, for logs and messages."""
     return _without_secrets(engine.url)

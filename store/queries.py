@@ -376,16 +376,26 @@ def _conditions(
 
 def _value(table: Table, label: str, text: str) -> str | int | bool:
     """Convert a label's text to the type of its column, the inverse of `_text`."""
+    if (allowed := _allowed(table, label, text)) is not None:
+        raise ValueError(f"{label} = {text!r}: {allowed}")
     kind = table.c[label].type.python_type
     if kind is bool:
-        if text not in ("true", "false"):
-            raise ValueError(f"{label} = {text!r}: must be true or false")
         return text == "true"
-    if kind is int:
-        if not re.fullmatch(r"-?[0-9]{1,18}", text):
-            raise ValueError(f"{label} = {text!r}: must be a whole number")
-        return int(text)
-    return text
+    return int(text) if kind is int else text
+
+
+def malformed_request_label(label: str, text: str) -> str | None:
+    """Return what the value of a request's label must be, or None if this value is allowed."""
+    return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
+
+
+def _allowed(table: Table, label: str, text: str) -> str | None:
+    kind = table.c[label].type.python_type
+    if kind is bool and text not in ("true", "false"):
+        return "must be true or false"
+    if kind is int and not re.fullmatch(r"-?[0-9]{1,18}", text):
+        return "must be a whole number"
+    return None
 
 
 def _text(value: str | int | bool) -> str:

@@ -22,6 +22,7 @@ from store.database import (
     STATE_DATABASE,
     TELEMETRY_DATABASE,
     DatabasePurpose,
+    check_upgradable,
     database_file,
 )
 from store.errors import StoreError
@@ -39,14 +40,15 @@ def sole_writer(
 ) -> Iterator[None]:
     """Lock a database for writing until the end of the `with` block.
 
-    Also remove other users' rights to the database's files.
+    Also remove other users' rights to the database's files. Files that Tailspan cannot use are not
+    changed.
 
     Args:
         report: called if other users could read a file, or if the database cannot be locked.
 
     Raises:
         StoreError: another process has the lock (the message contains the process id), or the
-            folder cannot be used.
+            folder or the database cannot be used.
     """
     file = database_file(url, purpose)
     if file is None:
@@ -54,6 +56,7 @@ def sole_writer(
         return
     real = Path(os.path.realpath(file))
     _check_format(real, file, purpose)
+    check_upgradable(url, purpose)
     try:
         real.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         lock = os.open(

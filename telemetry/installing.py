@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PLUGIN: Final = "tailspan-vllm"
 
 
 class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
@@ -18,7 +17,9 @@ class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
 def install_plugin(root: Path = ROOT) -> str:
     """Return the command that installs the plugin in vLLM's environment."""
     source = root / "instrumentation"
-    return f"pip install {source if (source / 'pyproject.toml').is_file() else PLUGIN}"
+    if (source / "pyproject.toml").is_file():
+        return f"pip install {source}"
+    return "pip install ./instrumentation   # in Tailspan's source folder"
 
 
 def install_extra(extra: str, root: Path = ROOT) -> str:

@@ -9,6 +9,7 @@ import click
 import pyarrow as pa
 
 from cli.commands import joined_requests
+from cli.options.numbers import WholeRange
 from cli.options.question import Selection, nothing_found, open_selection, question_options, silence
 from cli.render import text
 from store import queries
@@ -58,7 +59,7 @@ Examples:
 @question_options
 @click.option(
     "--limit",
-    type=click.IntRange(1, 2**31 - 1),
+    type=WholeRange(1, 2**31 - 1),
     metavar="N",
     help=f"At most N requests.  [default: {TEXT_LIMIT} as text, all as JSON]",
 )

@@ -13,7 +13,7 @@ import click
 from cli.options.credentials import check_otlp_headers, insecure_credentials_option
 from cli.options.durations import Duration
 from cli.options.faults import json_lines, lines, parse
-from cli.options.numbers import FiniteRange
+from cli.options.numbers import FiniteRange, WholeRange
 from cli.options.shared import format_option
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ Examples:
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     default=2,
     show_default=True,
     help="Number of servers in the fleet.",
@@ -48,7 +48,7 @@ Examples:
 @click.option(
     "--prefill",
     "prefill_replicas",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     default=0,
     metavar="N",
     show_default=True,

@@ -19,6 +19,7 @@ from alerts.notify.http_post import Sender, Verdict
 from alerts.notify.message import Message, Transition
 from alerts.notify.webhook import SIGNATURE
 from alerts.secrets import Secret
+from cli.errors import reason
 from cli.options.shared import format_option
 from cli.render import text
 
@@ -84,7 +85,7 @@ def notify(file: Path, test: bool, resolved: bool, names: Sequence[str], form: s
     try:
         configuration = load_configuration(file, os.environ)
     except (AlertsError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(reason(error)) from error
     channels = _chosen_channels(configuration, names)
     transition = Transition.RESOLVED if resolved else Transition.FIRING
     now_s = int(time.time())

@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from cli.errors import Unreachable
+from cli.errors import Unreachable, reason
 from cli.options.addresses import (
     PORT,
     Server,
@@ -221,6 +223,11 @@ def up(
         raise click.UsageError("--vllm and --simulate exclude each other: use one of them")
     sign_in_settings, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
     access = endpoint_access_of(host, **endpoints, signed_in=sign_in_settings is not None)
+    ports = {"--grpc-port": grpc_port, "--http-port": http_port, "--metrics-port": metrics_port}
+    # On another host, the explorer may have the same port, unless `host` is every address.
+    if not no_explorer and (access.explorer_host in (None, host) or host in ("0.0.0.0", "::")):
+        ports["--explorer-port"] = explorer_port
+    _check_ports(ports)
     if access.roles is not None and sign_in_settings is None and not no_explorer:
         raise click.UsageError(NO_SIGN_IN)
     if simulate and access.tokens is not None and access.own_token is None:
@@ -247,7 +254,7 @@ def up(
     try:
         notify_settings = load_configuration(notify, os.environ) if notify else None
     except (AlertsError, OSError) as error:
-        raise click.UsageError(f"--notify: {error}") from error
+        raise click.UsageError(f"--notify: {reason(error)}") from error
     scrape_setup = scrape_setup_of(
         scrape=scrape,
         scrape_file=scrape_file,
@@ -278,8 +285,6 @@ def up(
         own_state = sole_writer(separate_state, click.echo, STATE_DATABASE)
         click.get_current_context().with_resource(own_state)
     engine = open_database(url, separate_state, report=click.echo)
-    ports = Ports(grpc_port, http_port, metrics_port, explorer_port)
-
     limit_allocator_memory()
 
     async def run() -> None:
@@ -287,7 +292,7 @@ def up(
             engine,
             url,
             host,
-            ports,
+            Ports(grpc_port, http_port, metrics_port, explorer_port),
             explorer=not no_explorer,
             simulate=simulate,
             objectives=in_force,
@@ -315,6 +320,22 @@ def up(
         raise Unreachable(str(error)) from error
     finally:
         engine.dispose()
+
+
+def _check_ports(ports: Mapping[str, int]) -> None:
+    """Check that the ports differ.
+
+    Args:
+        ports: the ports on one host, by option. 0 selects a free port.
+
+    Raises:
+        click.UsageError: two options have the same port.
+    """
+    for (option, port), (other, same) in combinations(ports.items(), 2):
+        if port and port == same:
+            raise click.UsageError(
+                f"{option} and {other} are both {port}: set a different port for each"
+            )
 
 
 def _forwarder(url: str, http_port: int, insecure: bool) -> "Forwarder":

@@ -7,14 +7,15 @@ from urllib.parse import urlsplit
 
 import click
 
+from cli.options.numbers import WholeRange
 from cli.options.settings import setting
 from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
-PORT = click.IntRange(0, 65_535)
+PORT = WholeRange(0, 65_535)
 """0 selects a free port."""
 
-REMOTE_PORT = click.IntRange(1, 65_535)
+REMOTE_PORT = WholeRange(1, 65_535)
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 _NUMBERS = re.compile(r"[0-9.]+|[^%]*:.*")

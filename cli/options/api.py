@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import click
-
 from cli.options.durations import Duration
+from cli.options.numbers import WholeRange
 from cli.options.settings import setting, with_options
 from server.api.limits import ApiLimits
 
@@ -29,7 +28,7 @@ _OPTIONS = (
     setting(
         "--api-questions",
         group="API",
-        type=click.IntRange(0, MAX_QUESTIONS),
+        type=WholeRange(0, MAX_QUESTIONS),
         metavar="N",
         default=2,
         show_default=True,

@@ -6,6 +6,23 @@ from typing import Any
 import click
 
 
+class WholeRange(click.IntRange):
+    """A whole number in a range. click's error for other texts does not contain the range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a whole number in the range {self._describe_range()}.",
+                param,
+                ctx,
+            )
+        whole: int = super().convert(number, param, ctx)
+        return whole
+
+
 class FiniteRange(click.FloatRange):
     """A finite number in a range. click would accept `nan`, and `inf` if the range has no limit."""
 
@@ -13,7 +30,13 @@ class FiniteRange(click.FloatRange):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number."""
-        number: float = super().convert(value, param, ctx)
+        try:
+            given = float(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is not a number in the range {self._describe_range()}.", param, ctx
+            )
+        number: float = super().convert(given, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number

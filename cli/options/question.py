@@ -111,6 +111,8 @@ def equals_of(
             raise click.UsageError(
                 f"{option} {condition!r}: unknown outcome; allowed: {', '.join(Outcome)}"
             )
+        if value and (allowed := queries.malformed_request_label(label, value)) is not None:
+            raise click.UsageError(f"{option} {condition!r}: {allowed}")
         equals[label] = value or None
     return equals
 

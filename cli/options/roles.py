@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cli.errors import reason
 from cli.options.settings import setting
 
 if TYPE_CHECKING:
@@ -42,5 +43,5 @@ def roles_of(file: Path | None) -> "Roles | None":
         if roles.audit is not None:
             check_writable(roles.audit)
     except (AlertsError, OSError) as error:
-        raise click.UsageError(f"--roles: {error}") from error
+        raise click.UsageError(f"--roles: {reason(error)}") from error
     return roles

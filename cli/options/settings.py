@@ -36,6 +36,20 @@ GROUPS: Final = (
     "GPUs",
 )
 _SHOWN: Final = 80
+_PREFIX: Final = "TAILSPAN_"
+_OTHER_VARIABLES: Final = frozenset(
+    {
+        *("CONFIG", "TOKENS", "SCRAPE_TOKEN", "DCGM_TOKEN", "FORWARD_HEADERS", "PEAKS"),
+        *("EXPLORER_URL", "BUDGET", "TRACE_URL", "SIMULATED_PAST"),
+        *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
+    }
+)
+"""Variables that are not settings (docs/configuration.md), without the prefix. Some of them
+resemble the variable of a setting."""
+_SIMILAR: Final = 0.8
+"""Minimum similarity (difflib) of a mistyped variable. One wrong or missing letter in a name of six
+letters has 0.83. Kubernetes sets variables such as TAILSPAN_SERVICE_HOST for a service that is
+named tailspan, and they are below 0.7."""
 
 
 class Setting(click.Option):
@@ -97,7 +111,7 @@ class Setting(click.Option):
 
 
 def _variable_of(key: str) -> str:
-    return f"TAILSPAN_{key.upper().replace('-', '_')}"
+    return f"{_PREFIX}{key.upper().replace('-', '_')}"
 
 
 def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Command], _Command]:
@@ -177,6 +191,8 @@ def _read(ctx: click.Context, given: Path | None) -> None:
     """
     if ctx.resilient_parsing:
         return
+    if ctx.parent is not None:  # a question of the API has no parent
+        _warn_of_unknown_variables()
     file = given or Path(FILE_NAME)
     if given is None and not file.exists():
         return
@@ -189,6 +205,25 @@ def _read(ctx: click.Context, given: Path | None) -> None:
         if key in values and not content:
             defaults[param.name] = values[key]
     ctx.default_map = defaults
+
+
+def _warn_of_unknown_variables() -> None:
+    """Warn of variables that resemble the variable of a setting, such as TAILSPAN_GRPC_PROT."""
+    given = [name for name in os.environ if name.startswith(_PREFIX)]
+    if not given:
+        return
+    settings = {each.variable.removeprefix(_PREFIX) for each in all_settings()}
+    for name in given:
+        key = name.removeprefix(_PREFIX)
+        if key in settings or key in _OTHER_VARIABLES:
+            continue
+        near = difflib.get_close_matches(key, settings, n=1, cutoff=_SIMILAR)
+        if near:
+            click.echo(
+                f"Warning: {name} is ignored, because there is no such setting. Did you mean"
+                f" {_PREFIX}{near[0]}?",
+                err=True,
+            )
 
 
 def read_file(file: Path) -> dict[str, Any]:

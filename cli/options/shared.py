@@ -8,6 +8,7 @@ import click
 
 from cli.options.formats import FORMATS as FORMATS
 from cli.options.formats import format_option as format_option
+from cli.options.numbers import WholeRange
 from cli.options.settings import setting
 from cli.options.time_range import DEFAULT_LAST
 from store.database import DEFAULT_URL, ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
@@ -78,7 +79,7 @@ prices_option = setting(
 block_size_option = click.option(
     "--block-size",
     "block_tokens",
-    type=click.IntRange(1, 2**20),
+    type=WholeRange(1, 2**20),
     default=512,
     show_default=True,
     metavar="TOKENS",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.errors import reason
 from cli.options.extras import check_extra
 from cli.options.settings import setting, with_options
 
@@ -59,7 +60,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     try:
         settings = load_sign_in(path, os.environ)
     except (AlertsError, OSError) as error:
-        raise click.UsageError(f"--sign-in: {error}") from error
+        raise click.UsageError(f"--sign-in: {reason(error)}") from error
     check_extra("authlib", "sign-in", "--sign-in")
     if base_path and base_path != settings.base_path:
         raise click.UsageError(

@@ -12,7 +12,14 @@ from collector.normalise.batch import Batch
 from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import MAX_TOTAL, Reader, RefusalError, instant, seconds
+from collector.normalise.values import (
+    HTTP_STATUSES,
+    MAX_TOTAL,
+    Reader,
+    RefusalError,
+    instant,
+    seconds,
+)
 from telemetry.fields import on_the_wire
 from telemetry.prefix_ladders import LADDER_CHARS, is_ladder
 from telemetry.request_rows import PLACE as _AT
@@ -47,8 +54,9 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
     return read
 
 
-def _ladder(reader: Reader, name: str) -> str | None:
-    """Return the prefix ladder, or None if it is invalid; the request is stored anyway."""
+def _ladder(reader: Reader, name: str) -> str:
+    """Return the prefix ladder, or a `DroppedValue` if it is invalid; the request is stored
+    anyway."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -56,6 +64,13 @@ def _ladder(reader: Reader, name: str) -> str | None:
     if len(text) > LADDER_CHARS:
         return DroppedValue.LADDER_TOO_LONG
     return text if is_ladder(text) else DroppedValue.LADDER_MALFORMED
+
+
+def _http_status(reader: Reader, name: str) -> int | DroppedValue | None:
+    """Return the HTTP status, or a `DroppedValue` if it is invalid; the request is stored
+    anyway."""
+    status = reader.count(name)
+    return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
 
 
 def _bytes(reader: Reader, name: str) -> int | None:
@@ -77,6 +92,7 @@ TABLE: Final[dict[str, tuple[str, Read]]] = {
     names.OUTCOME: ("outcome", _one_of(_OUTCOMES, Refusal.UNKNOWN_OUTCOME)),
     names.BASIS: ("basis", _one_of(_BASES, Refusal.UNKNOWN_BASIS)),
     names.PREFIX_LADDER: ("prefix_ladder", _ladder),
+    names.HTTP_STATUS_CODE: ("http_status", _http_status),
     names.EXTERNAL_CACHED_BYTES: ("kv_loaded_bytes", _bytes),
 }
 
@@ -90,7 +106,7 @@ _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
 _RECEIVED, _E2E = _AT["received_unix_ns"], _AT["e2e_s"]
 _REGION, _REPLICA = _AT["region"], _AT["replica"]
-_LADDER = _AT["prefix_ladder"]
+_DROPPABLE = (_AT["prefix_ladder"], _AT["http_status"])
 _WITHIN = itemgetter(
     *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
 )
@@ -145,9 +161,10 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
     values[_REGION] = origin.region
     values[_REPLICA] = origin.replica
     batch.truncated_texts += truncated_texts
-    if isinstance(values[_LADDER], DroppedValue):
-        batch.dropped_values[values[_LADDER]] += 1
-        values[_LADDER] = None
+    for place in _DROPPABLE:
+        if isinstance(values[place], DroppedValue):
+            batch.dropped_values[values[place]] += 1
+            values[place] = None
     values.pop()  # attributes without a field
     return tuple(values)
 

@@ -10,7 +10,7 @@ from collector.drop_reasons import Refusal
 from collector.normalise.resources import Origin
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
-from collector.normalise.values import Reader, RefusalError, attributes_of, number
+from collector.normalise.values import HTTP_STATUSES, Reader, RefusalError, attributes_of, number
 from telemetry.fields import on_the_wire
 from telemetry.probes import Probe, ProbeOutcome
 
@@ -29,6 +29,13 @@ def _outcome(reader: Reader, name: str) -> ProbeOutcome:
         raise RefusalError(Refusal.UNKNOWN_OUTCOME) from error
 
 
+def _http_status(reader: Reader, name: str) -> int | None:
+    status = reader.count(name)
+    if status is not None and status not in HTTP_STATUSES:
+        raise RefusalError(Refusal.OUT_OF_RANGE)
+    return status
+
+
 _READERS: Final[Mapping[str, Callable[[Reader, str], Any]]] = {
     "text": Reader.text,
     "flag": Reader.flag,
@@ -39,6 +46,7 @@ _READERS: Final[Mapping[str, Callable[[Reader, str], Any]]] = {
 _TABLE: Final = {
     **{wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(Probe).items()},
     names.PROBE_OUTCOME: ("outcome", _outcome),
+    names.HTTP_STATUS_CODE: ("http_status", _http_status),
     names.PROBE_CERTIFICATE_END: ("certificate_ends_unix_s", _number),  # an instant
 }
 

@@ -10,7 +10,7 @@ from typing import Final
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.drop_reasons import Skip
+from collector.drop_reasons import Refusal, Skip
 from collector.normalise.batch import Batch
 from collector.normalise.cache_spans import lookup_of_span, reports_a_lookup
 from collector.normalise.client_spans import CLIENT
@@ -49,7 +49,8 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
             try:
                 if scope == names.SCOPE:
                     row = row_of_span(span, origin, now_unix_ns, batch)
-                    if row is None and _cold_start(span, origin, now_unix_ns, batch):
+                    if row is None:
+                        _cold_start(span, origin, now_unix_ns, batch)
                         continue
                 elif scope == names.PROBE_SCOPE:
                     _probe(span, origin, now_unix_ns, batch)
@@ -75,13 +76,12 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
     return batch
 
 
-def _cold_start(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> bool:
+def _cold_start(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
     found = start_of_span(decoded(Span, raw), origin, now_unix_ns)
     if found is None:
-        return False
+        raise RefusalError(Refusal.MISSING_OUTCOME)
     batch.cold_starts.append(found[0])
     batch.truncated_texts += found[1]
-    return True
 
 
 def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:

@@ -26,6 +26,8 @@ MAX_TOTAL_S: Final = 100 * 365 * 86_400.0
 MAX_NUMBER: Final = 1e30
 """Maximum of any other number, so that no sum becomes infinite. For comparison, 10¹⁸ FLOPs per
 second for a century are 3e27 FLOPs."""
+HTTP_STATUSES: Final = range(100, 600)
+"""The valid status codes. Source: RFC 9110, section 15."""
 EARLIEST_UNIX_NS: Final = 1_577_836_800 * 10**9
 """2020-01-01, before vLLM existed. Earlier timestamps are from a clock that was not set."""
 MAX_AHEAD_NS: Final = 86_400 * 10**9

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from collector.counters import Counters
@@ -48,8 +48,14 @@ def http_app(
                 methods=["POST"],
             )
             for signal in SIGNALS
-        ]
+        ],
+        exception_handlers={404: _not_found},
     )
+
+
+async def _not_found(_request: Request, _error: Exception) -> Response:
+    paths = ", ".join(signal.http_path for signal in SIGNALS)
+    return PlainTextResponse(f"Not found. POST OTLP/HTTP to {paths}\n", 404)
 
 
 def _endpoint(

@@ -122,6 +122,16 @@ def check(engine: Engine, name: str, schema: Schema = TELEMETRY) -> None:
         )
 
 
+def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
+    """Check that a database is empty, or that this version can use or upgrade it. Never writes.
+
+    Raises:
+        StoreError: another program, or a version that this version cannot upgrade, wrote it.
+    """
+    with engine.connect() as connection:
+        _read(connection, name, schema)
+
+
 def announce_to(engine: Engine, schema: Schema) -> None:
     """Announce on each new connection that this version writes the tables of a schema."""
     announce(engine, schema.revision.name, schema.head())

@@ -260,7 +260,10 @@ def test_another_program_on_our_ports_is_recognised(
         (["--host", ""], ["--host", "allowed: 127.0.0.1"]),
         (["--grpc-port", "65536"], ["--grpc-port", "65536", "<=65535"]),
         (["--metrics-port", "-1"], ["--metrics-port", "-1"]),
-        (["--explorer-port", "http"], ["--explorer-port", "http", "not a valid integer"]),
+        (
+            ["--explorer-port", "http"],
+            ["--explorer-port", "http", "not a whole number in the range"],
+        ),
     ],
 )
 def test_a_wrong_option_is_reported_with_its_value_and_the_allowed_ones(

@@ -37,6 +37,13 @@ def test_an_unknown_command_exits_2() -> None:
     result = CliRunner().invoke(tailspan, ["explode"])
     assert result.exit_code == 2
     assert "No such command 'explode'" in result.stderr
+    assert "Did you mean" not in result.stderr
+
+
+def test_an_unknown_command_has_a_suggestion() -> None:
+    result = CliRunner().invoke(tailspan, ["stat"])
+    assert result.exit_code == 2
+    assert "No such command 'stat'. Did you mean stats or starts?" in result.stderr
 
 
 def test_help_imports_no_command() -> None:

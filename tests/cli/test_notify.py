@@ -77,6 +77,12 @@ def test_a_test_shows_each_channels_answer(
     }  # fmt: skip
 
 
+def test_a_missing_file_is_named() -> None:
+    result = CliRunner().invoke(tailspan, ["slo", "notify", "/nope/n"])
+    assert result.exit_code == 2
+    assert "Error: /nope/n: No such file or directory\n" in result.stderr
+
+
 def test_wrong_usage_prints_the_allowed_values(notify: Notify, tmp_path: Path) -> None:
     result = notify("http://127.0.0.1:1", "--channel", "nobody")
     assert result.exit_code == 2

@@ -60,6 +60,30 @@ def test_flags_precede_variables_then_the_file_then_defaults(
     assert ports == [21, 12, 3, 8501]
 
 
+@pytest.mark.parametrize("text", ["abc", "1.5", "1e3", ""])
+def test_a_malformed_number_is_refused_with_the_range(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = run("up", f"--grpc-port={text}")
+    assert refused.exit_code == 2
+    assert f"{text!r} is not a whole number in the range 0<=x<=65535." in refused.stderr
+    monkeypatch.setenv("TAILSPAN_GRPC_PORT", "abc")
+    refused = run("settings")
+    assert "'TAILSPAN_GRPC_PORT': 'abc' is not a whole number in the range" in refused.stderr
+
+
+def test_a_mistyped_variable_has_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ("TENANT_HEADER", "FORWARD_HEADERS", "SERVICE_HOST", "PORT", "SERVICE_PORT_METRICS")
+    for name in (*others, "PORT_4317_TCP_PORT", "DATABASE_URL", "TOKENS"):
+        monkeypatch.setenv(f"TAILSPAN_{name}", "x")
+    assert "Warning" not in run("settings").stderr
+    monkeypatch.setenv("TAILSPAN_GRPC_PROT", "5")
+    shown = run("settings")
+    assert shown.exit_code == 0
+    assert "Warning: TAILSPAN_GRPC_PROT is ignored, because" in shown.stderr
+    assert "Did you mean TAILSPAN_GRPC_PORT?" in shown.stderr
+
+
 EXAMPLE = {
     "vllm": "http://h:1",
     "keep-rows": "36h",

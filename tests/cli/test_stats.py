@@ -170,6 +170,17 @@ def test_wrong_labels_exit_2_with_those_allowed(run: Run, fill: Fill, by: str, w
     assert wanted in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [("streamed=yes", "must be true or false"), ("engine=x", "must be a whole number")],
+)
+def test_a_wrong_value_names_the_option(run: Run, fill: Fill, condition: str, wanted: str) -> None:
+    fill()
+    result = run("stats", "--where", condition)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--where '{condition}': {wanted}" in result.stderr
+
+
 def test_an_empty_result_has_a_hint(run: Run, fill: Fill) -> None:
     fill()
     result = run("stats", "--format", "json")

@@ -185,6 +185,12 @@ def test_a_second_tailspan_exits_and_names_the_first(
         # A typing error must not delete a month of data.
         (["--keep-rows", "7"], ["'--keep-rows'", "'7' is not a duration", "or forever"]),
         (["--keep-hours", "30d"], ["--keep-hours 30d", "--keep-minutes 90d"]),
+        (["--notify=/nope/n"], ["Error: --notify: /nope/n: No such file or directory\n"]),
+        (["--roles=/nope/r"], ["Error: --roles: /nope/r: No such file or directory\n"]),
+        (["--sign-in=/nope/s"], ["Error: --sign-in: /nope/s: No such file or directory\n"]),
+        (["--prices=/nope/p"], ["--prices: /nope/p: cannot be read: No such file or directory\n"]),
+        (["--grpc-port=4316", "--http-port=4316"], ["--grpc-port and --http-port are both 4316"]),
+        (["--metrics-port=8501"], ["--metrics-port and --explorer-port are both 8501"]),
         (["--forward", "tempo:4318"], ["write http://HOST:4318"]),
         (["--forward", "http://tempo:x"], ["invalid port"]),
         (["--forward", "http://tempo:4318/v1/traces"], ["without /v1/traces"]),

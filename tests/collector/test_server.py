@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
@@ -430,6 +431,12 @@ def test_after_a_sender_that_hangs_up_mid_body_the_next_one_is_served(
 
 def test_profiles_are_not_received(collector: Collector) -> None:
     assert _post(collector, b"", PROTOBUF, "/v1development/profiles")[0].status == 404
+
+
+def test_an_unknown_path_is_answered_with_the_paths(collector: Collector) -> None:
+    answer = httpx.get(f"http://127.0.0.1:{collector.http_port}/", trust_env=False)
+    assert answer.status_code == 404
+    assert answer.text == "Not found. POST OTLP/HTTP to /v1/traces, /v1/metrics, /v1/logs\n"
 
 
 def test_a_start_is_kept_by_either_transport(

@@ -77,6 +77,11 @@ def test_metrics_are_sent_as_text_by_default(get: Get) -> None:
     assert b'tailspan_requests_total{model="llama",outcome="stop",replica="r1"} 1\n' in body
 
 
+def test_an_unknown_path_is_answered_with_the_paths(get: Get) -> None:
+    status, _, body = get("/")
+    assert (status, body) == (404, b"Not found. The paths are /metrics, /healthz, /readyz\n")
+
+
 def test_metrics_are_sent_as_openmetrics_on_request(get: Get) -> None:
     _, headers, body = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert headers["content-type"].startswith("application/openmetrics-text")

@@ -75,6 +75,11 @@ def test_a_hostile_query_is_refused_with_the_allowed_values(
     assert detail in _problem(api.get(f"stats?{query}"), 400)["detail"]
 
 
+def test_a_limit_that_is_no_number_is_refused_with_the_range(api: ServedApi) -> None:
+    detail = _problem(api.get("requests?limit=abc"), 400)["detail"]
+    assert "'abc' is not a whole number in the range 1<=x<=" in detail
+
+
 def test_values_that_look_like_options_or_sql_are_only_values(api: ServedApi) -> None:
     for value in ("--help", "-1", "'; DROP TABLE requests; --", "$(id)", "../../etc/passwd", "％"):
         found = api.get("stats", params={"where": f"tenant={value}"})

@@ -50,14 +50,15 @@ def test_the_stack_serves_only_while_it_runs(engine: Engine, url: str) -> None:
 def test_the_api_is_served_with_the_metrics_unless_disabled(
     engine: Engine, url: str, api: ApiLimits | None, status: int
 ) -> None:
-    async def run() -> httpx.Response:
+    async def run() -> tuple[httpx.Response, httpx.Response]:
         async with Stack(engine, url, "127.0.0.1", FREE, explorer=False, api=api) as stack:
-            address = stack.metrics_url.replace("/metrics", "/api/v1/stats")
+            root = stack.metrics_url.removesuffix("/metrics")
             async with httpx.AsyncClient(timeout=100) as client:
-                return await client.get(address)
+                return await client.get(f"{root}/api/v1/stats"), await client.get(f"{root}/")
 
-    answer = asyncio.run(run())
+    answer, unknown = asyncio.run(run())
     assert answer.status_code == status
+    assert ("/api/v1/openapi.json" in unknown.text) == (api is not None)
     if status == 200:
         assert answer.json() == []
 

@@ -1,10 +1,17 @@
 import json
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from store.database import open_database
+from store.database import (
+    STATE_DATABASE,
+    TELEMETRY_DATABASE,
+    DatabasePurpose,
+    open_database,
+)
 from store.errors import StoreError
 from store.writer_lock import lock_file, sole_writer
 
@@ -35,6 +42,26 @@ def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path) -> None:
     assert "is not a SQLite database" in refused(f"sqlite:///{file}")
     assert file.stat().st_mode & 0o777 == 0o644
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o444])
+@pytest.mark.parametrize("purpose", [TELEMETRY_DATABASE, STATE_DATABASE])
+def test_another_programs_database_is_not_changed(
+    tmp_path: Path, mode: int, purpose: DatabasePurpose
+) -> None:
+    file = tmp_path / "old.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE addresses (name TEXT)")
+    file.chmod(mode)
+    reports: list[str] = []
+    with (
+        pytest.raises(StoreError, match="not a Tailspan database"),
+        sole_writer(f"sqlite:///{file}", reports.append, purpose),
+    ):
+        pass
+    assert file.stat().st_mode & 0o777 == mode
+    assert list(tmp_path.iterdir()) == [file]
+    assert not reports
 
 
 def test_every_path_has_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +96,14 @@ def test_older_files_become_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         open_database(f"sqlite:///{folder}/{file}").dispose()
         Path(folder).chmod(0o755)
         Path(folder, file).chmod(0o644)
-        Path(folder, f"{file}-wal").write_bytes(b"")
-        Path(folder, f"{file}-wal").chmod(0o644)
         messages: list[str] = []
-        with sole_writer(f"sqlite:///{folder}/{file}", messages.append):
-            pass
-        assert Path(folder, file).stat().st_mode & 0o777 == 0o600
-        assert Path(folder, f"{file}-wal").stat().st_mode & 0o777 == 0o600
-        assert len(messages) == 2 + (folder == "var")
+        with closing(sqlite3.connect(Path(folder, file))) as reader:
+            reader.execute("SELECT * FROM sqlite_master").fetchall()  # creates -wal and -shm
+            with sole_writer(f"sqlite:///{folder}/{file}", messages.append):
+                pass
+            for end in ("", "-wal", "-shm"):
+                assert Path(folder, f"{file}{end}").stat().st_mode & 0o777 == 0o600
+        assert len(messages) == 3 + (folder == "var")
     assert Path("var").stat().st_mode & 0o777 == 0o700
     assert Path("shared").stat().st_mode & 0o777 == 0o755
 

@@ -59,6 +59,7 @@ from ui.frame.view import (
     STEPS,
     View,
 )
+from ui.kit import instants
 from ui.kit.instants import instant_unix_ns, seconds_text
 from ui.kit.replica_measures import FIRST_MEASURE, MEASURES
 from ui.kit.request_key import RequestKey
@@ -383,7 +384,7 @@ def _instant(name: str, text: str | None, notices: list[str]) -> int | None:
     if text is None:
         return None
     if (at_ns := instant_unix_ns(text)) is None:
-        notices.append(_refusal_notice(name, text, "unix seconds or an ISO 8601 time", "ignored"))
+        notices.append(_refusal_notice(name, text, instants.allowed(text), "ignored"))
     return at_ns
 
 

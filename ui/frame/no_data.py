@@ -1,18 +1,20 @@
 """Draw a page without data, with the steps to get data."""
 
+import os
 from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
+from telemetry.otlp_ports import GRPC_KEY, otlp_port
 from ui.frame import navigation
 from ui.frame.context import Context
 from ui.kit import store_reads, wording
 from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
-pip install tailspan-vllm   # from the source folder: pip install ./instrumentation
-export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4317
+pip install ./instrumentation   # in Tailspan's source folder
+export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:{port}
 vllm serve MODEL"""
 
 FIRST_REQUEST: Final = """\
@@ -29,7 +31,7 @@ def no_server() -> None:
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
         "is this machine's name on the server's network), and start vLLM as usual:"
     )
-    st.code(CONNECT, language="bash")
+    st.code(CONNECT.format(port=otlp_port(GRPC_KEY, os.environ)), language="bash")
     st.markdown("Then send a first request. It appears here within seconds:")
     st.code(FIRST_REQUEST, language="bash")
     st.markdown("Or try Tailspan with a simulated fleet that has an incident:")

@@ -9,20 +9,32 @@ LATEST_UNIX_S: Final = 2**63 // _NS - 1
 
 
 def instant_unix_ns(text: str) -> int | None:
-    """Parse unix seconds or ISO 8601. Return unix nanoseconds, or None if the text is neither."""
+    """Parse unix seconds or ISO 8601. Return unix nanoseconds, or None if the text is neither, or
+    is not between 1970 and 2262."""
+    nanoseconds = _parsed(text)
+    if nanoseconds is None or not 0 <= nanoseconds < (LATEST_UNIX_S + 1) * _NS:
+        return None
+    return nanoseconds
+
+
+def allowed(text: str) -> str:
+    """Return the allowed values, for the error about a text that `instant_unix_ns` cannot parse."""
+    if (_parsed(text) or 0) > LATEST_UNIX_S * _NS:
+        return "times before 2262-04-11"
+    return "unix seconds or an ISO 8601 time"
+
+
+def _parsed(text: str) -> int | None:
     match = re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text, flags=re.ASCII)
-    if match and int(match[1]) <= LATEST_UNIX_S:
+    if match:
         return int(match[1]) * _NS + int((match[2] or "0").ljust(9, "0"))
     try:
         at = datetime.fromisoformat(text)
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
         since = at - datetime(1970, 1, 1, tzinfo=UTC)
-        nanoseconds = (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000
-        if 0 <= nanoseconds <= LATEST_UNIX_S * _NS:
-            return nanoseconds
     except (ValueError, OverflowError):
-        pass
-    return None
+        return None
+    return (since.days * 86_400 + since.seconds) * _NS + since.microseconds * 1000
 
 
 def seconds_text(unix_ns: int) -> str:

@@ -106,6 +106,8 @@ class Routes:
         self._most = most
         self._max_of_one = max_of_one
         self._open: Counter[str] = Counter()
+        pages = ", ".join(f"{self._base}/{page.key}" for page in PAGES)
+        self._not_found = PlainTextResponse(f"Not found. The pages are {pages}\n", 404)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request, or reject it."""
@@ -125,7 +127,7 @@ class Routes:
         if who is None and path is not None:
             who = next((each for start, each in _BELOW.items() if path.startswith(start)), None)
         if path is None or who is None or (who is _For.SIGN_IN and self._admission is None):
-            return PlainTextResponse("Not found\n", 404)
+            return self._not_found
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("Method not allowed\n", 405, {"allow": "GET, HEAD"})
         if who is _For.READERS and self._admission is not None:

@@ -102,14 +102,38 @@ def test_without_an_instance_id_the_replica_is_the_service_name(
 
 
 def test_other_spans_are_skipped_and_counted(trace_message: Factory, now_unix_ns: int) -> None:
-    foreign, ours = trace_message(), trace_message()
+    foreign = trace_message()
     foreign.resource_spans[0].scope_spans[0].scope.name = "vllm.tracing.otel"
-    _drop(ours, names.OUTCOME)
-    for message in (foreign, ours):
+    batch = normalise_spans(foreign.SerializeToString(), now_unix_ns)
+    assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
+    assert batch.empty
+    assert not batch.refused
+
+
+def test_a_span_of_the_plugin_without_an_outcome_is_refused(
+    trace_message: Factory, now_unix_ns: int
+) -> None:
+    message = trace_message()
+    _drop(message, names.OUTCOME)
+    batch = normalise_spans(message.SerializeToString(), now_unix_ns)
+    assert batch.refused == {Refusal.MISSING_OUTCOME: 1}
+    assert batch.complaint == "1 missing_outcome"
+    assert batch.empty
+    assert not batch.skipped
+
+
+@pytest.mark.parametrize(("status", "stored"), [(100, 100), (599, 599), (99, None), (99999, None)])
+def test_an_invalid_http_status_is_dropped_and_its_request_kept(
+    trace_message: Factory, now_unix_ns: int, status: int, stored: int | None
+) -> None:
+    message = trace_message()
+    _set(message, names.HTTP_STATUS_CODE, int_value=status)
+    for _ in range(2):  # the second message is read from the cache
         batch = normalise_spans(message.SerializeToString(), now_unix_ns)
-        assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
-        assert batch.empty
-        assert not batch.refused
+        [request] = batch.requests
+        assert request.http_status == stored
+        dropped = {} if stored is not None else {DroppedValue.HTTP_STATUS: 1}
+        assert batch.dropped_values == dropped
 
 
 def _end_before_start(message: Message) -> None:

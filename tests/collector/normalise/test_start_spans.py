@@ -14,7 +14,7 @@ from tailspan_vllm.otlp.start_span import failed_start_span, span_of_parts
 from tailspan_vllm.start_up.failed_start import FailedStart
 from tailspan_vllm.start_up.process import FirstProcess
 
-from collector.drop_reasons import Refusal, Skip
+from collector.drop_reasons import Refusal
 from collector.normalise.spans import normalise_spans
 from collector.rows.age_limit import AgeLimit
 from collector.rows.sender_clocks import SenderClocks
@@ -130,7 +130,7 @@ def test_another_span_of_the_plugin_is_no_start(resource: Resource, now_unix_ns:
     given = message(now_unix_ns - LENGTH_NS, resource)
     span_of(given).name = "tailspan.starting"
     batch = normalise_spans(given.SerializeToString(), now_unix_ns)
-    assert batch.skipped == {Skip.NOT_A_REQUEST: 1}
+    assert batch.refused == {Refusal.MISSING_OUTCOME: 1}
 
 
 @given(data=st.binary(max_size=200))

@@ -78,6 +78,17 @@ def test_every_page_escapes_labels_fits_and_calls_no_other_host(
     assert {urlsplit(url).scheme for url in asked} == {"http", "ws"}
 
 
+def test_the_band_does_not_cover_the_navigation_on_a_phone(browse: Any, fleet: Any) -> None:
+    rows, samples = fleet(300, time.time_ns() - 290 * 10**9, 280, simulated=True)
+    address, page = browse(rows, samples, width=390)
+    Reader(page, address).open("?last=5m")
+    settle(page)
+    band, link = page.locator(".band"), page.locator(".st-key-pages a").first
+    link.wait_for()
+    band_box, link_box = band.bounding_box(), link.bounding_box()
+    assert band_box["y"] + band_box["height"] <= link_box["y"]
+
+
 @pytest.mark.timeout(300)
 def test_an_unavailable_store_is_waited_for(
     explorer: Any, tab: Any, fleet: Any, postgresql: Any

@@ -31,6 +31,20 @@ def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, ke
             assert "pip install ./instrumentation" in opened.code[0].value
 
 
+def test_the_instructions_contain_the_collectors_ports(
+    page: Open, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database()
+    assert "http://HOST:4317" in page(url, page="overview").code[0].value
+    assert "http://HOST:4318" in page(url, page="outside").code[0].value
+    monkeypatch.setenv("TAILSPAN_GRPC_PORT", "14317")
+    monkeypatch.setenv("TAILSPAN_HTTP_PORT", "14318")
+    overview = page(url, page="overview").code[0].value
+    assert "http://HOST:14317" in overview
+    assert "tailspan-vllm" not in overview  # it is not on PyPI
+    assert "http://HOST:14318" in page(url, page="outside").code[0].value
+
+
 @pytest.mark.parametrize("key", BY_KEY)
 def test_a_single_request_is_enough(
     page: Open, database: Database, one_request: Any, key: str

@@ -76,6 +76,19 @@ def test_an_unlisted_route_is_not_found(path: str) -> None:
     assert ask(Routes(streamlit), path) == 404
 
 
+@pytest.mark.parametrize("base", ["", "/ops/tail"])
+def test_an_unknown_path_is_answered_with_the_pages(base: str) -> None:
+    transport = httpx.ASGITransport(Routes(streamlit, base_path=base.strip("/")))
+
+    async def text() -> str:
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return (await client.get(f"{base}/nonsense")).text
+
+    shown = asyncio.run(text())
+    assert shown.startswith(f"Not found. The pages are {base}/overview, {base}/slos, ")
+    assert shown.count("\n") == 1
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_uploads_and_other_methods_are_refused(method: str) -> None:
     assert ask(Routes(streamlit), "/", method) == 405

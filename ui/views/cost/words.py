@@ -98,8 +98,8 @@ def sides(found: Sides, total: Line) -> str:
             f"<td>{wording.usd(found.undivided_usd)}</td>"
             f"<td>{_share(found.undivided_usd, total)}</td><td></td><td></td><td></td></tr>"
         )
-    return (
-        "<table class='data'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
+    return wide_table(
+        "<table class='data short'><thead><tr><th>side</th><th>cost</th><th>share of the bill</th>"
         "<th>time in steps</th><th>MFU</th><th>MBU</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )

@@ -78,6 +78,7 @@ def _replicas(context: Context, found: FleetData) -> None:
     st.html(f"<p class='headline'>{words.sentence(fleet, found.incident)}</p>")
     for note in (
         words.imbalance(fleet.imbalance, fleet.servers, "engine" if fleet.engines else "replica"),
+        words.without_samples(found.without_samples, found.requests_one_in),
         words.ignored_filters(found.ignored_labels),
         data_sources.thinned_samples(found.samples_every_s),
         words.thinned_requests(found.requests_one_in),

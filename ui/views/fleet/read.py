@@ -55,6 +55,8 @@ class FleetData:
     newest_unix_ns: int | None
     simulated: bool
     scraped_replicas: int
+    without_samples: int
+    """Number of replicas that have requests, but no engine samples, in the rows that were read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
@@ -84,15 +86,17 @@ def read_fleet(engine: Engine, window: Window, equals: Mapping[str, str]) -> Fle
         )
     names = sorted(str(name) for name in samples.table["replica"].unique().to_pylist())
     configs = fleet_configs.groups(starts[2], names)
+    request_rows, without_samples = _of_replicas(traffic.table, names)
     return FleetData(
         window,
-        _fleet(window, names, samples, gpus.table, traffic.table, starts, configs),
+        _fleet(window, names, samples, gpus.table, request_rows, starts, configs),
         configs,
         samples.every_s if samples.one_in > 1 else None,
         traffic.one_in,
         newest,
         pretended,
         _scraped(samples.table),
+        without_samples,
         gpus.table.num_rows > 0,
         roofline.bounds(samples.table, gpus.table, starts[2], peaks_in_force(os.environ)),
         brought_up,
@@ -145,6 +149,16 @@ def _fleet(
         _facts(window, names, samples.table, gpus, starts, configs),
         servers.divided,
     )
+
+
+def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
+    """Return the requests of these replicas, and the number of other replicas that have requests.
+
+    The page has a row only for replicas with engine samples.
+    """
+    replicas = rows["replica"].cast(pa.string())
+    others = set(replicas.unique().to_pylist()) - {None, *names}
+    return rows.filter(pc.is_in(replicas, pa.array(names, pa.string()))), len(others)
 
 
 def _bins(window: Window, samples: Downsampled) -> Bins:

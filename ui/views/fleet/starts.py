@@ -68,9 +68,10 @@ def as_html(found: Starts, zone: tzinfo) -> str:
             "them after the engine's first request.</p>"
         )
     longest_s = max(each.length_s for each in found.shown)
-    bars = "".join(_bar(each, longest_s, zone) for each in found.shown)
+    newest_first = found.shown[::-1]
+    bars = "".join(_bar(each, longest_s, zone) for each in newest_first)
     advice = "".join(f"<p class='note'>{each}</p>" for each in _sentences(found, zone))
-    return f"<div class='starts'>{bars}</div>{_table(found.shown, zone)}{advice}"
+    return f"<div class='starts'>{bars}</div>{_table(newest_first, zone)}{advice}"
 
 
 def _name(start: ColdStart, zone: tzinfo) -> str:
@@ -112,7 +113,7 @@ def _table(shown: Sequence[ColdStart], zone: tzinfo) -> str:
         f"<tr><td>{_name(each, zone)}</td>"
         + "".join(f"<td>{wording.seconds(each.parts_s.get(part))}</td>" for part in parts)
         + f"<td>{wording.seconds(each.length_s)}</td></tr>"
-        for each in reversed(shown)
+        for each in shown
     )
     return wide_table(
         f"<table class='data payers'><thead><tr><th>replica</th>{head}<th>sum</th></tr></thead>"

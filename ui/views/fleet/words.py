@@ -90,6 +90,19 @@ def _shares(found: Imbalance, kind: str) -> str:
     )
 
 
+def without_samples(replicas: int, one_in: int) -> str | None:
+    """Return a sentence about the replicas that have requests but no engine samples, if any.
+
+    Args:
+        one_in: 1 in `one_in` requests was read, so the number may be too low.
+    """
+    if not replicas:
+        return None
+    number = ("At least " if one_in > 1 else "") + wording.counted(replicas, "more replica")
+    has, is_ = ("has", "is") if replicas == 1 else ("have", "are")
+    return f"{number} {has} requests but no engine samples, and {is_} not compared."
+
+
 def ignored_filters(labels: Sequence[str]) -> str | None:
     """Return a sentence about filters that do not apply to engines, if any."""
     if not labels:

@@ -18,19 +18,27 @@ MAX_NAMED: Final = 3
 _NS: Final = 10**9
 
 START: Final = """\
-pip install -c constraints.txt ./instrumentation '.[probe]'
+pip install -c constraints.txt ./instrumentation '.[probe]'   # in Tailspan's source folder
 tailspan probe probes.yaml"""
 
-EXAMPLE: Final = """\
-region: eu-west
-every: 30s
-budget: {usd_per_day: 2, tokens_per_day: 500000}
-endpoint: http://HOST:4318       # Tailspan's collector
-endpoints:
-  - {name: chat, kind: openai-chat, url: https://chat.example.com, model: llama-3-8b,
-     max_tokens: 16, prompt_tokens: 500}"""
 
 HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown": UNKNOWN}
+
+
+def example(port: int) -> str:
+    """Return an example of `probes.yaml`.
+
+    Args:
+        port: the collector's port for OTLP over HTTP.
+    """
+    return f"""\
+region: eu-west
+every: 30s
+budget: {{usd_per_day: 2, tokens_per_day: 500000}}
+endpoint: http://HOST:{port}       # Tailspan's collector
+endpoints:
+  - {{name: chat, kind: openai-chat, url: https://chat.example.com, model: llama-3-8b,
+     max_tokens: 16, prompt_tokens: 500}}"""
 
 
 def name(place: EndpointResults) -> str:

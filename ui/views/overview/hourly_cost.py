@@ -24,6 +24,9 @@ class HourlyCost:
     usd: float
     engines: int
     unpriced: int
+    """Number of servers that were up and have no price."""
+    without_samples: int
+    """Number of servers with requests but no engine samples, so their cost is unknown."""
 
 
 def hourly_cost(
@@ -42,4 +45,5 @@ def hourly_cost(
     if not found.rates:
         return None
     number = max(1, round(found.engines))
-    return HourlyCost(found.usd_per_hour, number, len(found.unpriced))
+    up = sum(each.wall_s > 0 for each in found.unpriced)
+    return HourlyCost(found.usd_per_hour, number, up, len(found.unpriced) - up)

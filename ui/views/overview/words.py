@@ -257,8 +257,13 @@ def costs(found: HourlyCost, view: View) -> str:
     """Return the engines' cost per hour, with a link to the Cost page."""
     href = html.escape(link(replace(view, page="cost")))
     engines = wording.counted(found.engines, "engine")
-    none = (
-        f", {wording.counted(found.unpriced, 'server')} without a price" if found.unpriced else ""
+    none = "".join(
+        f", {wording.counted(number, 'server')} without {what}"
+        for number, what in (
+            (found.unpriced, "a price"),
+            (found.without_samples, "engine samples"),
+        )
+        if number
     )
     return (
         f"Serving costs <b>{wording.usd(found.usd)} per hour</b> ({engines}{none})."

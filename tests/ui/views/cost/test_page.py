@@ -156,6 +156,22 @@ def test_the_overview_has_the_cost_of_an_hour(page: Open, priced: Any) -> None:
     assert "per hour</b>" not in markup(page(priced("Abacus 9000"), **first))
 
 
+def test_the_overview_counts_servers_without_engine_samples(
+    page: Open, priced: Any, one_request: Any
+) -> None:
+    url = priced()
+    at = (START_S + 590) * SECOND_NS
+    unknown = [
+        one_request(
+            900 + n, replica=f"unknown-{n}", received_unix_ns=at, trace_id=f"{900 + n:032x}"
+        )
+        for n in range(3)
+    ]
+    fill(url, unknown, [])
+    shown = markup(page(url, **{**RANGE, "page": "overview"}))
+    assert "(2 engines, 3 servers without engine samples)" in shown
+
+
 def test_hostile_labels_are_text(page: Open, priced: Any) -> None:
     url = priced(tenant=HOSTILE, route=HOSTILE, model=HOSTILE)
     test = page(url, **RANGE, tenant=HOSTILE)

@@ -93,6 +93,24 @@ def test_a_fleet_is_shown_side_by_side(page: Open, database: Database, one_reque
     assert "Bandwidth" not in str(test.selectbox("measure").options)
 
 
+def test_only_replicas_with_samples_are_compared(
+    page: Open, database: Database, one_request: Any
+) -> None:
+    rows = [
+        one_request(number, replica=f"r{1 + number % 2}", received_unix_ns=START_NS + number * S)
+        for number in range(500)
+    ]
+    unknown = [
+        one_request(500 + number, replica=f"unknown-{number}", received_unix_ns=START_NS + S)
+        for number in range(40)
+    ]
+    link = {**LINK, "to": str(START_NS // S + 500)}
+    shown = markup(page(database([*rows, *unknown], samples("r1", "r2")), **link))
+    assert "(500 requests). Load is even." in shown
+    assert "40 more replicas have requests but no engine samples, and are not compared." in shown
+    assert "no engine samples" not in markup(page(database(rows, samples("r1", "r2")), **link))
+
+
 def test_gpus_have_columns_if_reported(page: Open, database: Database) -> None:
     url = database([], samples("r1", "r2"))
     gpus = [

@@ -34,6 +34,12 @@ def test_each_part_is_a_segment_of_the_bar_and_a_cell() -> None:
     assert "Longest start (a): the weights took longest (20 s)" in html
 
 
+def test_the_bars_and_the_table_have_the_newest_start_first() -> None:
+    html = as_html(Starts([cold_start(0, replica="older"), cold_start(100, replica="newer")]), UTC)
+    for shown in html.split("<table", 1):
+        assert shown.index("newer") < shown.index("older")
+
+
 def test_every_part_has_a_colour() -> None:
     assert starts.COLOURS.keys() == set(PARTS)
 
