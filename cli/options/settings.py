@@ -48,8 +48,8 @@ _OTHER_VARIABLES: Final = frozenset(
 resemble the variable of a setting."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable. One wrong or missing letter in a name of six
-letters has 0.83. Kubernetes sets variables such as TAILSPAN_SERVICE_HOST for a service that is
-named tailspan, and they are below 0.7."""
+letters has 0.83. For a service that is named tailspan, Kubernetes sets variables with this prefix
+whose names end with SERVICE_HOST, for example. They are below 0.7."""
 
 
 class Setting(click.Option):

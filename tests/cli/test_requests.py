@@ -197,7 +197,7 @@ def test_an_empty_result_has_a_hint_and_is_not_a_failure(
         (["--where", "colour=red"], "unknown label 'colour'; allowed: trace_id"),
         (["--where", "e2e_s=1"], "unknown label 'e2e_s'"),
         (["--where", "tenant=a", "--where", "tenant=b"], "tenant is given twice"),
-        (["--where", "engine=x"], "engine = 'x': must be a whole number"),
+        (["--where", "engine=x"], "--where 'engine=x': must be a whole number"),
         (["--sort", "colour"], "unknown key 'colour'; allowed: trace_id"),
         (["--sort", "--e2e_s"], "unknown key '-e2e_s'"),
         (["--sort", "received_unix_ns"], "unknown key"),

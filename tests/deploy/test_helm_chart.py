@@ -394,7 +394,7 @@ def test_the_schema_has_every_setting_with_its_type() -> None:
         setting, kind = settings[key], type_["type"]
         assert (kind == "boolean") == setting.is_flag, key
         assert (kind == "array") == setting.multiple, key
-        number = {"IntRange": "integer", "FiniteRange": "number"}.get(type(setting.type).__name__)
+        number = {"WholeRange": "integer", "FiniteRange": "number"}.get(type(setting.type).__name__)
         assert kind in ("boolean", "array") or kind == (number or "string"), key
 
 

@@ -29,6 +29,8 @@ from tests.hostile.conftest import collecting
 S = 10**9
 SPANS = 20
 """Spans per message."""
+AGES_S = (0.0, 1.0, *(float(age_s) for age_s in range(250, 3_650, 250)))
+"""Without gaps of more than 5 min, so that all spans belong to the history of the objectives."""
 
 Spans = Callable[[float], ReadableSpan]
 RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})
@@ -101,7 +103,7 @@ def test_counts_survive_any_stop(tmp_path: Path, span_at: Spans, stops: int) -> 
             def send(worker: int, endpoint: str, ending: threading.Event, taken: list[int]) -> None:
                 seeded = random.Random(worker)
                 while not ending.is_set():
-                    ago_s = [seeded.choice([0.0, 1.0, 700.0, 3_600.0]) for _ in range(SPANS)]
+                    ago_s = [seeded.choice(AGES_S) for _ in range(SPANS)]
                     body = encode_spans([span_at(each) for each in ago_s]).SerializeToString()
                     for path, each in (("/v1/traces", body), *hung(seeded)):
                         kept = http_check.post(

@@ -50,7 +50,7 @@ def test_the_rows_are_those_read_here(
         there = apart.read(TRACES, body, False, now_unix_ns)
         assert there == here
     assert there.requests[0].outcome is here.requests[0].outcome
-    assert there.complaint == "1 missing_id"
+    assert there.complaint == "1 missing_id, 1 missing_outcome"
 
 
 def test_probes_are_those_read_here(apart: ProcessReader, trace_message: Message) -> None:
