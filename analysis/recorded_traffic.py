@@ -224,16 +224,16 @@ def recorded_of(
     by_engine = {(each.replica, each.engine): each for each in starts}
     rows = _rows_by_engine(kept)
     fits: dict[tuple[str, int], _Fit] = {}
-    reasons: dict[str, IntArray] = {}
+    unfit: list[_Unfit] = []
     for key, mine in rows.items():
         try:
             fits[key] = _fit(recorded, key, by_engine.get(key), origin_ns)
         except NotReplayableError as error:
-            reasons[str(error)] = mine
-    if reasons:
-        left_out.update(_left_out(reasons, counted, counted & needed[whole], bool(fits)))
+            unfit.append(_Unfit(str(error), mine))
+    if unfit:
+        left_out.update(_left_out(unfit, counted, counted & needed[whole], bool(fits)))
         replayable = np.ones(kept.num_rows, dtype=bool)
-        replayable[np.concatenate([*reasons.values()])] = False
+        replayable[np.concatenate([each.rows for each in unfit])] = False
         kept, counted = kept.filter(pa.array(replayable)), counted[replayable]
         rows = _rows_by_engine(kept)
     tenants, tenant = _codes(kept["tenant"])
@@ -255,13 +255,22 @@ def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
     return {key: np.array(found[key]) for key in sorted(found)}
 
 
+class _Unfit(NamedTuple):
+    """An engine that cannot be replayed."""
+
+    reason: str
+    """Names the engine. Names are shortened, so two engines may have the same reason."""
+    rows: IntArray
+    """The rows of its requests."""
+
+
 def _left_out(
-    reasons: Mapping[str, IntArray], counted: BoolArray, needed: BoolArray, some_fit: bool
+    unfit: Sequence[_Unfit], counted: BoolArray, needed: BoolArray, some_fit: bool
 ) -> dict[str, int]:
     """Return the number of requests of the engines that cannot be replayed, by reason.
 
     Args:
-        reasons: for each of these engines, why it cannot be replayed, and the rows of its requests.
+        unfit: these engines, at least one.
         counted: (n,) whether a request was received in the window.
         needed: (n,) whether the question needs this request.
         some_fit: whether another engine can be replayed.
@@ -269,19 +278,22 @@ def _left_out(
     Raises:
         NotReplayableError: the question needs too many of these requests.
     """
-    numbers = {reason: int(counted[rows].sum()) for reason, rows in reasons.items()}
-    largest = sorted(numbers, key=lambda reason: -numbers[reason])
-    lacking, number = sum(int(needed[rows].sum()) for rows in reasons.values()), int(needed.sum())
+    lacking, number = sum(int(needed[each.rows].sum()) for each in unfit), int(needed.sum())
     if not some_fit or lacking > MAX_LEFT_OUT * number:
-        reason = max(largest, key=lambda reason: int(needed[reasons[reason]].sum()))
+        worst = max(unfit, key=lambda each: int(needed[each.rows].sum()))
         raise NotReplayableError(
-            f"{reason}. {lacking:,} of {number:,} requests cannot be replayed; allowed: at most"
-            f" {MAX_LEFT_OUT:.0%}"
+            f"{worst.reason}. {lacking:,} of {number:,} requests cannot be replayed; allowed: at"
+            f" most {MAX_LEFT_OUT:.0%}"
         )
-    found = {reason: numbers[reason] for reason in largest[:MAX_NAMED] if numbers[reason]}
-    if more := [each for each in largest[MAX_NAMED:] if numbers[each]]:
-        reason = f"{len(more):,} more engines, which cannot be replayed"
-        found[reason] = sum(numbers[each] for each in more)
+    numbers = [(int(counted[each.rows].sum()), each.reason) for each in unfit]
+    largest = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
+    found: Counter[str] = Counter()
+    for lost, reason in largest[:MAX_NAMED]:
+        found[reason] += lost
+    if more := largest[MAX_NAMED:]:
+        found[f"{len(more):,} more engines, which cannot be replayed"] = sum(
+            lost for lost, _ in more
+        )
     return found
 
 

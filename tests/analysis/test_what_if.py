@@ -247,6 +247,19 @@ def test_an_engine_that_cannot_be_replayed_is_left_out() -> None:
         predict(found, only, 0)
 
 
+def test_engines_with_the_same_shortened_name_are_both_left_out() -> None:
+    data, window = simulated()
+    requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
+    long, known = "evil-" * 20, requests["replica"][0].as_py()
+    names = [f"{long}0", f"{long}1", *[known] * 58]
+    found = recorded_of(of_replicas(requests, *names), data.sample_table(), data.starts, window)
+    assert set(found.requests["replica"].to_pylist()) == {known}
+    assert sum(found.left_out.values()) + int(found.counted.sum()) == sum(
+        window.from_unix_ns <= at < window.to_unix_ns
+        for at in requests["received_unix_ns"].to_pylist()
+    )
+
+
 def test_a_large_share_of_an_engine_that_cannot_be_replayed_is_refused() -> None:
     data, window = simulated()
     requests = with_unknown(1, 4)
