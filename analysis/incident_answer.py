@@ -121,8 +121,8 @@ class StoredAnswer:
 def stored_answer(
     engine: Engine, objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the newest answer of an incident, or None if there is none. The answer of a ticket is
-    that of the page that overlaps it.
+    """Return the newest answer of an incident, or None if there is none. If incidents of severity
+    "page" overlap a ticket, return the answer of the newest of these incidents instead.
 
     An answer about an earlier version of the objective is ignored. An answer that cannot be read is
     ignored too, with a line in the log.

@@ -60,8 +60,8 @@ Requests without phases were a part of the steps of the replayed engines. Reques
 would be missing if a change moves requests between replicas.
 """
 MAX_NAMED: Final = 3
-"""Maximum number of engines that are named among those that cannot be replayed. One line of output
-names one engine."""
+"""If engines cannot be replayed, the output names at most this many of them, one per line. One more
+line contains the number of the other engines."""
 UNLIMITED: Final = 2**31 - 1
 
 REQUEST_COLUMNS: Final = (

@@ -17,7 +17,8 @@ chance. The estimate removes both effects:
 3. A rate is sustainable if the fitted share of good requests is at least one standard error above
    the target. The standard error is computed from the differences between ranges.
 4. If the band with the highest rate is sustainable, the mean rate of all ranges is sustainable too.
-   The mean rate has less noise, so the estimate is at least the mean rate.
+   In this case, the estimate is the higher of the two rates, because the mean rate has less noise
+   than the rate of one band.
 """
 
 from collections.abc import Sequence

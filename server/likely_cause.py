@@ -46,9 +46,9 @@ the replay (ui/serving/compiling.py), and a computation would delay the explorer
 RETRY_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds until the next computation, if the replay of the last one took too long. This time
-doubles with each further replay that takes too long. It is the time limit of a computation, so
-repeated replays use at most about half of the time."""
+"""Seconds to wait after a computation whose replay took too long. Each further such computation in
+a row doubles the wait. The first wait equals the time limit of a computation, so these computations
+run for at most about half of the elapsed time."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
 upgrade. They are shown with the version of the method that computed them."""

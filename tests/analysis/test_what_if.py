@@ -344,7 +344,7 @@ def test_clients_that_wait_slow_down_instead_of_queueing() -> None:
 
 
 def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
-    """The engines are paid for all requests, not only for those that are reported."""
+    """The engines' cost is divided by all requests, not only by those that match the filter."""
     whole = recorded()
     edits = Edits(rates=[Rate(factor=1.5)])
     (tenant, *_) = (each for each in whole.tenants if each is not None)

@@ -1,5 +1,5 @@
-"""The history of an objective begins with continuous data. Its length depends on the time in which
-data arrived, and not on the age of the oldest row."""
+"""The history of an objective begins with continuous data. The age of the oldest row does not
+determine the length of the history."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
