@@ -35,7 +35,6 @@ ROUNDS = 3
 HOUR_S, REPLICAS, RATE_PER_S = 3_600, 4, 20.0
 FAULTS = {"prefill_interference": 1.0, "gpu_throttling": 0.6}
 FIRST_LIMIT_S, REPLAYED_LIMIT_S = 1.0, 10.0
-WRITTEN_AT_ONCE = 20_000
 
 
 def main() -> int:
@@ -88,10 +87,7 @@ def explain_hour() -> int:
             )
         )
         with Writer(engine) as writer:
-            writer.submit((), (), found.starts, found.gpus).result()
-            for first in range(0, len(found.requests), WRITTEN_AT_ONCE):
-                part = slice(first, first + WRITTEN_AT_ONCE)
-                writer.submit(found.requests[part], found.samples[part]).result()
+            writer.submit(found.requests, found.samples, found.starts, found.gpus).result()
         window = Span((end_s - HOUR_S) * 10**9, end_s * 10**9)
         print(f"{len(found.requests):,} requests, {', '.join(FAULTS)}")
         missed = 0
