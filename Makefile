@@ -8,8 +8,8 @@ SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 # The tests of a file share servers, and a vLLM takes 2 GB. At most as many files as cores run at the
 # same time: four files on two cores exceeded time limits. xdist would run the files with the fewest
 # tests last, but these take longest, so tests/real/conftest.py puts them first.
-# Real servers depend on the machine's load. A test that fails runs once more, and the summary lists
-# it (RERUN). A test that fails twice has failed.
+# Tests that start processes and servers depend on the machine's load. A test that fails runs once
+# more, and the summary lists it (RERUN). A test that fails twice has failed.
 SECOND_TRY := --reruns 1 --reruns-delay 5 -rR
 FILE_BY_FILE := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_QUIET ?= --quiet --disable-pip-version-check
@@ -36,7 +36,7 @@ run: $(STAMP) ## Start Tailspan: a simulated fleet, or VLLM=http://host:8000; AR
 	@$(BIN)/tailspan up $(if $(VLLM),--vllm '$(VLLM)',--simulate) $(ARGS)
 
 test: $(STAMP) ## Run all tests that need only pip, in minutes
-	@$(PYTEST) -m "not real" $(SIDE_BY_SIDE) $(ARGS)
+	@$(PYTEST) -m "not real" $(SECOND_TRY) $(SIDE_BY_SIDE) $(ARGS)
 
 test-real: $(STAMP) ## Run the tests against real servers: vLLM, Prometheus, PostgreSQL, ClickHouse, Chromium
 	@echo "What the tests use beside pip's:"

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -206,18 +206,33 @@ def test_slow_clients_do_not_delay_others(api: ServedApi, connect: Connect) -> N
     assert _metrics(api) == "up 1\n"
 
 
-def test_a_disconnect_ends_the_clients_question(api: ServedApi, connect: Connect) -> None:
+def test_a_disconnect_ends_the_clients_question(tmp_path: Path, connect: Connect) -> None:
     """The API stops the process of the question at once."""
-    limits = api.pool.limits
-    for _ in range(limits.questions + limits.waiting):
-        asked = connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        asked.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-        asked.close()
-    deadline = time.monotonic() + 10
-    while api.pool._open and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert api.pool._open == 0
-    assert api.get("stats").status_code == 200
+    url = f"sqlite:///{tmp_path}/tailspan.db"
+    open_database(url).dispose()
+    limits = ApiLimits(seconds=60)
+    with served(url, limits) as api:
+        allowed = limits.questions + limits.waiting
+        asked = [
+            connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            for _ in range(allowed)
+        ]
+        # No question is answered so early, because no worker has started before.
+        _wait_until(lambda: api.pool._open == allowed)
+        for client in asked:
+            reset = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            client.close()
+        _wait_until(lambda: api.pool._open == 0)
+        assert not api.pool._all
+        assert api.get("stats").status_code == 200
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_question_that_takes_too_long_is_ended(tmp_path: Path) -> None:
