@@ -7,9 +7,10 @@ message's bytes to SQLite and the totals of /metrics, and the bytes on the wire 
 transport and the evaluation of objectives are not included; `ingest.py` measures the whole path.
 The load of a fleet is a multiple of these costs.
 
-Messages arrive from 64 senders in turn. The first messages, from which the collector learns each
-sender's layouts (docs/decisions/091), are not measured. The column "point by point" has the CPU
-time without layouts.
+Messages arrive from 64 senders in turn. A sender of engine samples (the plugin) or of GPU samples
+(`tailspan gpus`) samples every second, and sends a message every 5 s. The first messages, from
+which the collector learns each sender's layouts (docs/decisions/091), are not measured. The column
+"point by point" has the CPU time without layouts.
 """
 
 import argparse
@@ -33,6 +34,7 @@ sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
 import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
 
+from cli.gpu_agent import SEND_S  # noqa: E402
 from collector.counters import Counters  # noqa: E402
 from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
@@ -58,6 +60,8 @@ SENDERS = 64
 """Number of senders whose messages arrive and are committed together."""
 LEARNED = 3 * SENDERS
 """Number of messages before the measurement."""
+SAMPLES_EACH = int(SEND_S)
+"""Number of samples of an engine or a GPU in each message."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
@@ -84,30 +88,33 @@ def spans(number: int) -> list[bytes]:
 
 
 def engines(number: int) -> list[bytes]:
-    """Return messages with one complete sample each, as an engine sends every second."""
+    """Return messages with the complete samples of an engine, as the plugin sends them."""
     found: list[bytes] = []
-    for at_unix_ns, sender in turns(number):
+    for times, sender in turns(number):
         resource = Resource(
             {names.SERVICE_INSTANCE_ID: f"replica-{sender}", names.PROCESS_PID: 4242}
         )
         state = EngineState(
             engine=0,
-            started_unix_ns=at_unix_ns - 10**15,
+            started_unix_ns=times[0] - 10**15,
             model="meta-llama/Llama-3.1-8B-Instruct",
             config="3f0f5ec2",
             gauges={name: 0.5 for name, field in FIELDS.items() if field.quantity != "count"}
             | {name: 3 for name, field in FIELDS.items() if field.quantity == "count"},
         )
         totals = {name for name, field in FIELDS.items() if field.shape == "sum"}
-        state.totals = dict.fromkeys(totals, 1_000 + len(found))
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
-        exported = metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource)
+        samples = []
+        for at_unix_ns in times:
+            state.totals = dict.fromkeys(totals, 1_000 + len(found) + len(samples))
+            samples.append(Sample(at_unix_ns, state.snapshot({}, {})))
+        exported = metrics_of(samples, resource)
         found.append(encode_metrics(exported).SerializeToString())
     return found
 
 
 def gpus(number: int) -> list[bytes]:
-    """Return messages with the samples of a machine's eight GPUs."""
+    """Return messages with the samples of a machine's eight GPUs, as `tailspan gpus` sends them."""
     values = {
         field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
     }
@@ -123,19 +130,21 @@ def gpus(number: int) -> list[bytes]:
                     throttle_reasons="",
                     **values,  # type: ignore[arg-type]  # each of its field's kind
                 )
+                for at_unix_ns in times
                 for gpu in range(GPUS_EACH)
             ]
         )
-        for at_unix_ns, sender in turns(number)
+        for times, sender in turns(number)
     ]
 
 
-def turns(number: int) -> Iterator[tuple[int, int]]:
-    """Yield the time and the sender of each message; each sender sends once per second."""
-    rounds, now_ns = -(-number // SENDERS), time.time_ns()
+def turns(number: int) -> Iterator[tuple[list[int], int]]:
+    """Yield the times of the samples and the sender of each message."""
+    seconds, now_ns = -(-number // SENDERS) * SAMPLES_EACH, time.time_ns()
     for count in range(number):
         turn, sender = divmod(count, SENDERS)
-        yield now_ns - (rounds - turn) * 10**9, sender
+        first_ns = now_ns - (seconds - turn * SAMPLES_EACH) * 10**9
+        yield [first_ns + second * 10**9 for second in range(SAMPLES_EACH)], sender
 
 
 def unit(
@@ -233,8 +242,8 @@ def main() -> None:
         f" {found.wire_bytes:>7,.0f} {found.disk_bytes:>7,.0f}"
     )
     for name, messages, rows_each in (
-        ("an engine's sample", engines(LEARNED + 960), 1),
-        ("a GPU's sample", gpus(LEARNED + 512), GPUS_EACH),
+        ("an engine's sample", engines(LEARNED + 640), SAMPLES_EACH),
+        ("a GPU's sample", gpus(LEARNED + 256), SAMPLES_EACH * GPUS_EACH),
     ):
         found = unit(METRICS, messages, rows_each, LayoutReader(LocalReader()), LEARNED)
         slow = unit(METRICS, messages, rows_each, LocalReader(), LEARNED)

@@ -5,6 +5,7 @@ old, or do not fit, are dropped and counted.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,7 +19,15 @@ from server.signals import stop_on_signals
 from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
-LOOK_S: Final = 5.0
+SEND_S: Final = 5.0
+"""Interval between two messages, as for vLLM's spans and samples. A collector needs a quarter less
+CPU time for the samples of 5 s in one message than in five (`benchmarks/fleet.py`)."""
+MAX_SAMPLES: Final = 512
+"""A message with this many samples is sent at once. It has at most about 10,000 data points."""
+LOOK_S: Final = 2 * SEND_S
+"""Interval between two looks at the state. At least one message is sent in this time."""
+
+_log = logging.getLogger(__name__)
 
 
 async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
@@ -29,19 +38,14 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
         forwarder: sends the samples. This function starts and closes the forwarder.
     """
     stop = stop_on_signals(lambda: None)
-    sampled, messages = 0, 0
-
-    async def keep(samples: Sequence[GpuSample]) -> None:
-        nonlocal sampled, messages
-        sampled, messages = sampled + len(samples), messages + 1
-        forwarder.offer(PATH, message(samples), False)
-
+    batches = Batches(forwarder)
     readers = setup.readers()
-    sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), keep)
+    sampler = GpuSampler(readers.all, setup.owners(receives_engines=False), batches.keep)
     forwarder.start()
     print_line(f"Sampling GPUs for {endpoint}. Ctrl-C stops it.")
     working = [
         asyncio.create_task(sampler.run()),
+        asyncio.create_task(batches.run()),
         asyncio.create_task(_report_changes(sampler, forwarder)),
     ]
     stopping = asyncio.create_task(stop.wait())
@@ -55,8 +59,45 @@ async def run(setup: GpuSetup, forwarder: Forwarder, endpoint: str) -> None:
                 raise end
     finally:
         await readers.close()
+        batches.send()
         await asyncio.to_thread(forwarder.close, CLOSE_S)
-        print_line(summary(sampled, messages, forwarder.counts()[0]))
+        print_line(summary(batches.samples, batches.messages, forwarder.counts()[0]))
+
+
+class Batches:
+    """Collects samples, and passes them to the forwarder in one message every `SEND_S` seconds.
+
+    The first samples are sent at once, so that a new user sees them without a wait.
+    """
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+        self._waiting: list[GpuSample] = []
+        self.samples, self.messages = 0, 0
+
+    async def keep(self, samples: Sequence[GpuSample]) -> None:
+        """Add samples to the next message."""
+        self.samples += len(samples)
+        self._waiting += samples
+        if not self.messages or len(self._waiting) >= MAX_SAMPLES:
+            self.send()
+
+    async def run(self) -> None:
+        """Send periodically until cancelled."""
+        while True:
+            await asyncio.sleep(SEND_S)
+            try:
+                self.send()
+            except Exception:  # a defect loses these samples; later samples are sent
+                _log.exception("GPU samples could not be sent")
+
+    def send(self) -> None:
+        """Pass the collected samples to the forwarder."""
+        if samples := self._waiting:
+            self._waiting = []
+            body = message(samples)
+            self.messages += 1
+            self._forwarder.offer(PATH, body, False)
 
 
 async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
@@ -95,8 +136,7 @@ def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
     """Return a sentence with the numbers of samples, and of messages that were sent or dropped.
 
-    `messages` were created, each with the samples of one second. `results` counts messages by
-    result, such as `sent` or `expired`.
+    `messages` were created. `results` counts messages by result, such as `sent` or `expired`.
     """
     left = messages - sum(results.values())
     dropped = ", ".join(

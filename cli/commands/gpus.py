@@ -40,7 +40,10 @@ PATIENCE_S = 300.0
 @click.option(
     "--endpoint",
     metavar="URL",
-    help="Sample each second until Ctrl-C, and send the samples to this OTLP/HTTP collector.",
+    help=(
+        "Sample each second until Ctrl-C, and send the samples to this OTLP/HTTP collector every"
+        " 5 s."
+    ),
 )
 @click.option(
     "--replica",

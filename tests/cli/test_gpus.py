@@ -24,11 +24,13 @@ from collector.gpus import amd_smi
 from collector.gpus.configured_owners import ConfiguredOwners, configured_owners_of
 from collector.gpus.reader import Absence, AbsenceReason, ReaderError
 from collector.gpus.sampler import ReaderState
+from collector.normalise.engine_points import normalise_points
 from collector.server import Collector
 from collector.testing import MemorySink, running
 from exporters.forwarding.forwarder import Forwarder
 from server import children, stack
 from server.gpu_setup import GpuSetup
+from telemetry.gpus import GpuSample
 from tests.collector.gpus import conftest as gpus_of_tests
 from tests.collector.gpus.driver import H100, Card, Driver
 
@@ -251,6 +253,35 @@ def test_samples_are_sent_until_the_stop(
         "Sampling GPUs for http://collector:4318. Ctrl-C stops it.",
         "1 GPU samples in 1 messages sent; none dropped.",
     ]
+
+
+def test_samples_are_collected_after_the_first_message() -> None:
+    post = Post(Outcome(Verdict.ACCEPTED))
+    forwarder = Forwarder(post)
+    batches = gpu_agent.Batches(forwarder)
+    began = time.time_ns() - 10**9
+    taken = [
+        GpuSample(replica="chat-0", gpu="GPU-1", at_unix_ns=began + n, power_w=300.0)
+        for n in range(600)
+    ]
+
+    async def run() -> None:
+        await batches.keep(taken[:1])
+        await batches.keep(taken[1:2])
+        await batches.keep(taken[2:3])
+        batches.send()
+        batches.send()
+        await batches.keep(taken[3:])
+
+    asyncio.run(run())
+    forwarder.start()
+    forwarder.close(10)
+    rows = [normalise_points(body, time.time_ns()).gpus for body in post.bodies]
+    assert [len(each) for each in rows] == [1, 2, 597]
+    assert [each.at_unix_ns for several in rows for each in several] == [
+        each.at_unix_ns for each in taken
+    ]
+    assert (batches.samples, batches.messages) == (600, 3)
 
 
 @pytest.mark.parametrize(
