@@ -10,7 +10,10 @@ another collector takes the leases of a failed one. An incident ends 15 s after 
 instead of 300 s.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
-of all collectors, their child processes and PostgreSQL.
+of all collectors, their child processes and PostgreSQL. For comparison, the same number of
+collectors receives the same spans on separate databases. These collectors share only the machine.
+Their CPU time also grows with their number, because each collector receives fewer messages and
+finds less of its data in the processor's caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its
@@ -68,18 +71,21 @@ def main() -> None:
             _show_failures(out, given.seed)
         if given.telemetry == "clickhouse":
             return
-        print(f"\n{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'of PostgreSQL':>15}")
-        first_us = 0.0
+        print(
+            f"\n{'':<12}{'one database':^36}{'a database each':^28}\n"
+            f"{'collectors':<12}{'spans/s':>10}{'µs CPU/span':>13}{'PostgreSQL':>13}"
+            f"{'µs CPU/span':>15}{'PostgreSQL':>13}  one / each (goal 1.00)"
+        )
         for number in (1, 2, 3):
-            url = _schema(server, f"cpu{number}")[1]
-            state_url = _schema(server, f"state{number}")[1] if given.telemetry else None
-            at = _folder(folder, f"cpu{number}")
-            rate, own_us, database_us = _cpu(server, url, state_url, at, number)
-            first_us = first_us or own_us + database_us
-            share = (own_us + database_us) / first_us
+            found = []
+            for databases in (1, number):
+                at = _folder(folder, f"cpu{number}-{databases}")
+                found.append(_cpu(server, at, number, databases, given.telemetry is not None))
+            (rate, own_us, database_us), (_, each_us, each_database_us) = found
+            share = (own_us + database_us) / (each_us + each_database_us)
             print(
-                f"{number:<12}{rate:>10,.0f}{own_us + database_us:>13.0f}{database_us:>15.0f}"
-                f"   × {share:.2f} (goal 1.00)",
+                f"{number:<12}{rate:>10,.0f}{own_us + database_us:>13.0f}{database_us:>13.0f}"
+                f"{each_us + each_database_us:>15.0f}{each_database_us:>13.0f}  × {share:.2f}",
                 flush=True,
             )
 
@@ -109,22 +115,31 @@ def _show_failures(out: Outcome, seed: int) -> None:
 
 
 def _cpu(
-    server: PostgreSQL, url: str, state_url: str | None, folder: Path, number: int
+    server: PostgreSQL, folder: Path, number: int, databases: int, state_apart: bool
 ) -> tuple[float, float, float]:
     """Return the spans per second, and the µs of CPU time per span of collectors and database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
-        fleet = stack.enter_context(running(folder, url, ["chat"], hook, number, state_url))
+        fleets = []
+        for each in range(databases):
+            name = f"{folder.name}-{each}".replace("-", "_")
+            url = _schema(server, name)[1]
+            state_url = _schema(server, f"{name}_state")[1] if state_apart else None
+            at = _folder(str(folder), str(each))
+            few = running(at, url, ["chat"], hook, number // databases, state_url)
+            fleets.append(stack.enter_context(few))
+        ports = [port for fleet in fleets for port in fleet.ports]
+        programs = [program for fleet in fleets for program in fleet.programs]
         sent, stop = [0], threading.Event()
-        thread = threading.Thread(target=_send, args=(fleet.ports, sent, stop))
+        thread = threading.Thread(target=_send, args=(ports, sent, stop))
         thread.start()
         try:
             time.sleep(WARM_UP_S)
-            before = [cpu_s(each.process.pid) for each in fleet.programs]
+            before = [cpu_s(each.process.pid) for each in programs]
             database_s, spans, began_s = _database_cpu_s(server), sent[0], time.monotonic()
             time.sleep(MEASURED_S)
-            after = [cpu_s(each.process.pid) for each in fleet.programs]
+            after = [cpu_s(each.process.pid) for each in programs]
             database_s = _database_cpu_s(server) - database_s
             spans, took_s = sent[0] - spans, time.monotonic() - began_s
         finally:

@@ -104,7 +104,7 @@ def engines(number: int) -> list[bytes]:
         )
         totals = {name for name, field in FIELDS.items() if field.shape == "sum"}
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
-        samples = []
+        samples: list[Sample] = []
         for at_unix_ns in times:
             state.totals = dict.fromkeys(totals, 1_000 + len(found) + len(samples))
             samples.append(Sample(at_unix_ns, state.snapshot({}, {})))

@@ -15,7 +15,7 @@ from collector.listen.host_check import names_in
 from cost.pricefile import ENVIRONMENT_KEY as PRICES_KEY
 from store.database import ENVIRONMENT_KEY, STATE_ENVIRONMENT_KEY
 from telemetry import child_process
-from telemetry.otlp_ports import GRPC_KEY, HTTP_KEY
+from telemetry.otlp_urls import GRPC_KEY, HTTP_KEY, SCHEME_KEY
 
 if TYPE_CHECKING:  # the imported library is required only for sign-in
     from analysis.sign_in_file import SignIn
@@ -45,6 +45,7 @@ def launch(
     allowed_hosts: Sequence[str] = (),
     simulated_past_s: tuple[int, int] | None = None,
     otlp_ports: tuple[int, int] | None = None,
+    otlp_scheme: str = "http",
 ) -> Launch:
     """Return the command and environment of the explorer's process.
 
@@ -66,6 +67,7 @@ def launch(
         simulated_past_s: start and end of the simulated fleet's past data (backfill), in unix
             seconds. None means that there is no simulated fleet.
         otlp_ports: the collector's ports for gRPC and HTTP. None if the explorer runs alone.
+        otlp_scheme: the scheme of both ports: http or https.
 
     Returns:
         The command, and the variables to add to the caller's environment. The database's URL is
@@ -106,6 +108,7 @@ def launch(
         environment[PAST_KEY] = "{}/{}".format(*simulated_past_s)
     if otlp_ports is not None:
         environment |= zip((GRPC_KEY, HTTP_KEY), map(str, otlp_ports), strict=True)
+        environment[SCHEME_KEY] = otlp_scheme
     return Launch(
         command=(
             *child_process.command("ui.serving.process"),

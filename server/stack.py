@@ -488,6 +488,7 @@ class Stack:
             allowed_hosts=sorted(self.access.hosts.names) if self.access.hosts else (),
             simulated_past_s=first_past_s(self.clock()) if self.simulate else None,
             otlp_ports=(self.collector.grpc_port, self.collector.http_port),
+            otlp_scheme=self.access.scheme,
         )
 
     @property

@@ -70,8 +70,9 @@ def test_the_explorer_gets_the_range_of_the_simulated_past() -> None:
     assert launch(simulated_past_s=(60, 180)).environment == {"TAILSPAN_SIMULATED_PAST": "60/180"}
 
 
-def test_the_explorer_receives_the_ports_of_the_collector() -> None:
-    assert launch(otlp_ports=(14317, 14318)).environment == {
+def test_the_explorer_receives_the_addresses_of_the_collector() -> None:
+    assert launch(otlp_ports=(14317, 14318), otlp_scheme="https").environment == {
         "TAILSPAN_GRPC_PORT": "14317",
         "TAILSPAN_HTTP_PORT": "14318",
+        "TAILSPAN_OTLP_SCHEME": "https",
     }

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from telemetry.otlp_ports import GRPC_KEY, otlp_port
+from telemetry.otlp_urls import GRPC_KEY, otlp_url
 from ui.frame import navigation
 from ui.frame.context import Context
 from ui.kit import store_reads, wording
@@ -14,7 +14,7 @@ from ui.kit.time_bins import SECOND_NS
 
 CONNECT: Final = """\
 pip install ./instrumentation   # in Tailspan's source folder
-export OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:{port}
+export OTEL_EXPORTER_OTLP_ENDPOINT={url}
 vllm serve MODEL"""
 
 FIRST_REQUEST: Final = """\
@@ -31,7 +31,7 @@ def no_server() -> None:
         "Install the instrumentation **in vLLM’s environment**, set Tailspan's address (`HOST` "
         "is this machine's name on the server's network), and start vLLM as usual:"
     )
-    st.code(CONNECT.format(port=otlp_port(GRPC_KEY, os.environ)), language="bash")
+    st.code(CONNECT.format(url=otlp_url(GRPC_KEY, os.environ)), language="bash")
     st.markdown("Then send a first request. It appears here within seconds:")
     st.code(FIRST_REQUEST, language="bash")
     st.markdown("Or try Tailspan with a simulated fleet that has an incident:")

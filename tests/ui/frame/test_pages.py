@@ -31,7 +31,7 @@ def test_an_empty_store_helps(page: Open, database: Database, tmp_path: Path, ke
             assert "pip install ./instrumentation" in opened.code[0].value
 
 
-def test_the_instructions_contain_the_collectors_ports(
+def test_the_instructions_contain_the_collectors_addresses(
     page: Open, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = database()
@@ -43,6 +43,8 @@ def test_the_instructions_contain_the_collectors_ports(
     assert "http://HOST:14317" in overview
     assert "tailspan-vllm" not in overview  # it is not on PyPI
     assert "http://HOST:14318" in page(url, page="outside").code[0].value
+    monkeypatch.setenv("TAILSPAN_OTLP_SCHEME", "https")
+    assert "https://HOST:14317" in page(url, page="overview").code[0].value
 
 
 @pytest.mark.parametrize("key", BY_KEY)

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from analysis.outside.answer import NEVER_MATCHED
-from telemetry.otlp_ports import HTTP_KEY, otlp_port
+from telemetry.otlp_urls import HTTP_KEY, otlp_url
 from ui.frame import navigation, selection
 from ui.frame.context import Context
 from ui.frame.navigation import choice
@@ -130,8 +130,8 @@ def _no_probes(context: Context, found: OutsideData) -> None:
     if found.latest_unix_ns is None and not filtered:
         st.html("<p class='headline'><b>No probe has reported yet.</b></p>")
         st.markdown("Write the endpoints to a file, `probes.yaml`. `HOST` is this machine:")
-        port = otlp_port(HTTP_KEY, os.environ)
-        st.code(words.example(port), language="yaml", wrap_lines=True)
+        endpoint = otlp_url(HTTP_KEY, os.environ)
+        st.code(words.example(endpoint), language="yaml", wrap_lines=True)
         st.markdown("Then install the prober where your users are, and start it:")
         st.code(words.START, language="bash", wrap_lines=True)
         return

@@ -25,17 +25,17 @@ tailspan probe probes.yaml"""
 HOSTING: Final = {"self-hosted": "self-hosted", "managed": "managed", "unknown": UNKNOWN}
 
 
-def example(port: int) -> str:
+def example(endpoint: str) -> str:
     """Return an example of `probes.yaml`.
 
     Args:
-        port: the collector's port for OTLP over HTTP.
+        endpoint: the collector's address for OTLP over HTTP.
     """
     return f"""\
 region: eu-west
 every: 30s
 budget: {{usd_per_day: 2, tokens_per_day: 500000}}
-endpoint: http://HOST:{port}       # Tailspan's collector
+endpoint: {endpoint}       # Tailspan's collector
 endpoints:
   - {{name: chat, kind: openai-chat, url: https://chat.example.com, model: llama-3-8b,
      max_tokens: 16, prompt_tokens: 500}}"""

@@ -1,0 +1,176 @@
+"""Measures which share of an API server's CPU time the plugin uses, and which vLLM's own tracing.
+
+    python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
+
+One real server on this machine's CPU has both the plugin and native tracing, and serves requests.
+py-spy samples the Python stacks of the API server processes. So both are measured in the same
+processes under the same load, without the differences between servers that hide small costs in
+`overhead.py`.
+
+A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
+the server. A frame of the standard library or of OpenTelemetry counts for its caller. Threads that
+wait are not counted, and neither is the time that gRPC's own threads use without Python code.
+
+The intervals (95 %) are by bootstrap over the pieces of the measurement. Install py-spy before:
+pip install py-spy.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from shutil import which
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.overhead import BLOCKS, Server, interval, load, start
+from rig import serve
+from rig.install import ensure
+from rig.load import Call
+from rig.ports import free_port
+
+RATE_HZ = 200
+PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
+HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
+SHOWN = 15
+"""Number of functions of the plugin that are printed."""
+
+
+def owner(frames: list[str]) -> tuple[str, str]:
+    """Return the part of the server that a stack counts for, and the frame that decides.
+
+    Args:
+        frames: the frames as "function (file)", the innermost last.
+    """
+    for frame in reversed(frames):
+        if "/tailspan_vllm/" in frame:
+            return PLUGIN, frame
+        if "/vllm/tracing" in frame or frame.startswith("do_tracing "):
+            return NATIVE, frame
+        if any(package in frame for package in HOST_PACKAGES):
+            return REST, frame
+    # Only native tracing exports in a thread of OpenTelemetry.
+    exports = any("/opentelemetry/" in frame for frame in frames)
+    return (NATIVE if exports else REST), frames[-1]
+
+
+class Profile:
+    """Samples by part of the server, of one piece of the measurement."""
+
+    def __init__(self) -> None:
+        self.parts: Counter[str] = Counter()
+        self.frames: Counter[tuple[str, str]] = Counter()
+
+    def add(self, collapsed: str) -> None:
+        """Add stacks in py-spy's format: one stack per line, and its number of samples."""
+        for line in collapsed.splitlines():
+            stack, _, number = line.rpartition(" ")
+            part, frame = owner(stack.split(";"))
+            self.parts[part] += int(number)
+            self.frames[part, frame] += int(number)
+
+
+def sampled(server: Server, seconds: int, folder: Path) -> Profile:
+    """Sample all API server processes for some seconds."""
+    program = which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        raise SystemExit("py-spy is not installed; install it: pip install py-spy")
+    running = []
+    for process in server.front_ends:
+        file = folder / str(process)
+        command = [
+            *(program, "record", "--format", "raw", "--rate", str(RATE_HZ), "--nolineno"),
+            *("--full-filenames", "--duration", str(seconds)),
+            *("--output", str(file), "--pid", str(process)),
+        ]
+        py_spy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        running.append((file, py_spy))
+    profile = Profile()
+    for file, recording in running:
+        recording.wait()
+        if file.exists():  # a process without any sample leaves no file
+            profile.add(file.read_text())
+            file.unlink()
+    return profile
+
+
+def main() -> None:
+    """Measure and print the shares."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--engines", type=int, default=1)
+    parser.add_argument("--pieces", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=15, help="duration of each piece")
+    parser.add_argument("--tokens", type=int, default=32, help="output tokens per request")
+    parser.add_argument("--concurrency", type=int, default=8)
+    given = parser.parse_args()
+    ensure()
+    sink_port = free_port()
+    overhead = Path(__file__).with_name("overhead.py")
+    sink = subprocess.Popen([sys.executable, overhead, "--sink", str(sink_port)])
+    endpoint = f"http://127.0.0.1:{sink_port}"
+    extra = ["--otlp-traces-endpoint", endpoint]
+    if given.engines > 1:
+        extra += ["--data-parallel-size", str(given.engines), "--num-gpu-blocks-override", BLOCKS]
+    draw = random.Random(1)
+    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(60)]
+    calls = [Call(prompt=prompt, max_tokens=given.tokens) for prompt in prompts]
+    server = start("tailspan", endpoint, [], extra)
+    stop, requests = threading.Event(), 0
+
+    def send() -> None:
+        nonlocal requests
+        while not stop.is_set():
+            load(server, calls, given.concurrency)
+            requests += len(calls)
+
+    sender = threading.Thread(target=send)
+    try:
+        load(server, calls, given.concurrency)  # warm up
+        sender.start()
+        with tempfile.TemporaryDirectory() as folder:
+            pieces = [sampled(server, given.seconds, Path(folder)) for _ in range(given.pieces)]
+    finally:
+        stop.set()
+        sender.join()
+        serve.stop(server.process)
+        sink.terminate()
+    report(pieces, requests / given.pieces / given.seconds)
+
+
+def report(pieces: list[Profile], requests_per_s: float) -> None:
+    """Print the shares with their intervals, and the plugin's most expensive functions."""
+    columns = [[float(piece.parts[part]) for piece in pieces] for part in (PLUGIN, NATIVE, REST)]
+    print(f"{sum(map(sum, columns)):,.0f} samples, {requests_per_s:.1f} requests/s")
+    for number, part in enumerate((PLUGIN, NATIVE)):
+        share = _share(number, columns)
+        low, high = interval(columns, partial(_share, number))
+        print(f"{part:<16} {share:6.2%} [{low:.2%}, {high:.2%}] of the CPU time")
+    low, high = interval(columns, _ratio)
+    print(f"plugin / native  {_ratio(columns):6.2f} [{low:.2f}, {high:.2f}] (goal 0.50)")
+    frames = sum((piece.frames for piece in pieces), Counter[tuple[str, str]]())
+    for part in (PLUGIN, NATIVE):
+        print(f"\nsamples of {part} by function:")
+        mine = Counter({frame: n for (of, frame), n in frames.items() if of == part})
+        for frame, number in mine.most_common(SHOWN):
+            function, _, file = frame.partition(" (")
+            print(f"{number:>6}  {function}  {'/'.join(file.split('/')[-2:]).rstrip(')')}")
+
+
+def _share(number: int, columns: list[list[float]]) -> float:
+    return sum(columns[number]) / sum(map(sum, columns))
+
+
+def _ratio(columns: list[list[float]]) -> float:
+    return sum(columns[0]) / max(1.0, sum(columns[1]))
+
+
+if __name__ == "__main__":
+    main()
