@@ -192,7 +192,8 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "Longest gap between two streamed events with tokens. Absent for fewer than two events.",
+            "Longest gap between two streamed events with tokens. Absent for fewer than two such"
+            " events.",
             PROBER,
         ),
     ] = None
