@@ -70,8 +70,8 @@ class Probe:
         attribute(
             names.PROBE_OUTCOME,
             "text",
-            "`stop`, `length`, `cached` (a complete answer of a cache before the model, as a header"
-            " reports), `rejected` (an HTTP status that is not a success), `error`,"
+            "`stop`, `length`, `cached` (a complete answer from a cache before the model, according"
+            " to a header), `rejected` (an HTTP status that is not a success), `error`,"
             " `timeout` (no complete answer before the next probe was due), `abort` (the prober was"
             " stopped), `missed` (the prober was too late to send it), or `over_budget` (not sent,"
             " because it would exceed the budget of the day).",
@@ -192,7 +192,8 @@ class Probe:
         attribute(
             names.PROBE_ITL_MAX,
             "s",
-            "Longest gap between two streamed events with tokens. Absent below two such events.",
+            "Longest gap between two streamed events with tokens. Absent for fewer than two such"
+            " events.",
             PROBER,
         ),
     ] = None

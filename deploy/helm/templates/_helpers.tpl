@@ -95,7 +95,7 @@ base-path: {{ include "tailspan.basePath" . }}
 {{- end }}
 {{- end }}
 
-{{- /* A container's part of the pod that collector and explorer share. Arguments: root. */ -}}
+{{- /* The part of a container's specification that the collector and the explorer share. Arguments: root. */ -}}
 {{- define "tailspan.container" -}}
 image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
 imagePullPolicy: {{ .Values.image.pullPolicy }}
