@@ -170,7 +170,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # wait for the next evaluation, which would send any further message
+        time.sleep(20)  # wait: the next evaluation sends any further message
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

@@ -88,8 +88,8 @@ def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair
 
     Args:
         seed: determines the load and all arrivals.
-        requests, after: expected number of requests before and after the change; None for the same
-            number.
+        requests: expected number of requests before the change.
+        after: expected number of requests after the change; None for the same number.
     """
     rate = REPLICAS * Random(seed).uniform(*RATES)
     first = _run(rate, requests / rate, 2 * seed)

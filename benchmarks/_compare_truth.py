@@ -1,8 +1,8 @@
 """The measured change between two windows with the same arrivals, and whether a verdict agrees.
 
 Pure. Both windows have the same requests at the same instants. So the difference of a percentile is
-the effect of the change at the same mix. It includes the load that the change itself causes: on a
-slower server, for example, more requests run at the same time.
+the effect of the change at the same mix. This effect includes the load that the change itself
+causes: on a slower server, for example, more requests run at the same time.
 """
 
 from dataclasses import dataclass

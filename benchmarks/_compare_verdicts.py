@@ -176,7 +176,7 @@ def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
         clear = len(mine) - results[UNCLEAR]
         lines.append(
             f"{name}: {results[RIGHT]} of {clear} verdicts right, {results[MISSED]} changes not"
-            f" found, {results[WRONG]} wrong; {results[UNCLEAR]} with a truth across the margin ("
+            f" found, {results[WRONG]} wrong; {results[UNCLEAR]} with an uncertain true change ("
             + ", ".join(f"{verdicts[each]} {each.value}" for each in CompareVerdict)
             + ")"
         )

@@ -58,7 +58,8 @@ class Served:
 
 
 def traffics(rate_per_s: float) -> dict[str, Traffic]:
-    """Return the traffic of each window by name. `rate_per_s` holds before the mix changes."""
+    """Return the traffic of each window by name. `rate_per_s` is the rate before the mix
+    changes."""
     usual = _mixed(Traffic(rate_per_s=rate_per_s), long_share=0.15)
     new = Traffic(
         rate_per_s=0.15 * rate_per_s,
@@ -99,7 +100,7 @@ def record(
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / FILE).exists():
         raise WindowsError(
-            f"{folder} already has a recording; choose another folder, or ask it again with"
+            f"{folder} already has a recording; choose another folder, or use it again with"
             f" --recorded {folder}"
         )
     by_name = traffics(rate_per_s)

@@ -174,8 +174,8 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds that are added to both latencies before their ratio is computed: a queue time of 2 ms is
-not ten times worse than 0.2 ms."""
+"""Seconds that are added to both latencies before their ratio is computed: a queue time of 2 ms
+does not count as ten times worse than 0.2 ms."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:

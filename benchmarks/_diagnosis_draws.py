@@ -62,7 +62,7 @@ def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[s
 
 
 def _pair(draw: random.Random) -> tuple[str, str]:
-    """Return two causes that affect the same latency, which an alert would be about."""
+    """Return two causes that affect the same latency."""
     first = draw.choice(CAUSES)
     same_latency = [
         cause
@@ -128,9 +128,9 @@ def drawn(
 
 
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
-    """Return the fleet of the foreign world. The duration of a step also depends on products of the
-    number of sequences and other work. The speed of the engines drifts. One step in twenty takes up
-    to four times as long as usual."""
+    """Return the fleet of the foreign world, which the fitted model does not describe. The duration
+    of a step also depends on products of the number of sequences and other work. The speed of the
+    engines drifts. One step in twenty takes up to four times as long as usual."""
     world = ForeignWorld(
         slowdown_per_sequence=draw.uniform(0.001, 0.004),
         drift_ratio=draw.uniform(0.03, 0.08),

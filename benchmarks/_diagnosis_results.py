@@ -50,7 +50,7 @@ def both_matter(of: Result) -> bool:
 
 
 def larger(of: Result) -> str:
-    """Return the larger of two causes."""
+    """Return which of two causes contributed more."""
     return of.causes[of.true_shares.index(max(of.true_shares))]
 
 

@@ -55,7 +55,7 @@ def record(
         planned: each request is sent at its time, even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
-        during: a context that is open while the load is sent.
+        during: a context manager that is active while the load is sent.
         one_core: whether each server has a separate core.
 
     Raises:

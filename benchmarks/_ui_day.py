@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import stores  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from alerts.evaluation.counting import store_tally  # noqa: E402
 from alerts.objectives import counted  # noqa: E402

@@ -25,8 +25,8 @@ Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period o
 minutes". The limit of ten requests is this benchmark's choice. An episode that never affects a
 tenth of the traffic deserves no page, even if it lasts for hours.
 
-The alerting policy is from the sources that alerts/policies names. It was checked with other seeds:
-0 to 20, and 1000 to 10020. The results are:
+The alerting policy is from the sources that alerts/policies names. The policy was checked with
+other seeds: 0 to 20, and 1000 to 10020. The results are:
 
 - recall: of the episodes that deserve a page, the share during which a page was active;
 - precision: of all pages, the share that was active during an episode that deserves a page, or up
@@ -238,8 +238,9 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
 def by_p99(days: Days, target: Fraction) -> list[Page]:
     """Return the pages of the rule on the P99."""
     bad, events = _over_window(days)
-    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. It is
-    # bad if more requests are bad than have a higher rank.
+    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. The
+    # P99 is bad if the number of bad requests is larger than the number of requests with a higher
+    # rank.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 

@@ -1,4 +1,4 @@
-"""Measures the JSON API: its response times, and how much its questions slow the ingestion down.
+"""Measures the response times of the JSON API, and by how much its questions slow ingestion down.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import ingest  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import ingest  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from simulator.dataset import run as simulate  # noqa: E402
 from simulator.fault import Fault  # noqa: E402

@@ -10,8 +10,8 @@ with the time before it, for two objectives: 99 % of first tokens within 500 ms,
 requests within 50 ms per token. The true class of a window depends only on its counts of good and
 bad requests:
 
-    fell   at least 5 points more requests broke the threshold than before: an incident
-    held   at most 1 in 100 requests of the window broke it: no incident
+    fell   the share of requests above the threshold rose by at least 5 points: an incident
+    held   at most 1 in 100 requests of the window exceeded it: no incident
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
@@ -151,7 +151,7 @@ def _all(requests: Requests) -> BoolArray:
 
 
 def _kept(requests: Requests, metric: Metric, span: Span, seconds: float) -> float:
-    """Return the attainment, without the code that this benchmark measures."""
+    """Return the attainment, computed without the code that this benchmark checks."""
     latency = latency_s(requests.within(span.from_unix_ns, span.to_unix_ns), metric)
     known = latency[np.isfinite(latency)]
     return float((known <= seconds).mean()) if known.size else 1.0

@@ -3,8 +3,8 @@
     python benchmarks/bills.py
 
 The traffic is two requests per second on one H100 at $3.60 per hour. The cost must be proportional
-to the length of the window, and rates such as dollars per hour must be equal. In the rolling
-deploy, pod-b replaces pod-a at noon of the day.
+to the length of the window, and rates such as dollars per hour must be equal in all cases. In the
+rolling deploy, pod-b replaces pod-a at noon of the day.
 """
 
 import sys

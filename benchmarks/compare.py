@@ -6,8 +6,9 @@
 Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
 change; the traffic stays the same, or gets a new tenant, longer prompts and a higher rate. In the
 A/B cases, each engine step takes 10 % longer. The margin is the default, 5 %. For comparison, a
-Mann-Whitney test and a z-test of the means are applied to the same windows. The exit status is 1 if
-a target value is missed.
+Mann-Whitney test and a z-test of the means are applied to the same windows. A look is one
+comparison while the window after the change grows. The exit status is 1 if a target value is
+missed.
 """
 
 import argparse
@@ -56,7 +57,8 @@ LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUA
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
 """If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
-interval is. Then only one look in this many computes the interval."""
+interval is. In this case, the interval is computed only at looks whose number is a multiple of this
+value."""
 
 
 class Judged(NamedTuple):
@@ -178,7 +180,8 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def steps_covered(case: Pair) -> list[bool] | None:
-    """Return whether each interval of the coefficients and the pace contains the true value."""
+    """Return whether the interval of each step coefficient, and of the ratio of the step durations
+    (the pace), contains the true value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())

@@ -1,7 +1,7 @@
 """Measures whether the verdict of `tailspan compare` is right on a real vLLM.
 
-    python benchmarks/compare_real.py [--keep DIR]       record and ask, 25 minutes
-    python benchmarks/compare_real.py --recorded DIR     ask again, without a server
+    python benchmarks/compare_real.py [--keep DIR]       record and compare, 25 minutes
+    python benchmarks/compare_real.py --recorded DIR     compare again, without a server
     python benchmarks/compare_real.py budget restarted   only these changes
 
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
@@ -120,7 +120,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record, ask and print. Return 1 if the goal is not met."""
+    """Record and compare windows, and print the verdicts. Return 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -139,11 +139,11 @@ def main(words: Sequence[str] | None = None) -> int:
         help="requests/s before the mix changes",
     )
     parser.add_argument(
-        "--one-look", action="store_true", help="ask for the narrower interval of a single look"
+        "--one-look", action="store_true", help="use the narrower interval of a single look"
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--keep", type=Path, metavar="DIR", help="keep the recording here")
-    where.add_argument("--recorded", type=Path, metavar="DIR", help="ask an earlier recording")
+    where.add_argument("--recorded", type=Path, metavar="DIR", help="use an earlier recording")
     arguments = parser.parse_args(words)
     changes = arguments.change or CHANGES
     if unknown := set(changes) - set(CHANGES):

@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import query  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import query  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from cost.bill import bill  # noqa: E402
 from cost.pricefile import load_prices  # noqa: E402

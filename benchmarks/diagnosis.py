@@ -4,7 +4,7 @@ diagnosers.
     python benchmarks/diagnosis.py                            360 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --pairs                    only the 72 cases with two faults
-    python benchmarks/diagnosis.py --results FILE             continues where it stopped
+    python benchmarks/diagnosis.py --results FILE             continues a run that was stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
     …

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from analysis.counterfactual.replay_process import replayed  # noqa: E402  # found by the line above
+from analysis.counterfactual.replay_process import replayed  # noqa: E402  # found through sys.path
 from analysis.explain import explain_window  # noqa: E402
 from diagnosis.question import Metric, Span  # noqa: E402
 from simulator.dataset import run as simulate  # noqa: E402

@@ -32,7 +32,7 @@ from tailspan_vllm.otlp.engine_metrics import metrics_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
 
-import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import _ingest_sender  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from cli.gpu_agent import SEND_S  # noqa: E402
 from collector.counters import Counters  # noqa: E402
@@ -128,7 +128,7 @@ def gpus(number: int) -> list[bytes]:
                     source=GpuSource.NVML,
                     model_name="NVIDIA H100 80GB HBM3",
                     throttle_reasons="",
-                    **values,  # type: ignore[arg-type]  # each of its field's kind
+                    **values,  # type: ignore[arg-type]  # each value has its field's type
                 )
                 for at_unix_ns in times
                 for gpu in range(GPUS_EACH)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import ingest  # type: ignore[import-not-found]  # noqa: E402
-import query  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import query  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 import stores  # type: ignore[import-not-found]  # noqa: E402
 
 from analysis.stats import StatsQuestion, answer_stats  # noqa: E402

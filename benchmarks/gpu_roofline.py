@@ -48,7 +48,7 @@ NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load level. `account`: of the engine; None without data."""
+    """The result of one load level. `account` describes the engine's work; None without data."""
 
     clients: int
     seconds: float

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import grpc
-from _ingest_sender import METHOD  # type: ignore[import-not-found]  # beside this one
+from _ingest_sender import METHOD  # type: ignore[import-not-found]  # in this folder
 from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-found]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
@@ -56,7 +56,7 @@ class Server(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result and its limit; None if the result is only printed."""
+    """A result and its limit. The limit is None if the result is only printed."""
 
     what: str
     value: float
@@ -223,8 +223,8 @@ def stalled(server: Server) -> list[Result]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # From four addresses, because one may open only half of the connections that the
-                # collector allows.
+                # From four addresses, because one address may open only half of the connections
+                # that the collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
@@ -319,7 +319,7 @@ def delayed(server: Server) -> list[Result]:
                 MAX_DELAY_S,
                 "s",
             ),
-            Result("    longest over alone", max(behind) / alone, None, "x"),
+            Result("    longest delay / median delay alone", max(behind) / alone, None, "x"),
         ]
     return results
 

@@ -115,8 +115,8 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of two fields of a process' CPU times, starting at `first`: of the process
-    itself, or of its ended child processes."""
+    """Return the user and system time in /proc/PID/stat in seconds. `first` is the field of the
+    user time: of the process itself, or of its ended child processes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 

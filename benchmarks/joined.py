@@ -14,7 +14,8 @@ the sum does not contain the time between the client and the proxy. The client a
 higher priority than other processes, because in a fleet they would not wait for the CPUs of the
 servers. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
 
-Before that, it measures how long joining takes for as many rows as a question reads.
+Before that, the benchmark measures how long joining takes for the largest number of rows that a
+query reads.
 """
 
 import argparse

@@ -51,7 +51,7 @@ def explained(cause: str | None, seed: int, folder: Path) -> tuple[JoinedExplana
     """Simulate a fleet, and return its explanation and the number of its joined requests.
 
     Raises:
-        AssertionError: the phases of a request do not sum.
+        AssertionError: the phases of a request do not sum to its E2E.
     """
     faults = () if cause is None else (Fault(cause=cause, start_s=HALF_S, end_s=2 * HALF_S),)
     found = run(

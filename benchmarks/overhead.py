@@ -72,7 +72,7 @@ class Server:
     port: int
     process: subprocess.Popen[bytes]
     front_ends: list[int] = field(default_factory=list)
-    """The processes that run no engine."""
+    """The ids of the processes that run no engine."""
 
     def cpu_s(self) -> float:
         """Return the CPU seconds that all threads of the API server processes have used."""
@@ -104,7 +104,7 @@ class Turns:
 
 
 def sink(port: int) -> None:
-    """A server that accepts every export and stores nothing."""
+    """Run a server that accepts every export and stores nothing."""
 
     def take(request: bytes, context: grpc.ServicerContext) -> bytes:
         return b""

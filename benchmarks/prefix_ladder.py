@@ -264,7 +264,7 @@ def cut(positions: Iterable[int]) -> np.ndarray:
 
 
 def per_doubling(number: int) -> np.ndarray:
-    """Return positions with equal ratios."""
+    """Return `number` positions for each doubling of the prefix length."""
     whole = [1 << power for power in range(14)]
     positions = {base + base * part // number for base in whole for part in range(number)}
     return cut(sorted(positions))

@@ -25,7 +25,7 @@ from sqlalchemy import Engine
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import stores  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from store import dialects  # noqa: E402
 from store.columns.request_columns import IDS, request_columns, slow_because  # noqa: E402
@@ -200,7 +200,7 @@ def rows(number: int, folder: Path) -> None:
     ever = Window(0, 2**63 - 1)
     page = tuple(stores.PAGE)
     many = tuple(dict.fromkeys([*page, *(c for c in REQUEST_COLUMNS if c not in IDS)]))[:MANY]
-    print(f"rows are read as columns, the quick way: {slow_because(engine) or 'yes'}")
+    print(f"rows are read by the reader process: {slow_because(engine) or 'yes'}")
     engine.dispose()  # this also ends the reader process
     began = time.perf_counter()
     request_columns(engine, ever, page)

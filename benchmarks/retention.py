@@ -21,7 +21,7 @@ from sqlalchemy import Engine, create_engine
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import stores  # type: ignore[import-not-found]  # noqa: E402  # found by the line above
+import stores  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from rig.postgresql import PostgreSQL  # noqa: E402
 from store import dialects  # noqa: E402
@@ -89,14 +89,14 @@ def main() -> None:
     with PostgreSQL() as server:
         with database(server, "days", undivided=False) as engine:
             rate = write(engine, TODAY - 21, rows)
-            print(f"{rows:,} requests of a day, written with {rate:,.0f} rows per s of own CPU")
+            print(f"{rows:,} requests of a day, written with {rate:,.0f} rows per CPU second")
             write(engine, TODAY, rows)
             drop = dialects.of(engine).drop_days
             drop_s = took(lambda: drop(engine, REQUESTS, BEFORE_NS))
             print(f"the day is dropped in {drop_s * 1e3:,.0f} ms")
         with database(server, "whole", undivided=True) as engine:
             rate = write(engine, TODAY - 21, rows)
-            print(f"the same in an undivided table: {rate:,.0f} rows per s of own CPU")
+            print(f"the same in an undivided table: {rate:,.0f} rows per CPU second")
             write(engine, TODAY, rows)
             batch_s = took(lambda: delete_in_batches(engine))
             pauses_s = -(-rows // BATCH_ROWS) * PAUSE_S

@@ -242,7 +242,7 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's windows in kB. The windows of its model, and those of its
+    """Return the memory of a replica's recent latencies in kB. Those of its model, and those of its
     tenants, use the same amount."""
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)

@@ -22,7 +22,7 @@ import numpy as np
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from telemetry.quantiles import quantile  # noqa: E402  # found by the line above
+from telemetry.quantiles import quantile  # noqa: E402  # found through sys.path
 from telemetry.sketches import Sketch  # noqa: E402
 
 THEIRS = "ddsketch==3.0.1"

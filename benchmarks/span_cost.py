@@ -85,7 +85,7 @@ def native(requests: int) -> float:
     begun = time.process_time()
     for state in states:
         OutputProcessor.do_tracing(None, output, state, iteration)
-    get_tracer_provider().force_flush()  # type: ignore[attr-defined]  # it is the SDK's
+    get_tracer_provider().force_flush()  # type: ignore[attr-defined]  # the SDK's provider
     return (time.process_time() - begun) / requests
 
 

@@ -9,7 +9,7 @@ errors from the second half. Durations do not contain detected stalls.
 
 as reported                   the median of the coefficients that the plugin fits inside the engine,
                               scaled so that they explain the total busy time (used for predictions)
-seconds                       a regression of each sample's busy time over its totals
+seconds                       a regression of the busy time between two samples on the work
 steps                         the normal equations of single steps
 steps, worst seconds dropped  the same without the worst quarter of the seconds, scaled
 steps, relative errors        the normal equations with the relative errors of steps, scaled

@@ -11,7 +11,7 @@ Durations are measured with the page's own clock, because a measurement from out
 waits until the page is idle. CPU time is that of the explorer's process and its reader processes.
 
 When the explorer starts, it reads the last day. The first line has the duration of this reading,
-and of the Root cause page if it is opened earlier.
+and the duration of opening the Root cause page before this reading has ended.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # by the line above
+from _ui_day import fill  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from server.explorer_launch import launch  # noqa: E402
 from store.database import open_database  # noqa: E402
@@ -59,7 +59,7 @@ window.looking = {
         return app?.dataset.testScriptState === 'notRunning' && drawn
             && document.querySelector('.headline') && !document.querySelector(stale);
     },
-    // The frame after the one in which it came to be so.
+    // Resolves one frame after `until` becomes true.
     painted: until => new Promise(resolve => {
         const look = () => requestAnimationFrame(() => until()
             ? requestAnimationFrame(() => resolve(performance.timeOrigin + performance.now()))
@@ -246,7 +246,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
         at_rest(cpu)
         took = time.perf_counter() - began - 1
         print(
-            f"why, opened immediately after a start: answer {answered:.2f} s (CPU since the "
+            f"root-cause, opened immediately after a start: answer {answered:.2f} s (CPU since the "
             f"start {cold:.2f}); the last day is read {took:.0f} s after a start (CPU "
             f"{cpu():.2f})",
             flush=True,
@@ -317,7 +317,7 @@ def main() -> None:
                 if page in RANGED:
                     actions["another range"] = pressed
                 if page == "why":
-                    actions["a stretch dragged over"] = dragged
+                    actions["a dragged range"] = dragged
                 measure(browser, cpu, page, partial(link, page), actions, given.rounds)
         browser.close()
 

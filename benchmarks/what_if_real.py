@@ -185,7 +185,7 @@ def within(error: float, noise: float, point: str) -> bool:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, predict, change, measure again, and print."""
+    """Measure a server, predict changes, measure the changed servers, and print the errors."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -198,7 +198,7 @@ def main(words: Sequence[str] | None = None) -> int:
         type=_two_numbers,
         default=(16, 4),
         metavar="BEFORE,AFTER",
-        help="max_num_seqs before and after the change of seats (default 16,4)",
+        help="max_num_seqs before and after its change (default 16,4)",
     )
     parser.add_argument(
         "--tokens",
