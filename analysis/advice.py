@@ -1,6 +1,7 @@
 """Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
 replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the distance to the users. If a lever depends on either, its precondition names this."""
+output, or the delay of a network. The precondition of a lever names what must be checked or
+provided for it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

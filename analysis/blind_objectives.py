@@ -1,7 +1,7 @@
 """Check in the store whether an objective counted the requests or probes of the last hour.
 
 The generated Prometheus rules do the same check on `/metrics`. The reason `late` exists only in the
-rules, because the store counts a late request when it ended.
+rules, because the store counts a request that arrives late at the time when the request ended.
 """
 
 from collections import Counter

@@ -76,7 +76,8 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits as a share of hits and misses, with its 95 % interval; None without either.
+        rate: hits as a share of hits and misses, with its 95 % interval; None if there are neither
+            hits nor misses.
         answer_on_hit: duration of the whole answer, as its client or gateway measured it.
         saved_usd: the estimated savings of the `priced_hits`; None without such hits.
         timed_hits: the number of hits in `saved_engine_s`.
@@ -181,7 +182,7 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 
 
 _Key = tuple[str | None, str]
-"""The requests of a tenant, or of all tenants (`EVERY`), to a model."""
+"""A tenant, or `EVERY` for all tenants, and a model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. No tenant has this name, because the collector replaces null
 characters."""

@@ -98,10 +98,10 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 
 
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
-    """Return the incident whose answer is the answer of `incident`.
+    """Return the incident whose stored answer is shown for `incident`.
 
-    A page and a ticket of one objective that overlap are one burn. The answer of a ticket is
-    therefore the answer of the newest page that overlaps the ticket, if there is one.
+    A page and a ticket of one objective that overlap report the same burn. For a ticket, the answer
+    of the newest page that overlaps the ticket is therefore shown, if there is such a page.
 
     Args:
         rows: all incidents of the objective, in any order.

@@ -1,4 +1,6 @@
-"""Detect missing data: old values look normal. Pure."""
+"""Detect that data no longer arrives, because pages would show old values as if they were current.
+Pure.
+"""
 
 from typing import Final
 

@@ -161,7 +161,7 @@ def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[F
     shapes that were compared.
 
     Args:
-        shapes: (n,) the power of two below each request's computed prompt tokens, in order of
+        shapes: (n,) ⌊log₂ n⌋ for the n prompt tokens that each request had to compute, in order of
             receipt.
         prefill_s: (n,) each request's prefill without the work of other requests.
     """

@@ -83,7 +83,7 @@ class SearchResult:
     tried: Sequence[SearchStep]
     """The steps of the search, in the order of the values."""
     shown: float
-    """The step of the value that was found, or else of the best value that was tried."""
+    """The value that was found. If none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -92,7 +92,7 @@ def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
     If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
-    starting at LOW. A range of factors has `STEPS` values.
+    starting at LOW, and HIGH is the last value. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.

@@ -38,7 +38,7 @@ def preset(name: str) -> Budget:
 
 
 def read_budget(path: Path) -> Budget:
-    """Read a file.
+    """Read a budget file.
 
     Raises:
         DocumentError: the file cannot be used.

@@ -197,7 +197,7 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
 def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
     narrower = "more requests narrow the interval"
     if half == criteria.restart_half:
-        narrower = "a restart alone changes it as much; compare more replicas"
+        narrower = "a restart alone changes the latency as much; compare more replicas"
     return (
         f"the change is between {100 * expm1(logs.low):+.1f} % and"
         f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * criteria.margin:.3g} %;"

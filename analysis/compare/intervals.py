@@ -34,10 +34,10 @@ are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. It is the same in all
-draws, so their spread does not include it. Without it, the intervals for one look contained the
-true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
-change."""
+"""Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
+all draws, so the spread of the draws does not include it. Without this addition, the intervals for
+one look contained the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the
+latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval does not contain the true change: at a single look, or at one or
 more of all looks."""

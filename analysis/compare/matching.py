@@ -41,7 +41,7 @@ class Group(NamedTuple):
     number: IntArray
     """(n,) group of each request."""
     expected_s: FloatArray
-    """(n,)"""
+    """(n,) expected latency of each request, in seconds."""
 
 
 class Matches(NamedTuple):
@@ -101,7 +101,8 @@ def near(matches: Matches) -> BoolArray:
 
 
 def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
-    """Return whether each amount of a request's work is at most `BEYOND` times the largest before.
+    """Return (m,) whether all amounts of each request's work are within `BEYOND` times the largest
+    amounts before the change.
 
     Args:
         before: (n, k) amounts of each kind of work.

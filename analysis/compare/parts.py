@@ -1,7 +1,7 @@
 """The difference of a percentile as mix + load + change.
 
-Pure. The requests before the change are reweighted to the mix of the requests after the change, and
-then to the mix and the load:
+Pure. The requests before the change are reweighted twice: to the mix of the requests after the
+change, and to their mix and load. Q is the percentile, and → is a reweighting:
 
     mix    = Q[before → mix] − Q[before], plus the effect of requests that cannot be compared
     load   = Q[before → mix and load] − Q[before → mix]
@@ -138,7 +138,7 @@ class Equal(NamedTuple):
 
 
 class Comparison:
-    """Two sides, with the fits that all resampled estimates start from."""
+    """Two sides, with fits of the expected latency, and which requests can be compared."""
 
     def __init__(self, before: Observed, after: Observed) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -149,8 +149,8 @@ class Comparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the work around each request after the change is within the amounts before
-        the change."""
+        """(m,) whether the own work of each request after the change, and the work around it, are
+        within `BEYOND` times the largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""

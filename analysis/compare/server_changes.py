@@ -26,8 +26,8 @@ VERSION: Final = "The version of vLLM"
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change, from the first load of an engine
-    to the last start."""
+    """A change of the servers. A rolling deployment is one change. It lasts from the time at which
+    the first engine begins to load until the last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -152,8 +152,8 @@ def _nearest_end(
 def _first_starts(starts: Sequence[EngineStart]) -> int:
     """Return the number of starts that belong to the first deployment of a fleet.
 
-    The first deployment ends when an engine starts again, or at a gap of more than a rolling
-    deployment.
+    The first deployment ends when an engine starts again, or when no engine starts for more than
+    `ROLLING_NS`.
     """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):

@@ -93,8 +93,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence; None if it is unknown in both ranges, as a P99 below 381
-    probes."""
+    """Return a percentile as evidence; None if it is unknown in both ranges, for example the P99 of
+    fewer than 381 probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

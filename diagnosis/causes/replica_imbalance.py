@@ -7,7 +7,7 @@ from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
 SUMMARY = (
-    "the router sends more than its share to one replica or engine, and requests wait only there"
+    "the router sends one replica or engine more than its share, and requests wait only there"
 )
 
 

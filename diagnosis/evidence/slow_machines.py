@@ -21,7 +21,8 @@ does not explain. If the ratio is lower, the surplus comes from stalls and not f
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return the machine's slowdown factor. None if the machine is not slower, or without data."""
+    """Return the machine's slowdown factor. None if the machine is not slower, or if there is too
+    little data."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace

@@ -96,7 +96,8 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of the delay of decodes by more traffic that counts as prefill interference.
+    """Return the share of a delay that counts as prefill interference. The delay is the time by
+    which more traffic lengthens decodes.
 
         ratio = delay by other requests' prefills / delay by other requests' decodes
 
