@@ -38,7 +38,7 @@ Each of the other bytes is followed by the length of the content, in `_LENGTH` b
 content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of a content in bytes."""
+"""Maximum length of the content of a message, in bytes."""
 
 _TOO_LONG: Final = "it took longer than "
 

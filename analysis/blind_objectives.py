@@ -40,7 +40,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # An excluded request matches `where`, so `where` matches some requests.
+    # The number of all requests matters only if `where` may match none. An excluded request shows
+    # that `where` matches some requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

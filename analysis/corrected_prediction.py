@@ -103,7 +103,7 @@ class RankCorrection:
         return found
 
     def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
-        """Return the corrected values at ranks of the sorted values of the edited replay."""
+        """Return the values at these ranks of the edited replay, corrected. `then` is sorted."""
         return self._at(ranks, values_at(ranks, then))
 
     def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:

@@ -19,8 +19,8 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. Without prefix caching, vLLM hashes no
-blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: while it
+is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
 """Minimum share of requests with a ladder, among those whose prompt fills a block."""

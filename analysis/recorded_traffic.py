@@ -259,7 +259,8 @@ class _Unfit(NamedTuple):
     """An engine that cannot be replayed."""
 
     reason: str
-    """Names the engine. Names are shortened, so two engines may have the same reason."""
+    """The reason, with the name of the engine. Names are shortened, so two engines may have the
+    same reason."""
     rows: IntArray
     """The rows of its requests."""
 

@@ -55,7 +55,8 @@ class SloIncident:
     """Whether the peak is after the instant of the status. If so, `peak_burn` is only the highest
     burn rate until this instant."""
     budget_spent: Fraction | None
-    """None if it is known only after the instant of the status."""
+    """The share of the error budget that the burn spent; None if it is known only after the instant
+    of the status."""
     bad: int | None = None
     """Number of requests that missed the objective since the incident began; None once it has
     ended."""
@@ -170,8 +171,8 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    The start of the counted range is rounded down to a step of the stored counts, like `at_s`, so
-    the counts are the same before and after they are stored.
+    The start of the counted range is rounded down to a multiple of `EVALUATION_S`, the step of the
+    stored counts. So the counts are the same before and after they are stored.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S

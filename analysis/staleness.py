@@ -22,7 +22,7 @@ def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> 
     past.
 
     Args:
-        newest_unix_ns: of the newest request or sample, or None.
+        newest_unix_ns: the time of the newest request or sample; None if there is none.
     """
     if newest_unix_ns is None or now_unix_ns - to_unix_ns > STALE_S * _NS:
         return None

@@ -182,7 +182,8 @@ def expected(
     quantile: str,
     parts: Parts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a change from before its deploy, or None. Pure.
+    """Return the latest prediction of a deployed change that was requested before the deploy, or
+    None. Pure.
 
     Args:
         parts: the measured parts of the difference; None if unknown.

@@ -159,7 +159,7 @@ def predict_trace(
         return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
-    # If the edits change the device, its price is unknown here.
+    # If the edits change the device, the price of the new device is unknown here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,

@@ -139,13 +139,13 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of the engines, idle time included, per 1,000 of all requests, without
-        the edits."""
+        """Return the cost of the engines, idle time included, per 1,000 requests of the whole
+        window, without the edits."""
         return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return the same cost with the edits, or None if the engines cannot keep up."""
+        """Return `usd_per_1000_requests` with the edits, or None if the engines cannot keep up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -225,7 +225,7 @@ def predict_each(
     The predictions share the replays of the unchanged traffic.
 
     Args:
-        question: the requests to report. Its edits are ignored.
+        question: selects the requests whose latencies are reported. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
             router, there are two groups of replays and twice as many calls.
@@ -361,8 +361,8 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile to the edited replay (−0.1 is 10 % lower); NaN if
-    unknown."""
+    """The relative change of each percentile from the unchanged to the edited replay (−0.1 is 10 %
+    lower); NaN if unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 
@@ -434,7 +434,7 @@ class _Prediction:
             return answer
         then = self._then
         engines = self._edits.engines(recorded.replicas, len(recorded.engines))
-        # If the edits change the device, its price is unknown here.
+        # If the edits change the device, the price of the new device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         predicted = {name: self._predicted(name) for name in METRICS}

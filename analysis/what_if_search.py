@@ -223,7 +223,8 @@ def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edit
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one more edit. The factors of several rate edits are multiplied."""
+    """Return edits with one more edit, which replaces an earlier edit of the same name. Rate edits
+    are not replaced: their factors are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -30,7 +30,7 @@ class Role:
     """A role.
 
     Attributes:
-        name: the name, which tokens use.
+        name: the name, by which tokens refer to the role.
         claims: the accepted values of each claim. A person has the role if one claim has an
             accepted value. Empty for a role that only tokens can have.
     """

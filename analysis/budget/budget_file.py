@@ -41,7 +41,7 @@ def read_budget(path: Path) -> Budget:
     """Read a budget file.
 
     Raises:
-        DocumentError: the file cannot be used.
+        DocumentError: the file cannot be read, or is not a budget.
     """
     try:
         with path.open("rb") as file:

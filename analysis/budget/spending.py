@@ -76,7 +76,7 @@ class Spending:
 
     @property
     def largest(self) -> Sequence[Line]:
-        """The at most three layers with the most time, the longest first."""
+        """Up to three layers with the most time, the longest first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
         return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MAX_NAMED]
 

@@ -53,7 +53,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
     Args:
         objective: its indicator must be a `Goodput`.
-        before, after: with the columns of the objective.
+        before, after: the requests of both sides, with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):

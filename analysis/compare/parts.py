@@ -23,7 +23,7 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined to one group."""
+"""Groups with fewer requests before the change are joined into one group."""
 REST: Final = -1
 NEW: Final = -2
 """The number that stands for every group without requests before the change."""
@@ -36,9 +36,9 @@ class Observed:
     """The requests of one side whose compared latency is known."""
 
     at_s: FloatArray
-    """(n,) when each request was received."""
+    """(n,) when each request was received, in seconds."""
     value_s: FloatArray
-    """(n,) the latency."""
+    """(n,) the latency in seconds."""
     group: IntArray
     """(n,) tenant, route and adapter as one number, the same on both sides."""
     mix: FloatArray
@@ -107,7 +107,7 @@ def percentile(values: FloatArray, q: float) -> float:
 
 
 def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
-    """Join the groups with few requests before the change to one group."""
+    """Join the groups with few requests before the change into one group."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
@@ -158,7 +158,8 @@ class Comparison:
         """The effective number of requests before the change."""
 
     def equal(self) -> Equal:
-        """Return the compared requests as measured, and estimates without the change."""
+        """Return the compared requests as measured, and estimates of their latencies without the
+        change."""
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:

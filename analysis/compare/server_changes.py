@@ -62,14 +62,15 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range are the earlier state. If a
-    new replica begins when an old replica ends, the new one replaces the old one, as in a rolling
-    deployment with new names.
+    If no engine started before the range, the first starts of the range describe the earlier state.
+    If a new replica begins when an old replica ends, the new one replaces the old one, as in a
+    rolling deployment with new names.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
             while other replicas do.
-        from_unix_ns: the start of the range. A replica that ended earlier is no change.
+        from_unix_ns: the start of the range. A replica that ended earlier does not count as a
+            change.
     """
     if not before:
         number = _first_starts(during)
@@ -139,7 +140,8 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest to the loading of an engine, within `ROLLING_NS`."""
+    """Return the replica that ended closest in time to the loading of an engine, within
+    `ROLLING_NS`."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas

@@ -36,7 +36,7 @@ MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of intervals on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Standard deviation of the error of a value, as a ratio, that resampling of blocks does not show.
+"""Standard deviation, as a ratio of a value, of the error that resampling of blocks does not show.
 Measured on 90 pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0

@@ -355,8 +355,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's events are shifted to lie in the window. If the window is
-        longer, the baseline is repeated, and each repetition has a shift."""
+        """Return how far the baseline's stalls and paces are shifted to lie in the window. If the
+        window is longer, the baseline is repeated, and each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)

@@ -302,8 +302,8 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Return the mean latencies. They are averaged over pairs, each of which has traffic of the
-        window and traffic of the baseline."""
+        """Return the slow requests' mean latencies, averaged over `traffics`: pairs of the window's
+        traffic and the baseline's traffic."""
         count = len(self._factors)
         sums = {
             frozenset(chosen): 0.0
@@ -371,7 +371,7 @@ def _share(
 ) -> Share:
     """Return a share with its interval. The interval combines the spread of resampled windows, the
     relative error of the replayed growth, and the errors of the model. The error of the replayed
-    growth may belong to any cause."""
+    growth may come from any cause, so it widens every interval."""
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
     value = min(max(value, 0.0), 1.0)

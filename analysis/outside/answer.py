@@ -106,7 +106,8 @@ class EndpointResults:
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event, of the probes whose server row was found."""
+    """Time outside the server until the first event. Only probes whose server row was found are
+    included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
@@ -137,7 +138,7 @@ class OutsideAnswer:
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place, sorted by endpoint, model and region."""
+    """The results for each place (endpoint, model and region), sorted in this order."""
     left_out: int
     """Number of places that are left out: those with the fewest failures or probes."""
     read: int

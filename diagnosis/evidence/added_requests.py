@@ -43,7 +43,8 @@ def outputs_were_added(case: Case) -> bool:
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some tenants added long requests and the others' lengths did not change."""
+    """Return whether some tenants added long requests, and the lengths of the other tenants'
+    requests did not grow."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= MIN_REQUESTS]

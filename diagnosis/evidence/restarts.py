@@ -188,7 +188,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # A start also causes stalls long after it, because new batch shapes occur late.
+        # A start also causes stalls long after it: each new batch shape is slow when it first
+        # occurs.
         if here[index] > 0 and not term.endswith("_stall")
     }
 

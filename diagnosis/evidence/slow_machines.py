@@ -33,7 +33,7 @@ def slowdown_of(case: Case) -> float | None:
 
 
 def steady_surplus(case: Case) -> bool:
-    """Return whether steps take longer than their work explains in nearly all seconds.
+    """Return whether, in nearly all seconds, steps take longer than their work explains.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.

@@ -38,7 +38,8 @@ _SURELY_MORE: Final = 0.25
 """A growth whose logarithm is above this value is not due to chance."""
 
 _AS_MUCH: Final = 1.0
-"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both delays."""
+"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both the delay by
+prefills and the delay by decodes."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Waits for the API server."""
