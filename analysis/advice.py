@@ -1,6 +1,7 @@
 """Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
 replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the distance to the users. If a lever depends on either, its precondition names this."""
+output, or the delay of a network. The precondition of a lever names what must be checked or
+provided for it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,12 +49,12 @@ class Advice:
 
     @property
     def gain(self) -> Predicted:
-        """Return the change of the P99 as a ratio. A negative change is faster."""
+        """Return the change of the P99 as a ratio. A negative ratio means that the P99 falls."""
         return self.answer.gains[self.metric]["p99"]
 
     @property
     def median_gain(self) -> Predicted:
-        """Return the change of the P50 as a ratio. A negative change is faster."""
+        """Return the change of the P50 as a ratio. A negative ratio means that the P50 falls."""
         return self.answer.gains[self.metric]["p50"]
 
     @property
@@ -63,7 +64,8 @@ class Advice:
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
-    """Return whether the P99 falls, even if the interval contains a rise."""
+    """Return whether the predicted P99 falls by at least `MIN_GAIN` and the engines keep up. The
+    interval of the change is ignored."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
@@ -90,7 +92,7 @@ def advise(
     """Replay each lever that applies to the engines of the window.
 
     Args:
-        question: the requests to report. Its edits are ignored.
+        question: selects the requests whose latencies are reported. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the interval of each lever that shortens the latency.
             Other levers have at most `FEWER_DRAWS`.
@@ -186,5 +188,5 @@ def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
         except (EditError, UnknownShapeError) as error:
             return str(error)
         if now <= QUANTISATIONS[name].weight_bytes:
-            return "the weights are already as small"
+            return "the current weights are not larger"
     return None

@@ -34,10 +34,11 @@ MAX_AT_A_TIME: Final = 2
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
 """The first byte of each message that the child sends. `_STEP` and `_COMPILING` have no content.
-After the other bytes come the length of the content, in `_LENGTH` bytes, and the content."""
+Each of the other bytes is followed by the length of the content, in `_LENGTH` bytes, and the
+content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
-"""Maximum length of a content in bytes."""
+"""Maximum length of the content of a message, in bytes."""
 
 _TOO_LONG: Final = "it took longer than "
 
@@ -135,9 +136,11 @@ def _read(messages: IO[bytes], progress: Step, compiling: Step) -> ChildAnswer:
 
 
 def main() -> None:
-    """Read the question on standard input, and write the messages. Runs within the limit."""
+    """Read the question from standard input, limit the memory, and write the answers as messages to
+    standard output."""
     child_process.limit_memory(MAX_BYTES)
-    # Send what libraries print to standard error, apart from the answers.
+    # Libraries may print to standard output. Redirect their text to standard error, so that only
+    # messages are on the pipe.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as messages:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         opened, access, compute, nice = pickle.load(sys.stdin.buffer)

@@ -1,7 +1,7 @@
 """Check in the store whether an objective counted the requests or probes of the last hour.
 
 The generated Prometheus rules do the same check on `/metrics`. The reason `late` exists only in the
-rules, because the store counts a late request when it ended.
+rules, because the store counts a request that arrives late at the time when the request ended.
 """
 
 from collections import Counter
@@ -40,7 +40,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # An excluded request matches `where`, so `where` matches some requests.
+    # The number of all requests matters only if `where` may match none. An excluded request shows
+    # that `where` matches some requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

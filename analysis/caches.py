@@ -31,7 +31,7 @@ DEFAULT_BY: Final = ("tenant", "route")
 MAX_READ: Final = 100_000
 """Maximum number of reports to read, the newest first. Reading them takes 1.5 s of CPU time."""
 MAX_GROUPS: Final = 200
-"""Maximum number of groups, as for a label's values in rollups."""
+"""Maximum number of groups. Rollups have the same limit for models and routes."""
 BINS: Final = 100
 """Number of equal bins of the similarity, from 0 to 1."""
 ESTIMATE: Final = (
@@ -76,7 +76,8 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits as a share of hits and misses, with its 95 % interval; None without either.
+        rate: hits as a share of hits and misses, with its 95 % interval; None if there are neither
+            hits nor misses.
         answer_on_hit: duration of the whole answer, as its client or gateway measured it.
         saved_usd: the estimated savings of the `priced_hits`; None without such hits.
         timed_hits: the number of hits in `saved_engine_s`.
@@ -181,7 +182,7 @@ def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
 
 
 _Key = tuple[str | None, str]
-"""The requests of a tenant, or of all tenants (`EVERY`), to a model."""
+"""A tenant, or `EVERY` for all tenants, and a model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. No tenant has this name, because the collector replaces null
 characters."""
@@ -240,8 +241,8 @@ def _group(
 
 
 def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
-    """Return the mean values of the requests that the hit's tenant sent to the same model. Without
-    such requests, use all tenants. Return None without any requests."""
+    """Return the mean values of the requests that the hit's tenant sent to the same model. If there
+    are none, return the mean values over all tenants, or None if no tenant sent requests."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

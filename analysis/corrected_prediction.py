@@ -15,11 +15,11 @@ from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
 """Below this duration in seconds, the ratio of two replays is not meaningful. A prediction then
-adds their difference instead."""
+adds the difference of the replays to the measured value."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks for an interval. Fewer blocks give Student's t fewer than 4 degrees of
-freedom."""
+"""Minimum number of resampled blocks of time for an interval. Fewer blocks give Student's t fewer
+than 4 degrees of freedom."""
 
 
 class Reproduced(NamedTuple):
@@ -103,7 +103,7 @@ class RankCorrection:
         return found
 
     def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
-        """Return the corrected values at ranks of the sorted values of the edited replay."""
+        """Return the values at these ranks of the edited replay, corrected. `then` is sorted."""
         return self._at(ranks, values_at(ranks, then))
 
     def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
@@ -226,8 +226,8 @@ def intervals(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
         # A later window may exceed the recorded window's largest value, so this value is no upper
-        # bound. The interval is made symmetric, as is the difference between two windows of the
-        # same traffic.
+        # bound. The interval is made symmetric, because the difference between two windows of the
+        # same traffic is symmetric.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))

@@ -33,7 +33,7 @@ from store.queries import Window
 from telemetry.billing_data import BillingData, Cells
 
 RANGE_S: Final = 300
-"""Maximum seconds of an interval for which `sustained_rate` checks the objectives."""
+"""Maximum length in seconds of the intervals for which `sustained_rate` checks the objectives."""
 MINUTE_S: Final = 60
 SECOND_NS: Final = 10**9
 
@@ -81,7 +81,7 @@ class CostAnswer:
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
     sides: Sides
-    """The time in engine steps that is billed, divided between prefill and decode."""
+    """The billed time in engine steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""
@@ -194,7 +194,7 @@ def sustained_rate(
     part of the requests, so its rate is scaled to all requests.
 
     Args:
-        window: in whole minutes.
+        window: begins and ends at whole minutes.
         replica: return this replica's part of the rate.
     """
     found = [

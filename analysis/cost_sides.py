@@ -155,7 +155,7 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # Prefill has the rest of the bytes and FLOPs.
+        # The bytes and FLOPs of prefill are those of both, minus those of decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

@@ -26,8 +26,8 @@ from store.queries import Window
 from telemetry.starts import EngineStart
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
-"""A baseline begins at most this many nanoseconds before the window. The default retention of
-rows."""
+"""A baseline begins at most this many nanoseconds before the window. By default, rows are kept for
+this time."""
 
 
 @dataclass(frozen=True, slots=True)

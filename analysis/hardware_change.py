@@ -4,9 +4,9 @@ The fitted coefficients are scaled by the ratio of the two GPUs' peaks. The coef
 tokens and attention are scaled by the ratio of the peak FLOP/s. The coefficient of context tokens
 is scaled by the ratio of the peak bytes/s. The base time of a step contains the time to read the
 weights. This time is computed for the peak bandwidth, and is scaled too. The rest of the base time
-counts as overhead and stays the same. A real GPU does not reach its peak bandwidth, so it reads the
-weights in more than the computed time. The difference counts as overhead and is not scaled. The
-extrapolation therefore understates the effect of faster memory or smaller weights.
+counts as overhead and stays the same. A real GPU does not reach its peak bandwidth, so reading the
+weights takes longer than the computed time. The difference counts as overhead and is not scaled.
+The extrapolation therefore understates the effect of faster memory or smaller weights.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. A shorter window, of a new incident, is extended."""
+"""Minimum length of the window in seconds. The shorter window of a new incident is extended."""
 MIN_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
@@ -98,10 +98,10 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 
 
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
-    """Return the incident whose answer is the answer of `incident`.
+    """Return the incident whose stored answer is shown for `incident`.
 
-    A page and a ticket of one objective that overlap are one burn. The answer of a ticket is
-    therefore the answer of the newest page that overlaps the ticket, if there is one.
+    A page and a ticket of one objective that overlap report the same burn. For a ticket, the answer
+    of the newest page that overlaps the ticket is therefore shown, if there is such a page.
 
     Args:
         rows: all incidents of the objective, in any order.
@@ -121,8 +121,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective. A page that overlaps it takes precedence over a ticket
-    (`leading_incident`).
+    """Return one incident of an objective. If it is a ticket that a page overlaps, return the page
+    instead (`leading_incident`).
 
     Args:
         at_s: any time while the incident was open, in unix seconds; None for the newest.

@@ -101,7 +101,7 @@ class StoredAnswer:
         return next((each for each in self.explanations if each.question == question), None)
 
     def answers_whole(self, where: Mapping[str, str | None]) -> bool:
-        """Return whether a filter is empty or the incident's own."""
+        """Return whether a filter is empty or equals the incident's filter."""
         return not where or where == self.verdict.first.question.where
 
     def computed(self, moment: Callable[[int], str]) -> str:
@@ -135,7 +135,7 @@ def stored_answer(
 
 
 def answered_incident(engine: Engine, incident: IncidentRow) -> IncidentRow:
-    """Return the incident whose answer is the answer of `incident` (`leading_incident`).
+    """Return the incident whose stored answer is shown for `incident` (`leading_incident`).
 
     Raises:
         StoreUnavailable: the database cannot be read.
@@ -202,8 +202,8 @@ def store_verdict(
 def _newest(
     rows: Sequence[AnswerRow], objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
-    # The evaluator may reopen an incident that it ended while the clock was wrong. Answers about
-    # the end are then not used.
+    # The evaluator may reopen an incident that it ended while the clock was wrong. The answers from
+    # the phase `ENDED` are then not used.
     over = incident.ended_unix_s is not None
     usable = [row for row in rows if over or row.phase == Phase.OPEN]
     usable.sort(key=lambda row: (row.phase == Phase.ENDED, row.computed_unix_s), reverse=True)

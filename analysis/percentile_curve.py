@@ -38,5 +38,5 @@ def _rank_indices(number: int) -> IntArray:
 
 
 def shown(number: int) -> list[int]:
-    """Return the indices in `CURVE` of the percentiles that this number of values determines."""
+    """Return the indices in `CURVE` of the percentiles for which this number of values suffices."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

@@ -19,8 +19,8 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. Without prefix caching, vLLM hashes no
-blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: while it
+is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
 """Minimum share of requests with a ladder, among those whose prompt fills a block."""
@@ -69,7 +69,7 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
         )
         for each in recorded.engines
     ]
-    assumptions = ["what prompts share comes from their prefix ladders"]
+    assumptions = ["the prefixes that prompts share are taken from their prefix ladders"]
     if share := kept.sum() / cached_tokens.sum():
         assumptions.append(f"{share:.0%} of the cached tokens stay as recorded")
     return PrefixedTraffic(replace(recorded, engines=engines), assumptions)
@@ -106,7 +106,8 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
         return f"{1 - known[whole].mean():.0%} of the requests have no prefix ladder"
     if not pools:
         return None
-    # An engine's first rung changes if it restarts with another key.
+    # An engine's first rung changes if the engine restarts with another key, so only the latest
+    # ladder of each engine is compared.
     latest = [each.rows[known[each.rows]][-1:] for each in recorded.engines]
     if len({int(ladders.rungs[ladders.offsets[row]]) for row in np.concatenate(latest)}) > 1:
         return (
@@ -128,7 +129,7 @@ def prefixes_of(
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
-        positions: blocks to each rung, ascending.
+        positions: number of blocks from the start of a prompt to each rung, ascending.
 
     Returns:
         The prefixes; and (n,) whether a request's cache hit contains a rung after the last rung
@@ -236,8 +237,8 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return which segments are common to many users. A segment is common if many different prompts
-    continue it, or continue a longer segment of the same request."""
+    """Return (m,) which prefixes are common to many users. A prefix is common if many different
+    prompts continue it, or continue a longer prefix of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)
     np.maximum.at(last, nodes.row[many], nodes.level[many])

@@ -56,8 +56,8 @@ MAX_LEFT_OUT: Final = 0.05
 """Maximum share of requests without phases from the plugin, and maximum share of requests of
 engines that cannot be replayed.
 
-Requests without phases were a part of the steps of the replayed engines. Requests of other engines
-would be missing if a change moves requests between replicas.
+Requests without phases were also a part of the engines' steps, and the replay omits them. Requests
+of engines that cannot be replayed would be missing if a change moved requests between replicas.
 """
 MAX_NAMED: Final = 3
 """If engines cannot be replayed, the output names at most this many of them, one per line. One more
@@ -259,7 +259,8 @@ class _Unfit(NamedTuple):
     """An engine that cannot be replayed."""
 
     reason: str
-    """Names the engine. Names are shortened, so two engines may have the same reason."""
+    """The reason, with the name of the engine. Names are shortened, so two engines may have the
+    same reason."""
     rows: IntArray
     """The rows of its requests."""
 

@@ -52,10 +52,11 @@ class SloIncident:
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """Whether the peak is after the instant of the status, and `peak_burn` is the highest burn rate
-    that is known until this instant."""
+    """Whether the peak is after the instant of the status. If so, `peak_burn` is only the highest
+    burn rate until this instant."""
     budget_spent: Fraction | None
-    """None if it is known only after the instant of the status."""
+    """The share of the error budget that the burn spent; None if it is known only after the instant
+    of the status."""
     bad: int | None = None
     """Number of requests that missed the objective since the incident began; None once it has
     ended."""
@@ -170,8 +171,8 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    The start of the counted range is rounded down to a step of the stored counts, like `at_s`, so
-    the counts are the same before and after they are stored.
+    The start of the counted range is rounded down to a multiple of `EVALUATION_S`, the step of the
+    stored counts. So the counts are the same before and after they are stored.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
@@ -295,8 +296,8 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn in the range of the same length just before the given
-    one."""
+    """Return the start of the earliest burn that began before a window and overlaps the range of
+    the same length just before the window, in unix nanoseconds; None without such a burn."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [

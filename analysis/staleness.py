@@ -1,4 +1,6 @@
-"""Detect missing data: old values look normal. Pure."""
+"""Detect that data no longer arrives, because pages would show old values as if they were current.
+Pure.
+"""
 
 from typing import Final
 
@@ -20,7 +22,7 @@ def silence_s(newest_unix_ns: int | None, to_unix_ns: int, now_unix_ns: int) -> 
     past.
 
     Args:
-        newest_unix_ns: of the newest request or sample, or None.
+        newest_unix_ns: the time of the newest request or sample; None if there is none.
     """
     if newest_unix_ns is None or now_unix_ns - to_unix_ns > STALE_S * _NS:
         return None

@@ -54,7 +54,7 @@ class FirstRequest:
 
     Attributes:
         from_tokens: the shape has at least this many prompt tokens to compute.
-        to_tokens: the shape has fewer than this.
+        to_tokens: the shape has fewer prompt tokens to compute than this.
         prefill_s: the first request's prefill in seconds, without the work of other requests.
         usual_s: the median over the later requests.
     """
@@ -161,8 +161,8 @@ def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[F
     shapes that were compared.
 
     Args:
-        shapes: (n,) the power of two below each request's computed prompt tokens, in order of
-            receipt.
+        shapes: (n,) ⌊log₂ t⌋ for the number t of prompt tokens that each request had to compute, in
+            order of receipt.
         prefill_s: (n,) each request's prefill without the work of other requests.
     """
     by_shape: dict[int, list[float]] = defaultdict(list)

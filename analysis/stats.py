@@ -62,8 +62,8 @@ class StatsAnswer:
     """Number of requests in groups with a label `_other`, which rollups store if a label has too
     many values."""
     hidden: int = 0
-    """Number of requests under `_other` that may be missing: they may belong to a group whose
-    `partial` is true, or match the filter."""
+    """Number of requests under `_other` that the groups may lack, because they may belong to a
+    group whose `partial` is true, or may match the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`."""
 
@@ -130,7 +130,7 @@ def group_stats(found: pa.Table, dimensions: Sequence[str], window: Window) -> l
 
 
 def largest_first(groups: list[dict[str, Any]], dimensions: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the groups in the order of their numbers of requests, then of their labels."""
+    """Return the groups sorted by number of requests, largest first, and then by their labels."""
     return sorted(groups, key=lambda g: (-g["requests"], [str(g[d]) for d in dimensions]))
 
 

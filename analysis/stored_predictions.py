@@ -44,7 +44,7 @@ REPORTED: Final[Mapping[str, str]] = {
 }
 """The name of each argument of what-if in an engine's start."""
 MEASURED: Final = "cache.num_gpu_blocks"
-"""Measured at each start, so engines with equal arguments may differ."""
+"""vLLM measures this value at each start, so it may differ between engines with equal arguments."""
 ABSENT: Final[Mapping[str, Argument]] = {
     "scheduling_policy": "fcfs",
     "long_prefill_token_threshold": 0,
@@ -87,7 +87,8 @@ class Expected:
 
 def canonical(edits: Sequence[str]) -> str | None:
     """Return edits such as `max_num_seqs=64` in canonical form, or None if a deploy cannot make
-    them. The router is left out if the number of replicas changes, because no server reports it."""
+    them. The router is left out if the number of replicas changes, because servers do not report
+    their router."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")
@@ -149,8 +150,8 @@ def store_answer(
 def deployed(
     engine: Engine, before: Window, after: Window, served: Sequence[Collection[str]]
 ) -> Deployed | None:
-    """Return the change of the servers between two ranges; None if nothing changed, or something
-    that what-if cannot predict."""
+    """Return the change of the servers between two ranges; None if nothing changed, or if something
+    changed that what-if cannot predict."""
     starts = [
         in_force(engine, window.to_unix_ns - 1, replicas)
         for window, replicas in zip((before, after), served, strict=True)
@@ -181,7 +182,8 @@ def expected(
     quantile: str,
     parts: Parts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a change from before its deploy, or None. Pure.
+    """Return the latest prediction of a deployed change that was requested before the deploy, or
+    None. Pure.
 
     Args:
         parts: the measured parts of the difference; None if unknown.
@@ -198,7 +200,7 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return the predictions of a change that were requested before the change. Pure."""
+    """Return the predictions of a deployed change that were requested before the deploy. Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy

@@ -68,7 +68,7 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. Without agreement with the measured latencies, there is
+    """The replay of the unchanged window. If it does not reproduce the measured latencies, there is
     no prediction."""
     requests: int
     length_s: float
@@ -79,8 +79,8 @@ class TraceAnswer:
     engines: int = 0
     usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the engines reject: longer than `max_model_len`, or in a full
-    queue."""
+    """Number of requests that the engines reject, because they are longer than `max_model_len` or
+    because the queue is full."""
     binds: Bind = "none"
     saturated: bool = False
     """True if the engines cannot keep up: the queue is full, or grows until the end of the
@@ -128,7 +128,7 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The pool's model contains the edits of the router and of the number of engines.
+    # The pool's model already contains the router and the number of engines.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -159,7 +159,7 @@ def predict_trace(
         return dict(zip(POINTS, found, strict=True))
 
     engines = served.engines[0].model.replicas
-    # If the edits change the device, its price is unknown here.
+    # If the edits change the device, the price of the new device is unknown here.
     usd = None if edits.device else question.usd_per_hour
     return replace(
         answer,

@@ -58,13 +58,13 @@ JUDGED: Final = ("ttft_s", "tpot_s", "e2e_s")
 """A prediction is made only if the unchanged replay reproduces these latencies."""
 
 MAX_ERROR: Final[Mapping[str, float]] = {"p50": 0.25, "p99": 0.5}
-"""Maximum relative error of the unchanged replay for a prediction. For windows of a real vLLM, the
-error is at most 5 % at P50 and 25 % at P99. A window that other processes disturbed was 50 % off at
-P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
+"""Maximum relative error of the unchanged replay. If the error is larger, no prediction is made.
+For windows of a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A window that other
+processes disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Number of pairs of replays for an interval. The standard deviation of 40 draws is known to within
-11 %."""
+"""Number of resampled pairs of replays (without and with the edits) for an interval. The standard
+deviation of 40 draws is known to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -128,8 +128,8 @@ class WhatIfAnswer:
     predicted_all_rps: float | None = None
     predicted_usd_per_hour: float | None = None
     rejected: int = 0
-    """Number of requests that the edited engines reject: longer than `max_model_len`, or in a full
-    queue."""
+    """Number of requests that the edited engines reject, because they are longer than
+    `max_model_len` or because the queue is full."""
     objectives: Sequence[Attainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
@@ -139,13 +139,13 @@ class WhatIfAnswer:
 
     @property
     def usd_per_1000_requests(self) -> float | None:
-        """Return the cost of the engines, idle time included, per 1,000 of all requests, without
-        the edits."""
+        """Return the cost of the engines, idle time included, per 1,000 requests of the whole
+        window, without the edits."""
         return usd_per_1000(self.usd_per_hour, self.all_rps)
 
     @property
     def predicted_usd_per_1000_requests(self) -> float | None:
-        """Return the same cost with the edits, or None if the engines cannot keep up."""
+        """Return `usd_per_1000_requests` with the edits, or None if the engines cannot keep up."""
         if self.saturated:
             return None
         return usd_per_1000(self.predicted_usd_per_hour, self.predicted_all_rps)
@@ -225,12 +225,12 @@ def predict_each(
     The predictions share the replays of the unchanged traffic.
 
     Args:
-        question: the requests to report. Its edits are ignored.
+        question: selects the requests whose latencies are reported. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
             router, there are two groups of replays and twice as many calls.
-        draws_for: returns the number of draws for a prediction without intervals. By default,
-            `draws`.
+        draws_for: called with each prediction before it has intervals; returns its number of draws.
+            By default, `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -254,11 +254,12 @@ def _predict_group(
     draws_for: Callable[[WhatIfAnswer], int] | None,
 ) -> list[WhatIfAnswer]:
     """Predict the effects of alternative edits. Either all of these edits set replicas or a router,
-    or none of them."""
+    or none of them does."""
     recorded, assumptions = with_prefixes(recorded, alternatives)
     reporting = _Reporting(recorded, question, assumptions)
     first = alternatives[0]
-    # The tokens that a cache found depend on the engine that served the request.
+    # The tokens that a request finds in a cache depend on the engine that serves it. So if the
+    # caches are replayed, the unchanged replay keeps the recorded engines.
     by_cache = any(each.arrivals.prefixes is not None for each in recorded.engines)
     pooled = first.pools and not by_cache
     same = Edits(router=first.pool_router) if pooled else Edits()
@@ -360,8 +361,8 @@ class _Effect(NamedTuple):
     curves: Mapping[str, FloatArray]
     """The percentiles `CURVE` of each latency of the edited replay; NaN if unknown."""
     gains: Mapping[str, FloatArray]
-    """The relative change of each percentile to the edited replay (−0.1 is 10 % lower); NaN if
-    unknown."""
+    """The relative change of each percentile from the unchanged to the edited replay (−0.1 is 10 %
+    lower); NaN if unknown."""
     good_ratios: Sequence[float | None]
     """The share of good requests in the edited replay, for each objective."""
 
@@ -433,7 +434,7 @@ class _Prediction:
             return answer
         then = self._then
         engines = self._edits.engines(recorded.replicas, len(recorded.engines))
-        # If the edits change the device, its price is unknown here.
+        # If the edits change the device, the price of the new device is unknown here.
         usd = None if self._edits.device else question.usd_per_hour
         reported = self._of.chosen[then.source]
         predicted = {name: self._predicted(name) for name in METRICS}
@@ -526,8 +527,8 @@ class _Prediction:
 
 
 def usd_per_1000(usd_per_hour: float | None, rps: float | None) -> float | None:
-    """Return the engines' cost per 1,000 requests, or None if the price or the rate is unknown
-    or 0."""
+    """Return the engines' cost per 1,000 requests; None if the price is unknown, or if the rate is
+    unknown or 0."""
     return None if usd_per_hour is None or not rps else usd_per_hour / (3.6 * rps)
 
 

@@ -83,7 +83,7 @@ class SearchResult:
     tried: Sequence[SearchStep]
     """The steps of the search, in the order of the values."""
     shown: float
-    """The step of the value that was found, or else of the best value that was tried."""
+    """The value that was found. If none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer
     """The prediction for `shown`."""
 
@@ -92,7 +92,7 @@ def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
     If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
-    starting at LOW. A range of factors has `STEPS` values.
+    starting at LOW, and HIGH is the last value. A range of factors has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -223,7 +223,8 @@ def _edits(question: WhatIfQuestion, wanted: SearchedEdit, value: float) -> Edit
 
 
 def _with_edit(edits: Edits, name: str, value: str) -> Edits:
-    """Return edits with one more edit. The factors of several rate edits are multiplied."""
+    """Return edits with one more edit, which replaces an earlier edit of the same name. Rate edits
+    are not replaced: their factors are multiplied."""
     return edits_of([*_without_edit(edits.listed(), name), f"{name}={value}"])
 
 

@@ -218,7 +218,8 @@ def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
 def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
-    `fits` is (n,) whether a request fits into `max_model_len`; other requests are always rejected.
+    `fits` is (n,) whether a request fits into `max_model_len`; requests that do not fit are always
+    rejected.
     """
     sent = fits & (outcome.received_s >= since_s)
     if (outcome.rejected & sent).sum() > SATURATED * sent.sum():

@@ -45,8 +45,8 @@ incident if no objective decides it. The lower bound of the ratio's interval mus
 minimum."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals that decide a verdict. Verdicts are computed often, so it is
-smaller than the error probability of displayed intervals."""
+"""Error probability of the intervals that decide a verdict. It is smaller than the error
+probability of displayed intervals, because verdicts are computed often."""
 
 MORE_SLOW_RATIO: Final = 1.6
 """Minimum growth ratio (now / before) of the share of requests that are slower than the start of
@@ -113,7 +113,7 @@ def explain(
         )
     answer = _explain_tails(question, servers, now, before, tails, share, attainments)
     answer = _with_causes_beside_hang(answer, servers, now, before, tails)
-    # `requests`: some of the baseline's requests may still have waited in the window.
+    # Use all `requests`, because some of the baseline's requests may still wait in the window.
     return replace(answer, contradictions=contradictions(requests, servers.engines, window))
 
 
@@ -250,8 +250,8 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
-    """Return the smallest tail share, at least `share`, at which the mean of the tail grew. It is
-    used if an objective was missed more often.
+    """Return the smallest tail share, at least `share`, at which the mean of the tail grew. Call
+    this function if an objective was missed more often.
 
     A larger share may be needed, because a few outliers of the baseline may be slower than all
     requests of the window that missed the objective.
@@ -288,8 +288,8 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
-    """Return whether each request counts as slow: slower than the start of the baseline's tail:
-    (n,).
+    """Return (n,) whether each request counts as slow, that is, slower than the start of the
+    baseline's tail.
 
     At most the slowest tenth of the requests counts as slow, because the slowest requests show
     where the delay is largest.

@@ -36,7 +36,8 @@ class Cause:
     """One cause and its share of the added time, in [0, 1].
 
     `low` and `high` are the bounds of the share's 95 % interval. They are None for
-    `Method.ACCOUNTING`: it was not measured how often an interval contains the true share.
+    `Method.ACCOUNTING`, because it was not measured how often such an interval contains the true
+    share.
     """
 
     id: str

@@ -15,7 +15,7 @@ _NAMES = frozenset({"tenant", "model", "lora", "route"})
 
 def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[str, str | None]:
     """Return the labels that select the requests to explain. If the reader may see only one tenant,
-    they include this tenant.
+    the labels include this tenant.
 
     Raises:
         NotAllowed: the labels select requests that the reader may not see.

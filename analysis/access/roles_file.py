@@ -30,9 +30,9 @@ class Role:
     """A role.
 
     Attributes:
-        name: the name, which tokens use.
-        claims: for each claim, the values of which one gives the role. Empty for a role that only
-            tokens can have.
+        name: the name, by which tokens refer to the role.
+        claims: the accepted values of each claim. A person has the role if one claim has an
+            accepted value. Empty for a role that only tokens can have.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Roles:
 
     roles: tuple[Role, ...]
     path: Path
-    """The file."""
+    """The path of the roles file."""
     audit: Path | None = None
     """The audit log, or None if no audit log is written."""
     by_name: Mapping[str, Role] = field(init=False)
@@ -74,7 +74,7 @@ def load_roles(path: Path) -> Roles:
 def roles_in_force() -> Roles | None:
     """Return the roles of this process, or None if all readers see everything.
 
-    Raises as `load_roles`.
+    Raises the errors of `load_roles`.
     """
     path = os.environ.get(ROLES_KEY)
     return load_roles(Path(path)) if path else None

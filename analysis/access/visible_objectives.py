@@ -1,4 +1,5 @@
-"""Choose the objectives that a reader may see: those of which the reader may see all requests."""
+"""Choose the objectives that a reader may see. For such an objective, the reader may see all
+requests that it counts."""
 
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ def is_visible(objective: Objective, access: Access) -> bool:
     """Return whether a reader may see all requests that an objective or a group counts."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
-        return False  # a query of Prometheus
+        return False  # the objective is a Prometheus query
     labels: dict[str, str | None] = {
         each.field: str(each.value)
         for each in (conjuncts(indicator.where) if indicator.where else ())

@@ -61,8 +61,8 @@ class BudgetAnswer:
 
 def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     """Return how much of a budget each layer used. If the budget has layers outside the server,
-    only requests with a client's span are used. If there are too few, all requests are used, and
-    the layers outside the server are unknown."""
+    only requests with a client's span are used. If there are too few of these requests, all
+    requests are used, and the layers outside the server are unknown."""
     budget, window = question.budget, question.window
     requests = request_table(engine, window, equals=question.equals, columns=COLUMNS)
     found = measure(engine, window, requests, budget.latency)

@@ -1,8 +1,9 @@
 """The time that an application spent before and after a call to a model, by operation.
 
 Pure. Only spans of the process that made the call are used, so all instants come from one clock.
-Each nanosecond belongs to one operation: the innermost, and of parallel operations the one that
-began last. Time in which only an agent or a workflow runs, and time between operations, is `other`.
+Each nanosecond belongs to one operation: the innermost one. If operations run in parallel, it
+belongs to the one that began last. Time in which only an agent or a workflow runs, and time between
+operations, is `other`.
 """
 
 import heapq
@@ -32,8 +33,8 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
         trace: all operations of the trace, in any order.
 
     Returns:
-        None if `trace` has no span of the call, no other operation, or so many operations that some
-        were not stored.
+        The time, or None if `trace` does not have the span of the call, has only calls, or has so
+        many operations that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

@@ -38,10 +38,10 @@ def preset(name: str) -> Budget:
 
 
 def read_budget(path: Path) -> Budget:
-    """Read a file.
+    """Read a budget file.
 
     Raises:
-        DocumentError: the file cannot be used.
+        DocumentError: the file cannot be read, or is not a budget.
     """
     try:
         with path.open("rb") as file:

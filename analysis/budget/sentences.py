@@ -75,7 +75,7 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
 
 
 def notes(answer: BudgetAnswer, seconds: Seconds) -> Iterator[str]:
-    """Yield what limits the answer."""
+    """Yield sentences about the layers and requests that the answer does not cover."""
     budget, spending = answer.question.budget, answer.spending
     unknown = [] if spending is None else [each for each in spending.lines if each.spent_s is None]
     if unknown:

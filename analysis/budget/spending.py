@@ -76,7 +76,7 @@ class Spending:
 
     @property
     def largest(self) -> Sequence[Line]:
-        """The at most three layers with the most time, the longest first."""
+        """Up to three layers with the most time, the longest first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
         return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MAX_NAMED]
 
@@ -89,7 +89,7 @@ class Spending:
 
 
 def min_requests(percentile: str) -> int:
-    """Return how many requests a tail of `MIN_TAIL_REQUESTS` requests needs."""
+    """Return the smallest number of requests whose tail has `MIN_TAIL_REQUESTS` requests."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS

@@ -3,7 +3,7 @@ module `parts` does the same for a percentile. Pure.
 
 Each request after the change is matched with requests before the change whose expected latencies
 are similarly close to the objective's thresholds. The share of good matches estimates the
-attainment of the same requests before the change.
+attainment that the same requests would have had before the change.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
     Args:
         objective: its indicator must be a `Goodput`.
-        before, after: with the columns of the objective.
+        before, after: the requests of both sides, with the columns of the objective.
     """
     indicator = objective.indicator
     if not isinstance(indicator, Goodput):

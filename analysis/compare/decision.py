@@ -29,8 +29,8 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and minimum effective number before the change. With
-fewer, the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests on each side, and minimum effective number of requests before the
+change (`Matches.effective`). With fewer, the 95 % interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
@@ -44,7 +44,7 @@ every nth request is used."""
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What to decide about two sides."""
+    """The settings of a decision about two sides."""
 
     q: float
     margin: float = MARGIN
@@ -106,7 +106,8 @@ def thinned(size: int) -> IntArray:
 
 
 def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
-    """Compare two sides. A group has the same number on both sides."""
+    """Compare two sides. A group (tenant, route and adapter) must have the same number on both
+    sides."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, Decision) else decided(found, criteria)
 
@@ -197,7 +198,7 @@ def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None
 def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
     narrower = "more requests narrow the interval"
     if half == criteria.restart_half:
-        narrower = "a restart alone changes it as much; compare more replicas"
+        narrower = "a restart alone changes the latency as much; compare more replicas"
     return (
         f"the change is between {100 * expm1(logs.low):+.1f} % and"
         f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * criteria.margin:.3g} %;"

@@ -49,8 +49,8 @@ class Deploy:
     before: Window
 
     def after(self, to_unix_ns: int) -> Window | None:
-        """Return the longest range of `STEPS_S` that begins at the deploy and ends by an instant;
-        None before the shortest range has passed."""
+        """Return the longest range of `STEPS_S` that begins at the deploy and ends at or before an
+        instant; None if even the shortest range ends later."""
         begun_ns = self.change.to_unix_ns
         passed = [each for each in STEPS_S if each * _NS <= to_unix_ns - begun_ns]
         return Window(begun_ns, begun_ns + passed[-1] * _NS) if passed else None
@@ -67,7 +67,7 @@ class DeployAnswer:
 
 
 def latest_deploy(engine: Engine, window: Window) -> Deploy | None:
-    """Return the latest deploy in a range, or None. It reads only engine starts."""
+    """Return the latest deploy in a range, or None. Reads no requests."""
     change = server_change(engine, window)
     if change is None:
         return None

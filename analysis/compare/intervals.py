@@ -4,8 +4,8 @@ Pure. Requests of the same second share engine steps, so their latencies are not
 Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
 
 A gate in a deployment pipeline looks at the result many times. The default interval therefore
-contains the true change at all looks together with a probability of 95 %. It is wider by a factor
-that depends on the number of blocks after the change.
+contains the true change at all looks together with a probability of 95 %. It is wider than an
+interval for a single look, by a factor that depends on the number of blocks.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -34,10 +34,10 @@ are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks on each side that have requests."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. It is the same in all
-draws, so their spread does not include it. Without it, the intervals for one look contained the
-true change in 70 to 100 % of 20 pairs of simulated windows, depending on the latency and the
-change."""
+"""Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
+all draws, so the spread of the draws does not include it. Without this addition, the intervals for
+one look contained the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the
+latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval does not contain the true change: at a single look, or at one or
 more of all looks."""
@@ -50,14 +50,14 @@ Statistic = TypeVar("Statistic")
 
 
 class Interval(NamedTuple):
-    """A 95 % interval of the logarithm of after / before."""
+    """A 95 % interval, for example of the logarithm of after / before."""
 
     low: float
     high: float
 
 
 def block_s(duration_s: float) -> float:
-    """Return the length of a block of a window."""
+    """Return the length in seconds of a block, for a window of this duration."""
     return float(np.clip(duration_s / BLOCKS, SHORTEST_S, LONGEST_S))
 
 
@@ -65,7 +65,7 @@ def blocks_of(at_s: FloatArray) -> list[IntArray]:
     """Return the indices of the requests of each block that has requests.
 
     Args:
-        at_s: (n,) when each request was received; n is at least 1.
+        at_s: (n,) when each request was received, in seconds; n is at least 1.
     """
     duration_s = float(np.ptp(at_s))
     last = max(ceil(duration_s / block_s(duration_s)) - 1, 0)
@@ -82,7 +82,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic of resampled blocks of both sides."""
+    """Return a statistic for each draw of blocks from both sides."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)

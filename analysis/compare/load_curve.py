@@ -36,10 +36,10 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
     """Return the numbers of running requests that separate the points.
 
     Args:
-        running: (n,) at the arrival of the compared requests.
+        running: (n,) number of running requests at the arrival of each compared request.
 
     Returns:
-        (k,) ascending limits; k + 1 points.
+        (k,) ascending limits, which separate k + 1 points.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:

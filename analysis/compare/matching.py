@@ -19,9 +19,10 @@ MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
 deviation of one latency."""
 FEWER: Final = (10, 15)
-"""Numbers of matches in smaller groups, so that the matches' expected latencies stay near. A group
-of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150 requests (5 · 30)
-has 15 matches. Each number divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
+"""Numbers of matches in smaller groups, so that the matches' expected latencies stay near the
+request's. A group of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150
+requests (5 · 30) has 15 matches. Each number divides `MATCHES`, so that repeated matches fill
+`MATCHES` columns."""
 FARTHEST: Final = 0.7
 """Maximum distance of a request from its matches. The distance is the median over the matches of
 |ln(expected latency of the request / expected latency of the match)|. Requests with a larger
@@ -41,7 +42,7 @@ class Group(NamedTuple):
     number: IntArray
     """(n,) group of each request."""
     expected_s: FloatArray
-    """(n,)"""
+    """(n,) expected latency of each request, in seconds."""
 
 
 class Matches(NamedTuple):
@@ -53,7 +54,7 @@ class Matches(NamedTuple):
     scale: FloatArray
     """(m, MATCHES) factors by which the latencies of these requests are multiplied."""
     there: BoolArray
-    """(m,) whether the group has enough requests before the change."""
+    """(m,) whether the group of each request has enough requests before the change."""
 
     def latencies(self, values_s: FloatArray) -> FloatArray:
         """Return (m, MATCHES) scaled latencies."""
@@ -101,7 +102,8 @@ def near(matches: Matches) -> BoolArray:
 
 
 def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
-    """Return whether each amount of a request's work is at most `BEYOND` times the largest before.
+    """Return (m,) whether all amounts of each request's work are within `BEYOND` times the largest
+    amounts before the change.
 
     Args:
         before: (n, k) amounts of each kind of work.

@@ -1,7 +1,7 @@
 """The difference of a percentile as mix + load + change.
 
-Pure. The requests before the change are reweighted to the mix of the requests after the change, and
-then to the mix and the load:
+Pure. The requests before the change are reweighted twice: to the mix of the requests after the
+change, and to their mix and load. Q is the percentile, and → is a reweighting:
 
     mix    = Q[before → mix] − Q[before], plus the effect of requests that cannot be compared
     load   = Q[before → mix and load] − Q[before → mix]
@@ -23,7 +23,7 @@ from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
 MIN_IN_GROUP: Final = 50
-"""Groups with fewer requests before the change are joined to one group."""
+"""Groups with fewer requests before the change are joined into one group."""
 REST: Final = -1
 NEW: Final = -2
 """The number that stands for every group without requests before the change."""
@@ -36,9 +36,9 @@ class Observed:
     """The requests of one side whose compared latency is known."""
 
     at_s: FloatArray
-    """(n,) when each request was received."""
+    """(n,) when each request was received, in seconds."""
     value_s: FloatArray
-    """(n,) the latency."""
+    """(n,) the latency in seconds."""
     group: IntArray
     """(n,) tenant, route and adapter as one number, the same on both sides."""
     mix: FloatArray
@@ -107,7 +107,7 @@ def percentile(values: FloatArray, q: float) -> float:
 
 
 def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
-    """Join the groups with few requests before the change to one group."""
+    """Join the groups with few requests before the change into one group."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
@@ -138,7 +138,7 @@ class Equal(NamedTuple):
 
 
 class Comparison:
-    """Two sides, with the fits that all resampled estimates start from."""
+    """Two sides, with fits of the expected latency, and which requests can be compared."""
 
     def __init__(self, before: Observed, after: Observed) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -149,8 +149,8 @@ class Comparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the work around each request after the change is within the amounts before
-        the change."""
+        """(m,) whether the own work of each request after the change, and the work around it, are
+        within `BEYOND` times the largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""
@@ -158,7 +158,8 @@ class Comparison:
         """The effective number of requests before the change."""
 
     def equal(self) -> Equal:
-        """Return the compared requests as measured, and estimates without the change."""
+        """Return the compared requests as measured, and estimates of their latencies without the
+        change."""
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:

@@ -7,8 +7,9 @@ the change. Earlier processes of the same configuration show how large this effe
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
 d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
-requests before the change, at the same mix and load. v also contains the errors of the values d. So
-the intervals of the effect and of the change are not added; the wider one is used.
+requests before the change, at the same mix and load. v is the variance between processes, and also
+contains the errors of the values d. So the intervals of the effect and of the change are not added;
+the wider one is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,8 +69,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the standard deviation of the effect on after / before, in units of a single
-    process's.
+    """Return the standard deviation of the effect on after / before, in units of the standard
+    deviation between processes.
 
     Args:
         before, after: the share of the side's requests that each process served.
@@ -104,7 +105,7 @@ def process_effect(
 
 
 def _log_ratio(before: Observed, process: Observed, criteria: Criteria) -> float | None:
-    """Return d of a process (see above), or None if the process cannot be compared."""
+    """Return d of a process (see the module's docstring), or None if it cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)

@@ -26,8 +26,8 @@ from telemetry.starts import EngineStart, loading_from
 LOOKBACK_NS: Final = 7 * 86_400 * 10**9
 """How far back to look for earlier processes: the default retention of requests."""
 MAX_PROCESSES: Final = 8
-"""Maximum number of processes of a configuration, of which each takes 0.1 s. With 8 values, a
-standard deviation is known to within a factor of 2."""
+"""Maximum number of processes of a configuration. Each process takes 0.1 s to compare. With 8
+values, a standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
 """Maximum time and number of requests to read of an earlier process."""

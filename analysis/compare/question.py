@@ -79,7 +79,7 @@ class CompareQuestion:
 
     @property
     def overlap(self) -> bool:
-        """Whether the two ranges have a common instant."""
+        """Whether the two ranges overlap."""
         a, b = self.before.window, self.after.window
         return a.from_unix_ns < b.to_unix_ns and b.from_unix_ns < a.to_unix_ns
 

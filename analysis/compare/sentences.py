@@ -94,8 +94,8 @@ def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
     between = _interval(Interval(found.ratio.low, found.ratio.high))
     return (
         f"What-if predicted {100 * found.ratio.value:+.1f} % {between} for {name_of(answer)} with"
-        f" {found.change}, asked {clock(found.asked_unix_ns)}; measured, with the load:"
-        f" {100 * found.measured:+.1f} %, {place} the interval."
+        f" {found.change} (prediction from {clock(found.asked_unix_ns)}). Measured, including the"
+        f" effect of the load: {100 * found.measured:+.1f} %, {place} the interval."
     )
 
 

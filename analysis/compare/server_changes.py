@@ -26,8 +26,8 @@ VERSION: Final = "The version of vLLM"
 
 @dataclass(frozen=True, slots=True)
 class ServerChange:
-    """A change of the servers. A rolling deployment is one change, from the first load of an engine
-    to the last start."""
+    """A change of the servers. A rolling deployment is one change. It lasts from the time at which
+    the first engine begins to load until the last start."""
 
     what: str
     """What changed, as the subject of a sentence."""
@@ -62,14 +62,15 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range are the earlier state. If a
-    new replica begins when an old replica ends, the new one replaces the old one, as in a rolling
-    deployment with new names.
+    If no engine started before the range, the first starts of the range describe the earlier state.
+    If a new replica begins when an old replica ends, the new one replaces the old one, as in a
+    rolling deployment with new names.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
             while other replicas do.
-        from_unix_ns: the start of the range. A replica that ended earlier is no change.
+        from_unix_ns: the start of the range. A replica that ended earlier does not count as a
+            change.
     """
     if not before:
         number = _first_starts(during)
@@ -139,7 +140,8 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest to the loading of an engine, within `ROLLING_NS`."""
+    """Return the replica that ended closest in time to the loading of an engine, within
+    `ROLLING_NS`."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas
@@ -152,8 +154,8 @@ def _nearest_end(
 def _first_starts(starts: Sequence[EngineStart]) -> int:
     """Return the number of starts that belong to the first deployment of a fleet.
 
-    The first deployment ends when an engine starts again, or at a gap of more than a rolling
-    deployment.
+    The first deployment ends when an engine starts again, or when no engine starts for more than
+    `ROLLING_NS`.
     """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):

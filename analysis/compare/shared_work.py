@@ -133,6 +133,6 @@ class _Level:
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 
     def total(self, start: FloatArray, end: FloatArray) -> FloatArray:
-        """Return the areas between instants."""
+        """Return the area under the level from each start to its end."""
         found = np.interp(end, self._at, self._areas) - np.interp(start, self._at, self._areas)
         return np.asarray(found)

@@ -36,8 +36,8 @@ MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of intervals on each side: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""The part of the standard deviation of the ratio between two unchanged windows that resampling of
-blocks does not show. Measured on 90 pairs of simulated windows."""
+"""Standard deviation, as a ratio of a value, of the error that resampling of blocks does not show.
+Measured on 90 pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """An interval whose deviation is more than this many times the median deviation has a lower weight
@@ -56,7 +56,7 @@ class WorkIntervals:
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
     busy_s: FloatArray
-    """(m,) without stalls."""
+    """(m,) busy time in seconds, without stalls."""
 
 
 @dataclass(frozen=True, slots=True)

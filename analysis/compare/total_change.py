@@ -34,7 +34,8 @@ class TotalChange:
 
 
 def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
-    """Replay the requests after the change on the server before it."""
+    """Replay the requests after the change on the server before the change, and return the total
+    change."""
     try:
         before, after = (
             _of_side(_recorded(engine, side, question), side)

@@ -24,7 +24,7 @@ _TAKE_BLOCKS: Final = (
     *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),
     *(Kind.LONG_OUTPUTS, Kind.LONG_PROMPTS, Kind.RATE),
 )
-"""The factors that can evict prefixes. Of several, the first in this list is used."""
+"""The factors that can evict prefixes. If several are present, the first in this list is used."""
 
 
 class Evictions(NamedTuple):

@@ -63,7 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window, or None.
+    """Return an explanation with shares from replays, and the replayed window. If there is no
+    replay, return the explanation with its shares by accounting, and None.
 
     Args:
         read: returns the window and the baseline to replay.

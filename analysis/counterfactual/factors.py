@@ -93,8 +93,8 @@ class Factor:
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
     """Return the factor that represents each cause, or None if a replay cannot remove the cause.
 
-    If lost blocks alone cause preemptions, the detectors also propose `kv_cache_exhausted`. Both
-    causes then have the same factor.
+    If lost blocks alone cause preemptions, the detectors propose `preemption` and
+    `kv_cache_exhausted`. These two causes then have the same factor.
     """
     found = [_factor_of(cause) for cause in causes]
     if Factor(Kind.BLOCKS) not in found:

@@ -248,8 +248,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: Requests) -> BoolArray:
-        """Return which requests can get other lengths: those that are not copies from the baseline,
-        and not in a group that is defined by length."""
+        """Return which requests can get other lengths: those in the counted range that are not
+        copies from the baseline, and not in a group that is defined by length."""
         kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
@@ -355,8 +355,8 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's events are shifted to lie in the window. If the window is
-        longer, the baseline is repeated, and each repetition has a shift."""
+        """Return how far the baseline's stalls and paces are shifted to lie in the window. If the
+        window is longer, the baseline is repeated, and each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)

@@ -30,10 +30,10 @@ def _lower_bound(
 ) -> float:
     """Return the length above which a request belongs to a factor; 0 if all requests do.
 
-    If no long requests were added, usually no request is long enough. But if the rate of ordinary
-    requests grew, and no other factor changes this rate, all requests belong to the factor, because
-    ordinary requests also fill the steps. Requests of a tenant whose rate is
-    a separate factor are not counted here.
+    If no long requests were added, usually no request is long enough to belong to the factor. But
+    if the rate of ordinary requests grew, and no other factor changes this rate, all requests
+    belong to the factor, because ordinary requests also fill the steps. Requests of a tenant whose
+    rate is a separate factor are not counted here.
     """
     if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
         return 0.0
@@ -80,7 +80,7 @@ def _grouped(
 def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
     """Return the ratio by which the median length of other tenants' requests grew.
 
-    Without a tenant, or with too few requests of other tenants, use all requests.
+    If the factor has no tenant, or if other tenants have too few requests, use all requests.
     """
     medians = []
     for each in (now, usual):

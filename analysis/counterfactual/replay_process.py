@@ -21,7 +21,7 @@ def replayed(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> Explanation:
-    """Run `with_replayed_shares` in a child process, as `answer_in_child` does. Return its
+    """Run `with_replayed_shares` in a child process (`answer_in_child`), and return its
     explanation."""
     if (known := without_replay(explanation)) is not None:
         return known

@@ -34,13 +34,14 @@ from replay.arrivals import BoolArray, FloatArray
 MAX_FACTORS: Final = 4
 """Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination of factors. Each has other step noise, and other requests
-if the request rate is reset."""
+"""Number of replays of each combination of factors. The replays differ in the step noise, and in
+the requests if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
-"""Maximum relative error of the replayed growth, above which no shares are computed. The error
-widens each interval: with the maximum error, an interval is about as wide as the share."""
+"""Maximum relative error of the replayed growth. With a larger error, no shares are computed. The
+error widens each interval: with the maximum error, an interval extends by at least 0.5 to each side
+of the share."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of replays at the same time. The compiled loop releases the GIL."""
@@ -301,8 +302,8 @@ class _Replayer:
     def mean(
         self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
     ) -> TailMeans:
-        """Return the mean latencies. They are averaged over pairs, each of which has traffic of the
-        window and traffic of the baseline."""
+        """Return the slow requests' mean latencies, averaged over `traffics`: pairs of the window's
+        traffic and the baseline's traffic."""
         count = len(self._factors)
         sums = {
             frozenset(chosen): 0.0
@@ -370,7 +371,7 @@ def _share(
 ) -> Share:
     """Return a share with its interval. The interval combines the spread of resampled windows, the
     relative error of the replayed growth, and the errors of the model. The error of the replayed
-    growth may belong to any cause."""
+    growth may come from any cause, so it widens every interval."""
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
     value = min(max(value, 0.0), 1.0)

@@ -5,7 +5,8 @@ because a prefill engine and a decode engine have different work. The user's TTF
 time at the prefill engine. So the explanation of the prefill pool is about the E2E of its requests,
 and that of the decode pool is about their TTFT. The pool whose phases grew most is first.
 
-An objective is about whole requests, so the verdict on a pool depends on the size of the growth.
+An objective is about whole requests, so it cannot judge a pool. The verdict on a pool depends only
+on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +38,8 @@ _PHASES: Final = {
     Role.PREFILL: (PREFILL_QUEUE, PREFILL),
     Role.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
 }
-"""The phases of each pool. The decode engine loads the KV cache."""
+"""The phases of each pool. The transfer belongs to the decode pool, because the decode engine loads
+the KV cache."""
 POOL: Final = "pool"
 """The key of a cause's `where` that names the pool: `prefill` or `decode`."""
 

@@ -88,7 +88,8 @@ class EndpointResults:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` with the server's rows of the probes, `managed` with a list price."""
+    """`self-hosted` if the server's row of a probe was found; otherwise `managed` if the probes
+    have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
@@ -105,7 +106,8 @@ class EndpointResults:
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event, of the probes whose server row was found."""
+    """Time outside the server until the first event. Only probes whose server row was found are
+    included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
@@ -136,13 +138,14 @@ class OutsideAnswer:
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place, sorted by endpoint, model and region."""
+    """The results for each place (endpoint, model and region), sorted in this order."""
     left_out: int
     """Number of places that are left out: those with the fewest failures or probes."""
     read: int
-    """Number of probes that were read, also of places that are left out."""
+    """Number of probes that were read, including those of places that are left out."""
     scale: float
     """1 if all probes were read. In a long window, only a sample of the answered probes is read,
-    and each stands for this many. Counts of answered probes are then estimates."""
+    and each probe of the sample stands for this many probes. Counts of answered probes are then
+    estimates."""
     step_s: int
     """Length of a step of time in seconds."""

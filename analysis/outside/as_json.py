@@ -1,4 +1,4 @@
-"""The answer about probes as a JSON object. Keys stay once published; new keys may be added."""
+"""The answer about probes as a JSON object. Published keys do not change; new keys may be added."""
 
 from dataclasses import asdict
 from typing import Any

@@ -33,7 +33,7 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""If the time between two rows is at least this many usual intervals, a probe between them is
+"""If the time between two rows is more than this many usual intervals, a probe between them is
 missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [

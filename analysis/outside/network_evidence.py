@@ -78,7 +78,8 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """Return the seconds outside the server until the first event of each paired probe."""
+    """Return the seconds outside the server until the first event, by region, for the probes whose
+    server row was found."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}
@@ -93,8 +94,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence; None if it is unknown in both ranges, as a P99 below 381
-    probes."""
+    """Return a percentile as evidence; None if it is unknown in both ranges, for example the P99 of
+    fewer than 381 probes."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

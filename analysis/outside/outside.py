@@ -71,7 +71,8 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _places_with_most_failures(
     table: pa.Table, order: np.ndarray, starts: np.ndarray
 ) -> Sequence[int]:
-    """Return the places with the most failures, then with the most probes."""
+    """Return at most `MAX_ENDPOINTS` places: those with the most failures. If the failures are
+    equal, those with the most probes."""
     number = len(starts) - 1
     if number <= MAX_ENDPOINTS:
         return range(number)

@@ -28,7 +28,7 @@ def detect(case: Case) -> Claim | None:
     # engine_hang claims the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
-    # config_change claims the effect of restarts by a deploy that stays slow.
+    # If the servers stay slow after a deploy, config_change claims the effect of its restarts.
     if new_config_stays_slow(case):
         brought = deploys(case)
         started = [start for start in started if start not in brought]

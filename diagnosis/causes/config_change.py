@@ -108,7 +108,7 @@ def _changed_arguments(case: Case, configs: tuple[str, ...]) -> list[Difference]
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may give replicas new names. The old replicas ran the same model.
+    # A deploy may give replicas new names. Then compare with replicas that ran the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

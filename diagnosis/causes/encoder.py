@@ -42,7 +42,9 @@ def detect(case: Case) -> Claim | None:
                 case.slow.mean("encoder_s"),
             ),
             Evidence("images and audio clips received/s", *case.rate("mm_cache_queries_total")),
-            Evidence("of these, found in the cache/s", *case.rate("mm_cache_hits_total")),
+            Evidence(
+                "images and audio clips found in the cache/s", *case.rate("mm_cache_hits_total")
+            ),
         ],
         levers=[
             Lever("limit the size and the number of images in a request"),

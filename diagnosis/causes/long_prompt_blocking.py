@@ -16,7 +16,7 @@ def detect(case: Case) -> Claim | None:
     """Return a claim on the wait before the first token that a few long prompts cause.
 
     If the long prompts fit into one step, the claim contains only the wait for KV transfers,
-    because a long prompt's transfer occupies the network link for long.
+    because a long prompt's transfer occupies the network link for a long time.
     """
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {

@@ -34,8 +34,8 @@ _MASKED_BELOW: Final = 0.25
 """A cause is masked if here / alone is at most this value."""
 
 _SAME_CAUSE: Final = 0.3
-"""Minimum share, in the wider tail, of the slowest requests' largest cause. If its share is
-smaller, the wider tail has a different problem."""
+"""The largest cause of the slowest requests must have at least this share in the wider tail.
+Otherwise, the wider tail has a different problem, and no masked cause is reported."""
 
 
 class MaskedCause(NamedTuple):
@@ -47,7 +47,8 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the share in which masked causes are searched; None if the tail is already as wide."""
+    """Return the share of the slowest requests in which masked causes are searched; None if the
+    tail is already at least as wide."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -95,8 +96,8 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Without a cause, a request takes the usual mean, or the wider tail's minimum if that is
-        # less.
+        # Without its causes, a request takes at least the usual mean, or the wider tail's minimum
+        # if this minimum is less.
         self._min_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)

@@ -6,16 +6,15 @@ from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import Case
 
 ID = "replica_imbalance"
-SUMMARY = (
-    "the router sends more than its share to one replica or engine, and requests wait only there"
-)
+SUMMARY = "the router sends one replica or engine more than its share, and requests wait only there"
 
 
 _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""vLLM chooses one of the replica's engines for each request, unless the request names one."""
+"""Used if the engines of a replica get unequal traffic. vLLM chooses one of the replica's engines
+for each request, unless the request names one."""
 
 
 def detect(case: Case) -> Claim | None:

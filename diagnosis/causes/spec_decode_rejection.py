@@ -20,7 +20,7 @@ def detect(case: Case) -> Claim | None:
     if not share:
         return None
     prefill, decode = case.slowdowns
-    # The same tokens need more steps, with more work of other requests.
+    # The same tokens need more steps, which contain more work of other requests.
     beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,

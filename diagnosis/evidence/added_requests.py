@@ -43,7 +43,8 @@ def outputs_were_added(case: Case) -> bool:
 
 
 def _tenants_added_long(case: Case, tokens: str) -> bool:
-    """Return whether some tenants added long requests and the others' lengths did not change."""
+    """Return whether some tenants added long requests, and the lengths of the other tenants'
+    requests did not grow."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= MIN_REQUESTS]
@@ -51,7 +52,8 @@ def _tenants_added_long(case: Case, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rates of all tenants may also have grown by a common factor: the smallest growth.
+    # The rates of all tenants may also have grown by a common factor. Use the smallest growth of a
+    # tenant as this factor.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -78,9 +80,9 @@ def long_prompts_fill_steps(case: Case) -> bool:
     """Return whether the added long prompts fill several steps.
 
     A prompt counts as filling several steps if it is longer than two steps. The size of a step is
-    the largest number of prompt tokens that one step computed for other requests. One step would
-    not be enough: decodes also use tokens of a step, so a prompt that nearly fills one step may
-    need a second step.
+    the largest number of prompt tokens that one step computed for other requests. A limit of one
+    step would be too low: decodes also use tokens of a step, so a prompt that nearly fills one step
+    may need a second step.
 
     Return True if the number of these prompts grew more than the number of shorter prompts. If all
     prompts became longer, growth beyond chance is enough.
@@ -147,7 +149,8 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which requests were added; infinite if none (see `were_added`)."""
+    """Return the length above which requests were added (see `were_added`); infinite if no requests
+    were added."""
     return longer_than(now, before, scale) if were_added(now, before, scale) else inf
 
 

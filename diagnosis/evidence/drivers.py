@@ -96,7 +96,7 @@ def encoder_added_s(case: Case) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # the whole window, because a minute contains too few images
+    # `whole` covers the whole window, because the hot blocks contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
@@ -313,8 +313,8 @@ def _of_rate(case: Case) -> DriverShares:
 
     The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
     repeated requests. The growth of the slow servers' share of the requests is attributed to the
-    router. If a server is away, and the other servers serve its requests, this growth is attributed
-    to its absence.
+    router. If this share grew because another server is away, it is attributed to the absence of
+    that server.
     """
     demand = case.demand
     skew = away = 0.0

@@ -96,7 +96,7 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
 
 
 def foreign_cpus(case: Case) -> Pair:
-    """Return the number of CPUs that other processes than the API servers and the engines use."""
+    """Return the number of CPUs that processes other than the API servers and the engines use."""
     engines = case.servers.engines
     before = case.rows_before(engines, whole_replicas=True)
     now = case.rows_now(engines, whole_replicas=True)

@@ -53,7 +53,8 @@ def adapters_are_loading(case: Case) -> bool:
 
 
 def waits_for_adapter(case: Case) -> FloatArray:
-    """Return the share of its held time that each slow request waited for its adapter: (n,)."""
+    """Return, for each slow request, the share of the held time in which it waited for its adapter:
+    (n,)."""
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):
         adapter = adapter * (1.0 - fetches_kv(case))
@@ -61,6 +62,7 @@ def waits_for_adapter(case: Case) -> FloatArray:
 
 
 def fetches_kv(case: Case) -> FloatArray:
-    """Return the share of its held time that each slow request waited for keys and values: (n,)."""
+    """Return, for each slow request, the share of the held time in which it waited for keys and
+    values: (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
     return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

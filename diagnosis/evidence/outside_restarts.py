@@ -17,7 +17,8 @@ _MIN_REQUESTS = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Return whether prompts became longer over the window. A minute has few very long prompts."""
+    """Return whether prompts became longer in the hot blocks or in the whole window. The hot blocks
+    may contain too few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
 
@@ -25,7 +26,7 @@ def prompts_grew_over_window(case: Case) -> bool:
 @cached_per_case
 def log_skew_outside_restarts(case: Case) -> float:
     """Return log(now / before) of the slow servers' share of the requests while no server is away.
-    Other times are excluded, because other servers then serve the absent server's requests."""
+    While a server is away, the other servers serve its requests, so these times are excluded."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _MIN_REQUESTS:
         return 0.0

@@ -167,11 +167,11 @@ def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term, the growth at other times divided by the growth around starts, in [0,
-    1].
+    """Return, for each term, the growth away from the starts divided by the growth around the
+    starts, in [0, 1].
 
-    The growth at other times is measured on the slowest of the requests that did not arrive around
-    the starts. The result is empty if there are too few of these requests.
+    The growth away from the starts is measured on the slowest of the requests that did not arrive
+    around the starts. The result is empty if there are too few of these requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -188,7 +188,8 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)
-        # New batch shapes cause stalls long after a start.
+        # A start also causes stalls long after it: each new batch shape is slow when it first
+        # occurs.
         if here[index] > 0 and not term.endswith("_stall")
     }
 

@@ -134,7 +134,7 @@ class _Repeats(NamedTuple):
     key: IntArray
     """The key of each of the m requests, as a consecutive number: (m,)."""
     aborted: BoolArray
-    """(m,)"""
+    """Whether each of the m requests was aborted: (m,)."""
     first: IntArray
     """Rows, in `requests`, of the aborted requests that were repeated: (r,). The rows of their
     repetitions are in `again`."""

@@ -21,7 +21,8 @@ does not explain. If the ratio is lower, the surplus comes from stalls and not f
 
 
 def slowdown_of(case: Case) -> float | None:
-    """Return the machine's slowdown factor. None if the machine is not slower, or without data."""
+    """Return the machine's slowdown factor. None if the machine is not slower, or if there is too
+    little data."""
     pace = case.machine_slowdown
     if pace is not None and pace > _SLOWER:
         return pace
@@ -32,7 +33,7 @@ def slowdown_of(case: Case) -> float | None:
 
 
 def steady_surplus(case: Case) -> bool:
-    """Return whether steps take longer than their work explains in nearly all seconds.
+    """Return whether, in nearly all seconds, steps take longer than their work explains.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.

@@ -89,7 +89,7 @@ def flooded(case: Case) -> bool:
 
 
 def _others_wait(case: Case) -> bool:
-    """Return whether requests wait. Otherwise, additional requests only fill the batch."""
+    """Return whether requests wait. If none waits, additional requests only fill the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # these latencies contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)

@@ -38,7 +38,8 @@ _SURELY_MORE: Final = 0.25
 """A growth whose logarithm is above this value is not due to chance."""
 
 _AS_MUCH: Final = 1.0
-"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both delays."""
+"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both the delay by
+prefills and the delay by decodes."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Waits for the API server."""
@@ -96,7 +97,8 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: Case) -> float:
-    """Return the share of the delay of decodes by more traffic that counts as prefill interference.
+    """Return the share of a delay that counts as prefill interference. The delay is the time by
+    which more traffic lengthens decodes.
 
         ratio = delay by other requests' prefills / delay by other requests' decodes
 

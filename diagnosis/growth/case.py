@@ -51,7 +51,8 @@ class Case:
     only: str | None = None
     """The only server to examine. None examines all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Shared results, usually by the function that computed them."""
+    """Results that several functions share. The key is usually the function that computed the
+    result."""
 
     @cached_property
     def slow(self) -> Requests:

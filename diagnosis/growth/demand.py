@@ -19,7 +19,8 @@ _MIN_REQUESTS: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MIN_SHARE: Final = 0.6
-"""Minimum share of a tenant in the growth of the rate, so that its misses count as new traffic."""
+"""Minimum share of a tenant in the growth of the rate. From this share on, the cache misses of the
+tenant's additional requests count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ combination of up to three values.
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
 A combination is reported only if the lower bound of its ratio exceeds the ratio of every
-combination with one value less. The false discovery rate is controlled over all tested groups.
+combination that lacks one of its values. The false discovery rate is controlled over all tested
+groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.

@@ -96,7 +96,9 @@ def test_a_question_about_the_router_gets_a_shorter_first_token() -> None:
     question = WhatIfQuestion(recorded().window, Edits(router="prefix_aware"))
     found = predict(recorded(), question, 2)
     assert found.refused is None
-    assert found.extrapolated[0] == "what prompts share comes from their prefix ladders"
+    assert found.extrapolated[0] == (
+        "the prefixes that prompts share are taken from their prefix ladders"
+    )
     prefill_s = found.predicted["ttft_s"]["p50"].value
     assert prefill_s is not None
     assert prefill_s < 0.9 * (found.now["ttft_s"]["p50"] or 0)

@@ -175,8 +175,8 @@ def test_a_prediction_of_the_change_is_beside_what_came(tmp_path: Path) -> None:
     words = ["compare", *SIDES, "--metric", "tpot", "--fast", "--database", url]
     text = CliRunner().invoke(tailspan, words, catch_exceptions=False).stdout
     assert (
-        "What-if predicted +0.0 % [-1.0, +1.0] for TPOT P95 with max_num_seqs=64, asked"
-        " 2025-11-20 10:21:40 UTC; measured, with the load: +"
+        "What-if predicted +0.0 % [-1.0, +1.0] for TPOT P95 with max_num_seqs=64 (prediction from"
+        " 2025-11-20 10:21:40 UTC). Measured, including the effect of the load: +"
     ) in text
     assert "outside the interval." in text
     printed = CliRunner().invoke(tailspan, [*words, "--format", "json"], catch_exceptions=False)

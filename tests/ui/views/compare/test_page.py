@@ -157,7 +157,8 @@ def test_a_prediction_of_the_change_is_beside_what_came(
     engine.dispose()
     shown = markup(page(predicted, **AFTER, baseline=BEFORE))
     assert (
-        "What-if predicted +20.0 % [+0.0, +50.0] for TPOT P95 with max_num_seqs=64, asked" in shown
+        "What-if predicted +20.0 % [+0.0, +50.0] for TPOT P95 with max_num_seqs=64 (prediction from"
+        in shown
     )
     assert "inside the interval." in shown
     assert "What-if predicted" not in markup(page(predicted, **AFTER, baseline=BEFORE, tenant="a"))
