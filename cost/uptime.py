@@ -9,10 +9,10 @@ this name. Each server uses a machine, so the time of both servers is billed. A 
 totals is an API server of the engine, and not a second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
-surplus that does not fit there contradicts the samples, for example because of a reset. This
-surplus is added to `contradicted_s` and not to the busy time, so the busy time never exceeds the
-uptime.
+elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. If
+a part of the surplus does not fit there, the samples contradict each other, for example because of
+a reset. This part is added to `contradicted_s` and not to the busy time, so the busy time never
+exceeds the uptime.
 """
 
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What a streamed answer contained, and when its parts arrived."""
+"""The content of a streamed answer, and the times at which its parts arrived."""
 
 from dataclasses import dataclass
 

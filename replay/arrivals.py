@@ -66,8 +66,8 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """Return a number for each request: (n,). Requests that share a segment that is not common
-        have the same number."""
+        """Return the number of each request's user: (n,). Requests that share a segment have the
+        same user, unless the segment is common."""
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -116,8 +116,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of prompt tokens that count as cached. For traffic without `prefixes`, or
-    with tokens that were cached before the recording. Default: 0."""
+    """(n,) minimum number of prompt tokens that count as cached. Set it for traffic without
+    `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the end of the engine's current step. For a recorded row, this is

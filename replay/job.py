@@ -150,11 +150,12 @@ class Job:
     joined: int = -1
     """Step count at which the request joined the decodes; −1 if it is not decoding."""
     evicted: float | None = None
-    """Time of the last preemption; None once the lost tokens are recomputed."""
+    """Time of a preemption; None after the lost tokens are recomputed. A further preemption before
+    that does not change the time."""
     aborted: float | None = None
     """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
-    """Number of tokens that were computed when the request was preempted."""
+    """Number of tokens that were computed at the time `evicted`."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1

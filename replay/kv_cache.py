@@ -46,7 +46,7 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. The number is the value of `shared` at
+    """The segments that this job is computing, in order: the key, and the value of `shared` at
     which the segment is complete. Later jobs can use the blocks of these segments."""
     prefix_blocks: int = field(init=False)
 
@@ -66,7 +66,8 @@ class KvCache:
         self.free = blocks
         self.blank = blocks
         self.pinned = 0
-        """Unused blocks that cannot be allocated, such as blocks that a connector lost."""
+        """Number of unused blocks that cannot be allocated, for example because a connector lost
+        them."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
@@ -166,7 +167,8 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        Only this method adds the blocks of the job's output to its segments.
+        `take` does not update the lease, so the blocks that it took for the job's output are added
+        to the job's segments here.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own

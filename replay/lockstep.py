@@ -80,8 +80,8 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several equal steps, among this number of
-        sequences."""
+        """Divide the cost of one step, or of several steps with the same sequences, among this
+        number of sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)

@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. A later call of `lines` continues the numbering."""
+    """Converts requests to lines. A later call of `lines` continues the numbering of blocks."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.

@@ -38,7 +38,8 @@ PROGRESS_S = 5.0
 """Interval in seconds of reports about the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""Beyond this delay in seconds, a run sends full batches instead of one batch per second."""
+"""If the simulation is at least this many seconds behind the clock, the run sends full batches
+instead of one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,8 @@ class Workload:
     """Share of the requests with an image; 0 if the model accepts no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace, whose arrivals and lengths are used; empty for random ones."""
+    """A recorded trace, whose arrivals and lengths are used; empty for random arrivals and
+    lengths."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):
