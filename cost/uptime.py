@@ -70,7 +70,8 @@ class Uptime:
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
-    """The first and the last instant in the window at which an engine was up; None without one."""
+    """The first and the last instant in the window at which an engine was up; None if no engine was
+    up."""
     contradicted_s: float = 0.0
 
 

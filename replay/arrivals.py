@@ -92,7 +92,7 @@ class Prefixes:
 
 
 def _repetitions(rows: IntArray) -> IntArray:
-    """Return how often each row occurs earlier in `rows`."""
+    """Return for each element of `rows` how many earlier elements are equal to it."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -132,8 +132,8 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the earlier request, for whose response the client waits.
-    Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request. The client waits for the response to it
+    before it sends this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""

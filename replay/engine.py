@@ -104,8 +104,8 @@ class Engine:
         step. `_last_start`: start of the last step."""
         self._just_ended = 0
         self._late_seats = 0
-        """Number of ended requests whose seats were still taken when the current step was
-        scheduled."""
+        """Number of ended requests whose places in the batch were still taken when the current step
+        was scheduled."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (
             PriorityQueue() if config.policy == "priority" else deque()

@@ -143,7 +143,7 @@ class Job:
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Number of output tokens when the request last joined or left the decodes."""
+    """Number of output tokens when the request last joined or left the decoding requests."""
     target_tokens: int = 0
     """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
@@ -200,8 +200,8 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds during which the request is not eligible: the grammar, then the KV
-        transfer."""
+        """Seconds during which the request is not eligible: it waits for its grammar, then for its
+        KV transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:

@@ -7,9 +7,11 @@ segment, or the blocks that one finished job leaves in the cache. The cached blo
 before it in the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first, beginning with its last block, as in vLLM. Unlike in vLLM, if several jobs compute the same
-segment at the same time, only the first job's blocks are cached. The other jobs' blocks after that
-segment are not cached either. Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
+first, beginning with its last block, as in vLLM. There is one difference to vLLM: if several jobs
+compute the same segment at the same time, only the first job's blocks are cached. The other jobs'
+blocks after that segment are not cached either.
+
+Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict

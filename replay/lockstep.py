@@ -123,7 +123,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the steps since it joined with `context_tokens` tokens."""
+        """Add to the job its shares of the steps since it joined. `context_tokens` is the number of
+        tokens that it had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums
