@@ -146,7 +146,9 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: before its first row, within rows, and between rows."""
+    """Return the segments of one counter: within each row, which has a first and a last sample, and
+    between rows. The first segment begins at the process's start if the start is at most GAP_S
+    before the first row."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
     # its first value is then assigned to the segment that ends at this value.

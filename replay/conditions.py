@@ -21,7 +21,7 @@ class Pace(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A time range, and the seconds by which its events are moved."""
+    """A time range, and the seconds by which the events in this range are moved."""
 
     from_s: float
     to_s: float

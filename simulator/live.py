@@ -216,14 +216,14 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected seconds, or drop and count them if the queue is full."""
+        """Queue the data of the collected seconds. If the queue is full, drop and count it."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Queue the collected seconds, and wait until all batches have been sent or dropped."""
+        """Queue the data of the collected seconds. Wait until all batches were sent or dropped."""
         if self._records or self._routed:
             self._sender.put(self._requests(), self._stop)
         if self._states or self._gpus:
