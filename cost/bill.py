@@ -67,8 +67,8 @@ class Bill:
 
     @property
     def engines(self) -> float:
-        """Mean number of engines that were up, over the time in which at least one was up. A pod
-        and its replacement count as one engine."""
+        """Mean number of engines that were up, over the time in which at least one was up. A
+        replica and its replacement count as one."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
@@ -89,8 +89,8 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
     """Compute the bill.
 
     Args:
-        billing_data: the data of the window. Their requests are summed by labels and hour
-            (`Cells`), and these labels must include `by`.
+        billing_data: the data of the window. Its requests are summed by labels and hour (`Cells`),
+            and these labels must include `by`.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """
     uptime = uptime_of(

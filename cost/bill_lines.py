@@ -34,7 +34,7 @@ class Line:
 
 
 def sum_lines(lines: Iterable[Line]) -> Line:
-    """Return the sum of one or more lines, with an empty replica and the earliest hour."""
+    """Return the sum of one or more lines. Its replica is empty, and its hour is the earliest."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]

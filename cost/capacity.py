@@ -1,8 +1,8 @@
 """Estimate the highest request rate at which the objectives are met, from noisy time ranges.
 
-Pure. The highest rate among the ranges that met the objectives would be too high. A range may
+Pure. The highest rate among the ranges that met the objectives is too high an estimate. A range may
 receive more requests than usual by chance, and an overloaded range may meet the objectives by
-chance. The estimate removes both effects:
+chance. The estimate here removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently at
    a fixed load, the sizes of the two halves are independent of each other. The rates of the first

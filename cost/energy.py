@@ -2,8 +2,8 @@
 
 Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
 reliable, because power sensors do not measure continuously (an H100's sensor measures only a
-quarter of the time: arXiv 2312.02741). For each replica, a line is fitted to its minutes, or to its
-hours in a long range:
+quarter of the time: arXiv 2312.02741). For each replica, a line is fitted to its minutes or, if the
+range is long, to its hours:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
@@ -42,7 +42,8 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Up to this size, as a multiple of the number of values, a dense array is faster than sorting."""
+"""Sums are computed with a dense array if its size is at most this multiple of the number of
+values. For larger arrays, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,8 @@ def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
 
 
 def _values_at(known: tuple[IntArray, FloatArray] | None, at: IntArray) -> FloatArray:
-    """Return the value at each time in `at`; 0 if unknown. Both arrays of times are sorted."""
+    """Return the value at each time in `at`; 0 if unknown. `at` and the known times are
+    sorted."""
     if known is None:
         return np.zeros(at.size)
     times, values = known

@@ -13,7 +13,8 @@ from telemetry.requests import PricedBy
 
 @dataclass(slots=True)
 class Group:
-    """Requests with the same values of the bill's labels. Costs are None without any price."""
+    """Requests with the same values of the bill's labels. `usd` is None if no request has a
+    price."""
 
     labels: tuple[str | None, ...]
     requests: int = 0

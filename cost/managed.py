@@ -1,6 +1,6 @@
 """Compute the cost of the same tokens at a managed API, and the break-even of self-hosting.
 
-    break-even = fixed monthly cost / price of a request with this traffic's mix
+    break-even = fixed monthly cost / mean price of this traffic's requests
 
 The break-even is a number of requests per month. The fixed monthly cost is the cost of all engines,
 because an idle GPU costs as much as a busy GPU. The break-even is valid only up to the rate at

@@ -1,8 +1,8 @@
 """Find the price of an engine per second.
 
-Pure. The price of an engine is the price configured for the replica's name, or otherwise the sum of
-the prices of its GPUs. The number of GPUs is the tensor-parallel size times the pipeline-parallel
-size. If there is no price, the cost is None and not $0.
+Pure. If a price is configured for the replica's name, it is the price of the engine. If not, the
+engine's price is the sum of the prices of its GPUs. The number of GPUs is the tensor-parallel size
+times the pipeline-parallel size. If there is no price, the cost is None and not $0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` contains prices that differ from it."""
+    """The price of one device per hour. `regions` maps each region with a different price to this
+    price."""
 
     name: str
     match: tuple[str, ...]

@@ -112,7 +112,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # Without an engine number, the price is known only if all engines cost the same.
+            # Without an engine number, the price is that of the replica's engines, if all of them
+            # cost the same.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)

@@ -30,14 +30,14 @@ class RequestCosts:
     """Cost without waste; 0 without a price."""
     wasted_usd: FloatArray
     engine_s: FloatArray
-    """Billed and wasted seconds from the ledger; 0 without them."""
+    """Billed and wasted seconds from the ledger; 0 if no ledger reports them."""
     lost: BoolArray
     in_shares: FloatArray
     """The input share of the cost for each key of `hours`: (keys,). It is used for requests that
     have a cost but no tokens in that hour."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
-        """Return the costs of the cells for which the mask is true."""
+        """Return the costs of the cells for which `chosen` is true."""
         return replace(
             self,
             cells=self.cells.at(chosen),

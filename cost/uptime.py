@@ -9,10 +9,10 @@ this name. Each server uses a machine, so the time of both servers is billed. A 
 totals is an API server of the engine, and not a second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
-elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. A
-surplus that does not fit there contradicts the samples, for example because of a reset. This
-surplus is added to `contradicted_s` and not to the busy time, so the busy time never exceeds the
-uptime.
+elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. If
+a part of the surplus does not fit there, the samples contradict each other, for example because of
+a reset. This part is added to `contradicted_s` and not to the busy time, so the busy time never
+exceeds the uptime.
 """
 
 from collections import defaultdict
@@ -70,7 +70,8 @@ class Uptime:
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
-    """The first and the last instant in the window at which an engine was up; None without one."""
+    """The first and the last instant in the window at which an engine was up; None if no engine was
+    up."""
     contradicted_s: float = 0.0
 
 
@@ -145,7 +146,9 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: before its first row, within rows, and between rows."""
+    """Return the segments of one counter: within each row, which has a first and a last sample, and
+    between rows. The first segment begins at the process's start if the start is at most GAP_S
+    before the first row."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
     # its first value is then assigned to the segment that ends at this value.

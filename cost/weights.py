@@ -2,8 +2,8 @@
 
 Pure. If an engine's step model is known, the weights are the seconds of its steps by type of work:
 
-    in  = α·P + κ·Q + γ·S·r/(r + N)        over the prompt tokens computed
-    out = β·C + δ·N + γ·S·N/(r + N)        over the tokens produced
+    in  = (α·P + κ·Q + γ·S·r/(r + N)) / number of prompt tokens that were computed
+    out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
 
 The Greek letters are the coefficients of the step model. P is the number of prompt tokens computed,
 Q the work of their attention, and C the number of context tokens that decodes read. S is the number
@@ -77,7 +77,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # `requests` counts the whole replica.
+        # `requests` is the number for the whole replica, so divide after the sum over its engines.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

@@ -1,4 +1,4 @@
-"""What a streamed answer contained, and when its parts arrived."""
+"""The content of a streamed answer, and the times at which its parts arrived."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Answer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """The server measures this duration and the two below, and sends them in the response."""
+    """The server measures this duration and the next two, and sends them in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 

@@ -123,7 +123,7 @@ class Budget:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise PlanError(
-                f"{path}: the spent budget cannot be kept: {error.strerror}; allowed: a path that"
+                f"{path}: the spent budget cannot be stored: {error.strerror}; allowed: a path that"
                 " this user can write to, with --state"
             ) from error
         try:

@@ -17,8 +17,8 @@ from telemetry.printable import printable
 class Timings:
     """The durations and instants of an HTTP exchange, in seconds; None if unknown.
 
-    `written_s` and `first_byte_s` begin when the connection is ready. They end when the request is
-    written, and when the first byte of the response arrives.
+    `written_s` and `first_byte_s` begin when the connection is ready. `written_s` ends when the
+    request is written, and `first_byte_s` ends when the first byte of the response arrives.
     """
 
     dns_s: float | None = None
@@ -116,8 +116,8 @@ def _in_a_thread(
 def reason_of(error: BaseException) -> str:
     """Return a short reason for an error.
 
-    asyncio's messages also contain the address, so use the text for the error number if there is
-    one.
+    asyncio's messages also contain the address. So if the error has a number, the reason is the
+    operating system's text for this number.
     """
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:

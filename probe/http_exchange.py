@@ -246,7 +246,8 @@ class _Exchange(asyncio.Protocol):
         if not self.done.done():
             self._timings.ended_at = self._loop.time()
             self.done.set_exception(failure)
-            # Otherwise asyncio logs an error if no task awaits the future.
+            # Mark the exception as read. Otherwise asyncio logs an error if no task awaits the
+            # future.
             self.done.exception()
 
 

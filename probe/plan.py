@@ -1,4 +1,4 @@
-"""What to probe, how often, with which budget, and where to send the results."""
+"""The prober's plan: what to probe, how often, with which budget, and where to send results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -46,8 +46,8 @@ def check_prices(plan: Plan, price_of: PriceOf = list_price) -> None:
         if unpriced(each, plan.limits, price_of):
             raise PlanError(
                 f"budget.usd_per_day: the price of {each.model} at {each.url} (endpoint"
-                f" {each.name}) is unknown; allowed: also budget.tokens_per_day, which then limits"
-                " this endpoint"
+                f" {each.name}) is unknown, so a budget in dollars cannot limit this endpoint; set"
+                " budget.tokens_per_day too"
             )
 
 

@@ -194,7 +194,7 @@ class _Sending:
     def _result(self, outcome: ProbeOutcome, failure: ProbeFailure | None) -> Probe:
         timings, answer, used, cache = self._timings, self._answer, self._used, self._cache
         if outcome is ProbeOutcome.CACHED:
-            used = None  # the list price is not for answers of a cache
+            used = None  # the list price does not apply to answers from a cache
         ready_at = timings.ready_at
         return Probe(
             trace_id=self._trace_id,

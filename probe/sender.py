@@ -70,7 +70,7 @@ class Sender:
         self._backoff = Backoff()
         self.sent = 0
         self.dropped = 0
-        """Results that the collector refused, or that the queue had no space for."""
+        """Number of results that the collector refused, or that a full queue dropped."""
         self.trouble: str | None = None
 
     @property

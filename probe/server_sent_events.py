@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from probe.errors import ProbeFailure
 
 MAX_EVENT_BYTES: Final = 2**20
-"""Maximum size of one event. An event with a token has a few hundred bytes. An event with a summary
-has some kilobytes."""
+"""Maximum size of one event. An event with a token has a few hundred bytes. An event that
+summarises the answer has a few kilobytes."""
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\n|\r(?!$)")
 

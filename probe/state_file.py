@@ -1,4 +1,4 @@
-"""The path of the state file, with the spent budget of one file of probes."""
+"""The path of the state file, which contains the spent budget of one file of probes."""
 
 import hashlib
 from collections.abc import Mapping

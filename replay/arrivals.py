@@ -66,8 +66,8 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """Return a number for each request: (n,). Requests that share a segment that is not common
-        have the same number."""
+        """Return the number of each request's user: (n,). Requests that share a segment have the
+        same user, unless the segment is common."""
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -92,7 +92,7 @@ class Prefixes:
 
 
 def _repetitions(rows: IntArray) -> IntArray:
-    """Return how often each row occurs earlier in `rows`."""
+    """Return for each element of `rows` how many earlier elements are equal to it."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -116,8 +116,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of prompt tokens that count as cached. For traffic without `prefixes`, or
-    with tokens that were cached before the recording. Default: 0."""
+    """(n,) minimum number of prompt tokens that count as cached. Set it for traffic without
+    `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the end of the engine's current step. For a recorded row, this is
@@ -132,8 +132,8 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the earlier request, for whose response the client waits.
-    Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request. The client waits for the response to it
+    before it sends this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""

@@ -21,7 +21,7 @@ class Pace(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A time range, and the seconds by which its events are moved."""
+    """A time range, and the seconds by which the events in this range are moved."""
 
     from_s: float
     to_s: float
@@ -34,8 +34,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces by replica, in order of time. Replicas beyond the end have no stalls and
-    the pace 1."""
+    """The stalls and paces by replica, in order of time. A replica without an entry has no stalls
+    and the pace 1."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()
@@ -59,7 +59,7 @@ class Conditions:
         return self.paces[replica] if replica < len(self.paces) else ()
 
     def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
-        """Return the stalls and paces in the ranges of the shifts, moved by each range's shift.
+        """Return the stalls and paces that are in a shift's range, moved by the shift's seconds.
 
         Args:
             shifts: the ranges to keep, in order of the resulting times. The resulting ranges must

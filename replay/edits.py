@@ -338,7 +338,7 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times beyond the recording at its begin or end. If they were clipped, many copies
+        # Reflect times beyond the recording at its start or end. If they were clipped, many copies
         # would arrive at the same time.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)

@@ -1,17 +1,17 @@
 """Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens, then fills the token budget with prefill in order of arrival, and skips
-requests that are not eligible. If a sequence needs a block and no block is free, the newest
-sequence (or the one with the lowest priority) is preempted: it returns to the front of the queue
-and is recomputed later.
+sequences their tokens, then fills the token budget with prefill in order of arrival. It skips
+requests that are not eligible: they wait for a grammar, a KV transfer or an adapter slot. If a
+sequence needs a block and no block is free, the newest sequence is preempted (with the policy
+`priority`, the one with the lowest priority). It returns to the queue and is recomputed later.
 
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
-Every sequence still gets the same number of tokens in each step. First, there is a token for every
-decode, because `max_num_batched_tokens` is at least `max_num_seqs`. Second, the sequences before a
-decode never need more tokens than in the step that admitted the decode. There are two exceptions:
-with speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one
-step.
+In each step, every sequence still gets the same number of tokens as in vLLM, for two reasons.
+First, the budget has a token for every decode, because `max_num_batched_tokens` is at least
+`max_num_seqs`. Second, the sequences before a decode never need more tokens than in the step that
+admitted the decode. There are two exceptions: with speculation, or if a sequence preempts itself,
+vLLM may give later sequences no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -64,7 +64,7 @@ def _ignore(*_: float) -> None:
 
 
 class Engine:
-    """One engine. Submit jobs in order of `queued`. `advance` returns the finished jobs.
+    """One engine. `submit` adds jobs, and `advance` returns the finished jobs.
 
     Args:
         seed: seed of the noise of step times.
@@ -88,7 +88,8 @@ class Engine:
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)
         self.lost_blocks = 0
-        """Number of KV blocks that a fault made unavailable. Held blocks cannot be lost."""
+        """Number of KV blocks that a fault made unavailable. Blocks that requests hold cannot be
+        lost."""
         self._model = config.model
         self._lockstep = Lockstep(self._model, config.block_size)
         self._drafting = Drafting(
@@ -103,8 +104,8 @@ class Engine:
         step. `_last_start`: start of the last step."""
         self._just_ended = 0
         self._late_seats = 0
-        """Number of ended requests whose seats were still taken when the current step was
-        scheduled."""
+        """Number of ended requests whose places in the batch were still taken when the current step
+        was scheduled."""
         self._coming: deque[Job] = deque()
         self._waiting: deque[Job] | PriorityQueue = (
             PriorityQueue() if config.policy == "priority" else deque()
@@ -157,7 +158,7 @@ class Engine:
 
     @property
     def next_event_s(self) -> float:
-        """Time of the next event, up to which `advance` can be called; infinite for an idle
+        """Time of the next event. `advance` can be called up to this time. Infinite for an idle
         engine."""
         if self._step is not None:
             return self._step.end
@@ -201,11 +202,12 @@ class Engine:
         self._coming.insert(place, job)
 
     def advance(self, until: float) -> list[Job]:
-        """Run until the virtual time `until`. Jobs submitted later must not arrive before `until`.
+        """Run until the virtual time `until`. Jobs that are submitted after this call must not
+        arrive before `until`.
 
         Returns:
-            The jobs that have produced their last token by `until`, in the order of their last
-            tokens.
+            The jobs that have produced their last token, or were aborted, by `until`, in order of
+            time.
         """
         ended: list[Job] = []
         while True:
@@ -514,7 +516,7 @@ class Engine:
         prefill_tokens = sum(tokens for _, tokens, _ in step.chunks)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         decodes = lockstep.size + len(step.drafting)
-        # The time of the encoder is left out, because the plugin does not fit its step model to it.
+        # The encoder's time is left out, because the plugin's fit of the step model omits it too.
         fitted_s = took_s - step.encoder_s
         self._on_step(prefill_tokens, step.pairs, context_tokens, decodes, fitted_s)
         self._count_steps(1, lockstep.size, context_tokens, took_s, took_s)
@@ -548,7 +550,7 @@ class Engine:
     def _aborted(self, done: list[Job]) -> list[Job]:
         """Remove the jobs to abort from the decodes or prefills, and return them.
 
-        A job that is preempted at this time is aborted after its next step.
+        A preempted job is not in the batch. It is aborted at the end of its next step.
         """
         if not self._leaving:
             return []

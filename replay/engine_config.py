@@ -46,8 +46,8 @@ class EngineConfig:
     kv_role: KvRole = "kv_consumer"
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. A request that arrives,
-    or a seat that becomes free, then waits for one more step. True by default in newer versions of
-    vLLM on GPUs."""
+    or a place in the batch that becomes free, then waits for one more step. True by default in
+    newer versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100

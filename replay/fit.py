@@ -173,13 +173,14 @@ class EdgeReports:
 
 
 def fit_front_end(reports: EdgeReports) -> FrontEndModel:
-    """Fit the API server's durations: a constant, and seconds per prompt token and running request.
+    """Fit the API server's durations: a constant, and seconds per prompt token and per running
+    request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, work is assumed to begin at the later of two times. For
-    a request, the times are its receipt, and when the previous request was passed to the engine.
-    For the writing of a token, the times are when the token is produced, and when the latest
-    request was passed to the engine.
+    earlier requests. To remove the waiting, the fit assumes that work begins at the later of two
+    times. One is the time when the work could begin: the receipt of the request, or the production
+    of the token that is written. The other is the time when the process, before the end of
+    this work, last passed a request to the engine.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 

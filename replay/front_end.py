@@ -16,8 +16,8 @@ class FrontEndModel:
     prompt_token_s: float = 0.6e-6
     """Seconds to tokenise one prompt token."""
     running_s: float = 0.0
-    """Additional seconds to receive a request, for each running request, because its tokens are
-    written too."""
+    """Additional seconds to receive a request, for each running request, because the process also
+    writes the running requests' tokens."""
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0

@@ -143,18 +143,19 @@ class Job:
     decode: Shares = field(default_factory=Shares)
 
     made_tokens: int = 0
-    """Number of output tokens when the request last joined or left the decodes."""
+    """Number of output tokens when the request last joined or left the decoding requests."""
     target_tokens: int = 0
     """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
     joined: int = -1
     """Step count at which the request joined the decodes; −1 if it is not decoding."""
     evicted: float | None = None
-    """Time of the last preemption; None once the lost tokens are recomputed."""
+    """Time of a preemption; None after the lost tokens are recomputed. A further preemption before
+    that does not change the time."""
     aborted: float | None = None
     """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
-    """Number of tokens that were computed when the request was preempted."""
+    """Number of tokens that were computed at the time `evicted`."""
     before: "Sums | None" = None
     """The engine's sums when the request joined the decodes."""
     admitted: int = -1
@@ -199,8 +200,8 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Return the seconds during which the request is not eligible: the grammar, then the KV
-        transfer."""
+        """Seconds during which the request is not eligible: it waits for its grammar, then for its
+        KV transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:

@@ -2,7 +2,8 @@
 
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
 `replay.reference`, which document the rules. The tests compare the results. The loop visits every
-running sequence in every step. In compiled code, this is faster than the reference's running sums.
+running sequence in every step. In compiled code, this is faster than the running sums that the
+reference keeps.
 
 The state is in a few arrays of records, because numba takes long to compile functions with many
 array arguments. All functions are in one file, because numba's cache detects changes only in the
@@ -63,13 +64,14 @@ JOB: Final = np.dtype(
     + _fields("follower next_follower", "i8")
     + _fields("engine preemptions cached", "i8")
     + _fields("handed_s queued_s scheduled_s first_s last_s first_byte_s last_byte_s", "f8")
-    # `reserved`: blocks for the current step that are not taken yet. `fills`, `fills_end`: range of
-    # the segments to which the next blocks belong, or −1.
+    # `reserved`: blocks that the current step needs and that are not taken yet. `fills`,
+    # `fills_end`: range of the segments to which the next blocks belong. `fills` is −1 if there are
+    # none.
     + _fields("reserved shared own fills fills_end", "i8")
     # Links in a list: the requests that the engine has not accepted, or the waiting requests.
     + _fields("next previous", "i8")
-    # The front end's work for the request: arrival and end of the work, and the request whose work
-    # is before it.
+    # The front end's work for the request: `work_at_s` and `work_end_s` are the arrival and the end
+    # of the work. `work_before`: the request whose work the front end does directly before.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,
@@ -91,7 +93,8 @@ The extent of finished request n has the index `left_from + n`."""
 ENGINE: Final = np.dtype(
     _fields("now_s start_s end_s decided_s pace busy_s seats_s kv_s tokens_s", "f8")
     + _fields("in_step", "?")
-    # `blocked_by`: SEATS, KV, TOKENS or −1. `last_work`: the last request of the front end.
+    # `blocked_by`: the limit that blocks the queue (SEATS, KV or TOKENS), or −1. `last_work`: the
+    # request of the front end's latest work, or −1.
     + _fields("blocked_by sequences running decodes context waiting outstanding last_work", "i8")
     + _fields("just_ended", "i8")
     + _fields("first_extent free blank idle_oldest idle_newest", "i8")
@@ -103,8 +106,8 @@ ENGINE: Final = np.dtype(
 """A replica. `decodes`: number of decoding requests. `context`: sum of their computed tokens."""
 
 EVENT: Final = np.dtype(_fields("at_s value", "f8"), align=True)
-"""A stall or a change of pace. `value` is the stall's duration (negative for `Stall.in_full`) or
-the pace's factor."""
+"""A stall or a change of pace. `value` is the stall's duration (negative if `Stall.in_full` is
+True) or the pace's factor."""
 
 
 def _compiled(function: _Function) -> _Function:

@@ -7,9 +7,11 @@ segment, or the blocks that one finished job leaves in the cache. The cached blo
 before it in the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first, beginning with its last block, as in vLLM. Unlike in vLLM, if several jobs compute the same
-segment at the same time, only the first job's blocks are cached. The other jobs' blocks after that
-segment are not cached either. Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
+first, beginning with its last block, as in vLLM. There is one difference to vLLM: if several jobs
+compute the same segment at the same time, only the first job's blocks are cached. The other jobs'
+blocks after that segment are not cached either.
+
+Source: vLLM v1/core/kv_cache_manager.py and block_pool.py.
 """
 
 from collections import OrderedDict
@@ -46,7 +48,7 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. The number is the value of `shared` at
+    """The segments that this job is computing, in order: the key, and the value of `shared` at
     which the segment is complete. Later jobs can use the blocks of these segments."""
     prefix_blocks: int = field(init=False)
 
@@ -66,7 +68,8 @@ class KvCache:
         self.free = blocks
         self.blank = blocks
         self.pinned = 0
-        """Unused blocks that cannot be allocated, such as blocks that a connector lost."""
+        """Number of unused blocks that cannot be allocated, for example because a connector lost
+        them."""
         self._reuse = reuse
         self._extents: dict[Hashable, _Extent] = {}
         self._idle: OrderedDict[Hashable, None] = OrderedDict()
@@ -166,7 +169,8 @@ class KvCache:
     def release(self, lease: Lease, total: int) -> None:
         """Release all `total` blocks of a job. The blocks stay cached.
 
-        Only this method adds the blocks of the job's output to its segments.
+        `take` does not update the lease, so the blocks that it took for the job's output are added
+        to the job's segments here.
         """
         own = self._fill(lease, total - lease.shared)
         self.free += own

@@ -80,8 +80,8 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several equal steps, among this number of
-        sequences."""
+        """Divide the cost of one step, or of several steps with the same sequences, among this
+        number of sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
@@ -123,7 +123,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the steps since it joined with `context_tokens` tokens."""
+        """Add to the job its shares of the steps since it joined. `context_tokens` is the number of
+        tokens that it had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

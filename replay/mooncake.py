@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS: Final = 40
 
 
 class MooncakeWriter:
-    """Converts requests to lines. A later call of `lines` continues the numbering."""
+    """Converts requests to lines. A later call of `lines` continues the numbering of blocks."""
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS, unshared: bool = False) -> None:
         """Create a writer.
@@ -46,8 +46,8 @@ class MooncakeWriter:
         """Maps a segment's key to two values: the block numbers of a prompt with this segment, and
         the number of whole blocks up to the segment's end."""
         self._last: dict[tuple[int, int], int] = {}
-        """For prompts that end with their last segment and a block that is not full: maps the
-        segment's key and the prompt's length to the number of this block."""
+        """Maps a segment's key and a prompt's length to the number of the prompt's last block. Used
+        only for prompts that end with this segment and whose last block is not full."""
         self._next = 0
 
     def lines(self, arrivals: Arrivals) -> Iterator[str]:

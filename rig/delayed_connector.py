@@ -59,19 +59,19 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._beginning.append(request.request_id)
 
     def build_connector_meta(self, output: Any) -> KVConnectorMetadata:
-        """Return which requests' loads begin in this step."""
+        """Return the ids of the requests whose load begins in this step."""
         beginning, self._beginning = self._beginning, []
         return Beginning(beginning)
 
     # --- in the worker ---------------------------------------------------------------------
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
-        """Set when the loads end."""
+        """Set the times at which the loads end."""
         ends = time.monotonic() + self._delay_s
         self._ends |= dict.fromkeys(self._get_connector_metadata().ids, ends)
 
     def get_finished(self, finished: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """Return the requests whose load has ended."""
+        """Return the ids of the requests whose load has ended."""
         now = time.monotonic()
         ended = {request_id for request_id, ends in self._ends.items() if ends <= now}
         for request_id in ended:

@@ -51,9 +51,9 @@ class Server(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # Large enough for a whole prompt. If vLLM 0.32 computes a prompt in several steps,
-        # ExampleConnector stores only one part of its KV cache, and the consumer's engine exits
-        # when it loads the prompt.
+        # The token budget is large enough for a whole prompt. If vLLM 0.32 computes a prompt in
+        # several steps, ExampleConnector stores only one part of the prompt's KV cache, and the
+        # consumer's engine exits when it loads the prompt.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),

@@ -1,7 +1,8 @@
 """Runs vLLM's command with forked engines and workers, as on a GPU.
 
-vLLM forks them unless a GPU is already in use, but its CPU platform starts each as a new
-interpreter, which imports all modules again. VLLM_WORKER_MULTIPROC_METHOD=spawn keeps that.
+On a GPU, vLLM forks these processes unless the GPU is already in use. vLLM's CPU platform starts
+each process as a new interpreter, which imports all modules again. This program does the same only
+if VLLM_WORKER_MULTIPROC_METHOD=spawn is set.
 """
 
 import os
@@ -13,7 +14,7 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Let the CPU platform's check of the configuration leave the method as it was."""
+    """Prevent the CPU platform from changing the start method when it checks the configuration."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 
@@ -25,7 +26,8 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
-    # Not with an import of `keep_method`: this takes seconds, and `LLM` does not need it.
+    # Imported here, because the import takes seconds, and programs that import `keep_method` to use
+    # `LLM` do not need it.
     from vllm.entrypoints.cli.main import main
 
     keep_method()

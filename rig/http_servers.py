@@ -48,7 +48,7 @@ def running_http_server(
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port, with a thread for each request.
 
-    If the responding function returns None, the connection is closed.
+    If `reply` returns None, the connection is closed without a response.
     """
 
     class Handler(BaseHTTPRequestHandler):

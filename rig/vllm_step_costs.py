@@ -13,7 +13,7 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of each step. Each has its tokens in the step, its context including these tokens,
+"""For each request of a step: its tokens in the step, its context tokens including these tokens,
 and whether it is in prefill."""
 
 

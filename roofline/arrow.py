@@ -56,7 +56,7 @@ def _instants(table: pa.Table) -> IntArray:
 def _series(table: pa.Table) -> IntArray:
     """Return for each row the number of its series.
 
-    A restarted process begins a new series, because its totals begin again.
+    A restarted process begins a new series, because its totals begin at 0 again.
     """
     return series_numbers(*(table[name].to_numpy() for name in ("process", "started_unix_ns")))
 

@@ -32,9 +32,9 @@ class Load:
     prefill_steps: FloatArray
     """Number of steps that computed prompt tokens."""
     prefill_context_tokens: FloatArray
-    """R: number of earlier tokens of the same prompt, computed in earlier chunks or found in the
-    cache, whose KV prompt chunks read again. For sums over many steps, R is a lower bound
-    (`chunks.read_back`)."""
+    """R: number of earlier tokens of the same prompt whose KV is read again by prompt chunks. These
+    tokens were computed in earlier chunks or found in the cache. For sums over many steps, R is a
+    lower bound (`chunks.read_back`)."""
     prompts: FloatArray
     """Number of prompts whose last chunk is in these steps. The last chunk of a prompt produces a
     token."""

@@ -18,7 +18,7 @@ ENVIRONMENT_KEY: Final = "TAILSPAN_PEAKS"
 
 
 def peaks_in_force(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the peaks by device from the file that the environment variable names, if it is set.
+    """Return the peaks by device from the file in TAILSPAN_PEAKS; empty if it is not set.
 
     Raises:
         PeaksError: the file cannot be read, or a value is invalid. The message contains the path.

@@ -44,7 +44,7 @@ class Device:
         """Return the FLOP/s of a number format.
 
         If the device does not support the format, weights are converted to the format `otherwise`,
-        whose FLOP/s are returned. None if the device supports neither format.
+        and the FLOP/s of `otherwise` are returned. None if the device supports neither format.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 

@@ -47,8 +47,8 @@ _PACKED: Final = frozenset(
     {"awq", "awq_marlin", "gptq", "gptq_marlin", "auto_awq", "auto_gptq", "auto-round", "inc",
      "moe_wna16"}
 )  # fmt: skip
-"""Quantisation methods with groups of weights, each with a 16-bit scale, and a zero point with the
-same number of bits as a weight."""
+"""Quantisation methods that divide weights into groups. Each group has a 16-bit scale, and a zero
+point with the same number of bits as a weight."""
 
 _CACHE: Final = {
     "bfloat16": 2.0,

@@ -33,7 +33,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`number` time windows of `width_ns`. The first starts at `from_unix_ns`."""
+    """`number` time windows of `width_ns`. The first window starts at `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -86,7 +86,8 @@ class Rises:
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples. Return its sum by window: (w,).
+        """Apply `make` to the increases of totals between samples. Return the sum of its results by
+        window: (w,).
 
         The sum is NaN if no sample of the window reports all of these totals.
         """
@@ -101,7 +102,7 @@ class Rises:
         """Return the seconds of each window that its samples cover: (w,), 0 without samples.
 
         A sample covers the time since the previous sample of the same process. If an engine has
-        several processes, the largest sum is returned.
+        several processes, the sum of the process that covers the most seconds is returned.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

@@ -105,7 +105,8 @@ def residual_of(
     most_bytes_per_s: float | None,
     measured_bytes_per_s: float | None,
 ) -> float | None:
-    """Return how far the measured bandwidth is outside the modelled range, relative to its bound.
+    """Return how far the measured bandwidth is outside the modelled range, relative to the range's
+    nearer bound.
 
     Args:
         least_bytes_per_s: modelled bandwidth if only weights and KV cache cross the memory bus.

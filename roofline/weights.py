@@ -31,8 +31,8 @@ def parameters(shape: ModelShape) -> float:
 
 
 def active_parameters(shape: ModelShape) -> float:
-    """Return the number of parameters that one token uses, with tables: 3B for a model named
-    "A3B"."""
+    """Return the number of parameters that one token uses, including the embedding tables: 3B for a
+    model named "A3B"."""
     return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
 
@@ -103,8 +103,8 @@ def _attention(shape: ModelShape, tensor: int) -> float:
 
 
 def _latent_attention(shape: ModelShape, latent: Latent, tensor: int) -> float:
-    """Return the number of weights of one layer with latent attention: to compress and expand
-    queries, keys and values, and for the output."""
+    """Return the number of weights of one layer with latent attention: the matrices that compress
+    and expand queries, keys and values, and the output matrix."""
     heads, hidden = shape.heads / tensor, shape.hidden
     if latent.query_rank is None:
         queries = hidden * heads * latent.key_dim

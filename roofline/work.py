@@ -35,7 +35,7 @@ class Work:
     kv_write_bytes: FloatArray
     activation_bytes: FloatArray
     """Bytes of activations between layers, if all are written to memory and read again. Fused
-    kernels avoid some of them."""
+    kernels avoid some of these transfers."""
     linear_flops: FloatArray
     """FLOPs in the number format of quantised weights."""
     plain_flops: FloatArray
@@ -44,7 +44,7 @@ class Work:
     @property
     def bytes(self) -> FloatArray:
         """Bytes of active weights and KV cache, from which MBU is computed. Fused kernels cannot
-        avoid them."""
+        avoid these transfers."""
         return self.weight_bytes + self.table_bytes + self.kv_read_bytes + self.kv_write_bytes
 
     @property

@@ -1,8 +1,8 @@
 """Estimate a fleet's capacity, so that faults can load the fleet without an unlimited queue.
 
 Pure. The engine time that a request needs is computed from mean lengths and the step model. The
-number of concurrent requests is computed by a fixed-point iteration. Only the cache hits of system
-prompts are included.
+number of concurrent requests is computed by a fixed-point iteration. The estimate includes only the
+cache hits of system prompts.
 """
 
 import math

@@ -72,7 +72,7 @@ Event = Change | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Return a finite number of events in order of time."""
+    """Return the events in order of time. Their number must be finite."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 

@@ -54,7 +54,7 @@ class Second:
 
 def simulate(config: FleetConfig) -> Iterator[Second]:
     """Simulate the fleet until every request has ended. Yield one second at a time. Before the
-    simulation, `world_of` adds everything to the fleet that its faults require."""
+    simulation, `world_of` adds what the fleet's faults require."""
     yield from _Fleet(world_of(config)).seconds()
 
 

@@ -1,8 +1,9 @@
 """Compute the GPU samples of a simulated server from its engine's work.
 
-Pure. Bytes read and FLOPs are computed from the engine's steps, context tokens and computed tokens.
-The activity of the multiprocessors is computed from the duration of the steps. If one rank is slow,
-the other ranks wait in a collective operation, which keeps only few multiprocessors active.
+Pure. The number of bytes that the GPU reads, and its FLOPs, are computed from the engine's steps,
+context tokens and computed tokens. The activity of the multiprocessors is computed from the
+duration of the steps. If one rank is slow, the other ranks wait in a collective operation, which
+keeps only few multiprocessors active.
 """
 
 from collections.abc import Mapping

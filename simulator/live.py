@@ -38,7 +38,8 @@ PROGRESS_S = 5.0
 """Interval in seconds of reports about the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
-"""Beyond this delay in seconds, a run sends full batches instead of one batch per second."""
+"""If the simulation is at least this many seconds behind the clock, the run sends full batches
+instead of one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,14 +216,14 @@ class _Batches:
             self._sender.put(self._samples(), self._stop)
 
     def flush(self) -> None:
-        """Queue the collected seconds, or drop and count them if the queue is full."""
+        """Queue the data of the collected seconds. If the queue is full, drop and count it."""
         if self._records or self._routed:
             self._sender.offer(self._requests())
         if self._states or self._gpus:
             self._sender.offer(self._samples())
 
     def drain(self) -> None:
-        """Queue the collected seconds, and wait until all batches have been sent or dropped."""
+        """Queue the data of the collected seconds. Wait until all batches were sent or dropped."""
         if self._records or self._routed:
             self._sender.put(self._requests(), self._stop)
         if self._states or self._gpus:

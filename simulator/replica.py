@@ -462,8 +462,9 @@ def _held(job: Job) -> HeldParts:
 
 
 def _encoder_s(request: Request, prefill: Parts) -> float | None:
-    """Return the encoder's part of the own prefill, in seconds; None without an encoder. The result
-    is less than the encoder's time if a preemption moved own prefill time to another part."""
+    """Return the encoder's part of the request's own prefill time, in seconds; None without an
+    encoder. The result is less than the encoder's time if a preemption moved some of the own
+    prefill time to another part."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 

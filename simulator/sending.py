@@ -5,7 +5,7 @@ items are counted. If the collector refuses the batch, it is dropped immediately
 (`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
 only one attempt, until the collector accepts a batch. So only the data of the outage itself is
 lost. The queue of batches has a limited size. If the queue is full, the caller waits, or drops the
-batch and its items are counted. Items that the collector rejects are also counted. A redirect
+batch and counts its items. Items that the collector rejects are also counted. A redirect
 counts as a failure, because the collector stored no data. Redirects are not followed, because the
 headers may contain a credential that only the configured address may receive.
 """
@@ -119,7 +119,7 @@ class OtlpExport:
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, EngineStarts] = {}
         self._started: dict[object, tuple[int, int]] = {}
-        """The last start of each replica whose parts were sent: its engine and time."""
+        """The last start whose parts were sent, for each replica: its engine and time."""
         self._sent = sent
         self._closed = False
 

@@ -57,7 +57,7 @@ class Request:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of output tokens after which the client disconnects; None if it reads all."""
+    """Number of output tokens after which the client disconnects; None if it does not."""
     prompt: str | None = None
     """Name of the prompt; requests with the same name have the same prompt. None means that no
     other request has this prompt."""
@@ -99,7 +99,8 @@ class Workload:
     prompts: Lengths = PROMPTS
     answers: Lengths = ANSWERS
     prefix_share: float = 0.7
-    """Probability that a long enough prompt begins with one of the tenant's system prompts."""
+    """Probability that a prompt begins with one of the tenant's system prompts, if the prompt is
+    longer than this system prompt."""
     chat_share: float = 0.85
     streamed_share: float = 1.0
     """Share of streamed responses. The default is 1, because chat responses are streamed.
@@ -117,7 +118,8 @@ class Workload:
     """Share of the requests with an image; 0 if the model accepts no images."""
     conversations: Conversations | None = None
     trace: tuple[TraceRow, ...] = ()
-    """A recorded trace, whose arrivals and lengths are used; empty for random ones."""
+    """A recorded trace, whose arrivals and lengths are used; empty for random arrivals and
+    lengths."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate_per_s < float("inf"):

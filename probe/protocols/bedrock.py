@@ -1,8 +1,8 @@
 """Amazon Bedrock's ConverseStream. botocore signs the request and decodes the event stream.
 
-A key in the file of probes is a Bedrock API key (a bearer token). Without a key, botocore finds
-credentials: environment, profile, container role. Sources: Amazon Bedrock API reference,
-"ConverseStream"; AWS, "Event stream encoding".
+A key in the file of probes is a Bedrock API key (a bearer token). Without a key, botocore looks for
+credentials in the environment, a profile or the container's role. Sources: Amazon Bedrock API
+reference, "ConverseStream"; AWS, "Event stream encoding".
 """
 
 import json

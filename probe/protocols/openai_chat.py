@@ -54,7 +54,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
 
 
 def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
-    """Return the data of an event of chat or completions, or None for the last event.
+    """Return the data of a chat event or completions event, or None for the last event.
 
     Raises:
         ProbeFailure: the event is an error, or is not a JSON object.

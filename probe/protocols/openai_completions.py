@@ -1,4 +1,7 @@
-"""OpenAI completions, the API without messages. Source: OpenAI API reference, "Completions"."""
+"""OpenAI completions, an API that takes a prompt and no messages.
+
+Source: OpenAI API reference, "Completions".
+"""
 
 from probe.answer import Answer, first_of, text_of
 from probe.http_exchange import Request

@@ -19,7 +19,7 @@ ENDS: Final = ("response.completed", "response.incomplete")
 
 
 def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
-    """Return the request for a prompt. OpenAI does not store the answer."""
+    """Return the request for a prompt. The request asks OpenAI not to store the answer."""
     body = {
         "model": endpoint.model,
         "input": prompt,

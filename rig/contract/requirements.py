@@ -112,7 +112,7 @@ class Attributes:
     """Attributes, fields, properties or members of a class.
 
     Attributes:
-        settable: whether the plugin also sets a further attribute on instances.
+        settable: whether instances must accept an additional attribute, which the plugin sets.
     """
 
     owner: str

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         help="seconds of usual traffic before the fault",
     )
     parser.add_argument(
-        "--under", type=float, default=44.0, metavar="S", help="seconds under the fault"
+        "--under", type=float, default=44.0, metavar="S", help="seconds with the fault"
     )
     options = parser.parse_args(arguments)
     if unknown := set(options.cause) - set(FAULTS) - set(PAIRS):

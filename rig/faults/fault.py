@@ -46,8 +46,8 @@ class Fault:
     arguments_after: tuple[str, ...] | None = None
     """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients can connect later than planned, so that the fault's window ends with the last
-    response."""
+    """Whether clients can connect later than planned. If True, the fault's window ends with the
+    last response."""
     notes: dict[str, float] = field(default_factory=dict)
 
 

@@ -7,5 +7,5 @@ from rig.faults.traffic import Traffic
 
 
 def no_incident(draw: random.Random, severity: float, usual: Traffic) -> Fault:
-    """Draw the same traffic again."""
+    """Continue the usual traffic, and inject no fault."""
     return Fault(cause="no_incident", metric="ttft", usual=usual, during=usual)

@@ -56,14 +56,14 @@ class Meter:
         """Return the mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The difference can be negative, because own processes that have ended are missing in the
-        # second reading.
+        # The difference can be negative, because this program's processes that have ended are
+        # missing in the second reading.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """Return the CPU time of all CPUs, and the CPU time of own processes, in seconds."""
+    """Return two CPU times in seconds: of all CPUs, and of this program's processes."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,5 +1,5 @@
-"""Faults of the request rate: more requests, from all tenants or one, than fit into batch or
-memory."""
+"""Faults of the request rate: all tenants, or one tenant, send more requests than fit into the
+batch or the memory."""
 
 import random
 from dataclasses import replace

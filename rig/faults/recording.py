@@ -1,7 +1,7 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
 Faults with the same arguments share a server. Faults with the same preceding traffic share its
-recording. Beside each database is the ground truth: the cause, and the start and end of the fault.
+recording. The ground truth is stored beside each database: the cause, start and end of the fault.
 """
 
 import json

@@ -257,7 +257,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
 
 
 def world_of(config: FleetConfig) -> FleetConfig:
-    """Return the fleet's configuration, with everything added that its faults require."""
+    """Return the fleet's configuration, with the additions that its faults require."""
     for fault in config.faults:
         world = INJECTIONS[fault.cause].world
         if world is not None:

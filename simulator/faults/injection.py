@@ -44,7 +44,7 @@ class Injection:
     Args:
         affects: the latency that becomes longer.
         shows: the request columns that contain the added time.
-        world: adds everything that the fault requires to the fleet's configuration.
+        world: adds to the fleet's configuration everything that the fault requires.
         needs: a description of what `world` adds.
         arrivals: returns the requests that the fault adds.
         rewrite: returns a function that changes ordinary requests while the fault is active.

@@ -82,7 +82,8 @@ def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
 
 
 def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
-    """Restart a server repeatedly, each time with an empty cache and only new batch shapes."""
+    """Restart a server repeatedly. After each restart, its cache is empty, and the first step of
+    each batch shape takes longer."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)

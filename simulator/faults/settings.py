@@ -63,7 +63,8 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
 
 
 def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one by one with a changed flag, and at the fault's end without it."""
+    """Restart the replicas one by one with a changed flag. At the fault's end, restart them without
+    the change."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

@@ -66,7 +66,7 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
 
 def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
     """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
-    request_burst, this tenant's rate is many times the usual rate of the whole fleet."""
+    burst, this tenant's rate is many times the usual rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.target_utilisation(fault.severity, 1.0)
     more = replace(
         config.workload, rate_per_s=5.0 * mean_per_s, tenants=config.workload.tenants[:1], trace=()
@@ -185,7 +185,7 @@ def longer_outputs(
 def unique_prompts(
     fault: Fault, config: FleetConfig, chance: random.Random
 ) -> Callable[[Request], Request]:
-    """Move the shared text of some prompts from the beginning, so that it is not in the cache."""
+    """Remove the shared prefix from some prompts, so that none of their tokens is in the cache."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:

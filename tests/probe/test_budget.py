@@ -134,7 +134,7 @@ def test_a_malformed_record_is_an_error_not_a_new_budget(written: str, tmp_path:
 
 def test_an_unstorable_record_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PlanError, match=r"the spent budget cannot be kept: .*; allowed: a path"):
+    with pytest.raises(PlanError, match=r"the spent budget cannot be stored: .*; allowed: a path"):
         _budget(tmp_path / "file" / "spent", Limits(tokens_per_day=1))
 
 
