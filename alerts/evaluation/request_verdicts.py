@@ -12,7 +12,7 @@ A failed request is bad, and so is a request that the server refused with 429, 5
 status. A request refused for the client's mistake (another 4xx) is excluded. If the client
 cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
 these bounds miss the objective. It is good if no continuation of the response could miss the
-objective. Otherwise it is excluded.
+objective. In all other cases, the cancelled request is excluded.
 
 Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """

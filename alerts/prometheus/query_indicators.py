@@ -129,7 +129,7 @@ class Seconds:
 
     def events(self, window: str) -> str:
         """Return the expression for all events: the window's length in seconds if the ratio is a
-        number, otherwise no value."""
+        number, and no value if the ratio is NaN."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:

@@ -65,8 +65,8 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """Return since when the connection waits for its client (monotonic), or None if it does
-        not."""
+        """Return the monotonic time at which the wait for the client began, or None without a
+        wait."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""
