@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from alerts.burnrate import Counts
 
 HIDING: Final = ("unknown", "late")
-"""The reasons for excluding a request that indicate a fault in the telemetry. Other reasons, such
-as a cancellation, are no fault."""
+"""Reasons for excluding a request. These reasons indicate a fault in the telemetry; other reasons,
+such as a cancellation, do not."""
 
 LOOKBACK_S: Final = 3_600
 """The check covers the requests or probes of the last `LOOKBACK_S` seconds."""
@@ -59,17 +59,17 @@ REASONS: Final[Mapping[str, Reason]] = {
         " `tailspan doctor` name the sender",
     ),
 }
-"""Reasons by key. The key is a label of the alert and a value in the JSON of `tailspan slo
-status`."""
+"""Reasons by key. The key is the value of the alert's label `reason`, and a value in the JSON of
+`tailspan slo status`."""
 
 
 def blind_to_probes(counts: Counts, probes: int) -> str | None:
-    """Return the reason why an objective on probes is blind; None if it is not blind."""
+    """Return the key (in `REASONS`) of the reason why an objective on probes is blind, or None."""
     return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
 def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
-    """Return the key (in `REASONS`) of why an objective is blind; None if it is not blind.
+    """Return the key (in `REASONS`) of the reason why an objective is blind, or None if it is not.
 
     Args:
         excluded: number of excluded requests by reason.

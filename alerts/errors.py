@@ -14,7 +14,7 @@ class DocumentError(AlertsError):
 
     Args:
         file: the path that the user gave.
-        line: from 1, or None if the file cannot be read.
+        line: the number of the line, from 1, or None if the file cannot be read.
         key: the path to the value (`spec.objectives[0].target`), or "" for the whole document.
         problem: the value in the document and the allowed values.
     """

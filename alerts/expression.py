@@ -186,7 +186,7 @@ class _Parser:
     def whole(self) -> Expression:
         expression = self._either(0)
         if self._next.kind != "end":
-            raise self._unexpected("and, or, or the end")
+            raise self._unexpected('"and", "or", or the end')
         return expression
 
     @property
@@ -225,7 +225,7 @@ class _Parser:
         if self._taken("("):
             inner = self._either(depth + 1)
             if not self._taken(")"):
-                raise self._unexpected("and, or, or a closing )")
+                raise self._unexpected('"and", "or", or a closing )')
             return inner
         return self._comparison()
 

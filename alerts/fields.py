@@ -2,8 +2,8 @@
 `Probe`.
 
 `where` uses properties that a request has from its start. `good` uses the request's latencies and
-outcome. `where` must not use these, because it could then leave slow or failed requests out of the
-count.
+outcome. `where` must not use latencies or the outcome, because it could then leave slow or failed
+requests out of the count.
 """
 
 from enum import Enum
@@ -49,7 +49,7 @@ BETWEEN_TOKENS: Final = frozenset({"tpot_s", "itl_max_s"})
 
 
 WAIT: Final = "wait_s"
-"""The whole wait of a probe: late, DNS, connect, TLS, and the answer."""
+"""The whole wait of a probe: the delay of its start, DNS, connection, TLS, and the answer."""
 PROBE_SELECTING: Final = ("region", "endpoint", "model", "kind", "twin")
 PROBE_GROUPING: Final = ("region", "endpoint", "model")
 PROBE_ANSWER_DURATIONS: Final = (

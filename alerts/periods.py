@@ -114,7 +114,8 @@ class Calendar:
         if self.unit in _MONTHS:
             months = self.start.year * 12 + self.start.month - 1 + units * _MONTHS[self.unit]
             year, month = months // 12, months % 12 + 1
-            # A period that starts on the 31st starts on the last day of a shorter month.
+            # If a month does not have the start day, such as the 31st, the period starts on the
+            # month's last day.
             day = min(self.start.day, monthrange(year, month)[1])
             local = self.start.replace(year=year, month=month, day=day)
         else:

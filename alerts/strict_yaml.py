@@ -21,8 +21,8 @@ MAX_NODES = 20_000
 
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Matches control characters and lone surrogates, which an escape sequence in a quoted string can
-produce. Control characters can change a terminal or end a PromQL comment; lone surrogates have no
-UTF-8."""
+produce. Control characters can change a terminal or end a PromQL comment; lone surrogates cannot be
+encoded in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)

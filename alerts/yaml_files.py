@@ -10,7 +10,7 @@ def read_file(path: Path, keys: tuple[str, ...]) -> Reader:
     """Return a reader of the file's mapping.
 
     Raises:
-        DocumentError: the file is not UTF-8 text, or see `read_mapping`.
+        DocumentError: the file is not UTF-8 text, or `read_mapping` raises this error.
         OSError: the file cannot be read.
     """
     try:

@@ -1,7 +1,7 @@
 """Waits for commits on the event loop, and wakes the loop once for all commits of a transaction.
 
-A transaction often contains the rows of many messages. `asyncio.wrap_future` would take one system
-call for each message.
+A transaction often contains the rows of many messages. `asyncio.wrap_future` is not used, because
+it takes one system call for each message.
 """
 
 import asyncio

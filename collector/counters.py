@@ -1,9 +1,9 @@
 """Counts received messages and items by result.
 
 An item is a span, a data point or a log record. An item of an acknowledged message counts as
-`stored`, `skipped` or `refused`. If a message was not acknowledged, its sender sends it again.
-Until then, only its valid items are counted, as `unstored`, so that no invalid item is counted
-twice.
+`stored`, `skipped` or `refused`. If a message is not acknowledged, only its valid items are
+counted, as `unstored`. Its invalid items are counted when its sender sends the message again, so
+that none is counted twice.
 """
 
 import threading

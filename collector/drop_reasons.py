@@ -23,7 +23,8 @@ class Skip(StrEnum):
 
 
 class Refusal(StrEnum):
-    """The item is for Tailspan, but invalid. It is refused in a partial success, and counted."""
+    """The item is for Tailspan, but invalid. It is counted, and the response reports it as
+    refused."""
 
     MISSING_ID = "missing_id"
     MISSING_REPLICA = "missing_replica"
@@ -32,7 +33,8 @@ class Refusal(StrEnum):
     MISSING_GPU = "missing_gpu"
     MISSING_CONFIG = "missing_config"
     MISSING_OUTCOME = "missing_outcome"
-    """A span of the plugin that is neither a start nor a request with `tailspan.outcome`."""
+    """A span of the plugin that is neither an engine start nor a request with
+    `tailspan.outcome`."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
     """The message has more engine starts than real engines can cause (`engine_start_limits.py`)."""
@@ -67,12 +69,13 @@ class Refusal(StrEnum):
     reasoning, tool-call and content tokens do not add up to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative and monotonic, so a lost export would lose data."""
+    """A sum metric is not cumulative or not monotonic. With such a metric, a lost export loses
+    data."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
-    Refusal.TOO_YOUNG: f"requests are reported in flight from {REPORTED_FROM_S:g} s on",
+    Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
 """Explanations for the sender. The other reasons need none."""
 

@@ -32,13 +32,13 @@ class IntakeError(CollectorError):
 
 
 class MalformedError(IntakeError):
-    """The body does not have the declared type."""
+    """The body is malformed, or is not of the declared content type."""
 
     result, http_status, rpc_code = "malformed", 400, 3
 
 
 class UnreadableError(IntakeError):
-    """A defect of the collector. A retry would fail too."""
+    """The collector failed to read the message, because of a defect. A retry fails too."""
 
     result, http_status, rpc_code = "unreadable", 400, 3
 
@@ -77,7 +77,7 @@ class TooSlowError(IntakeError):
 
 
 class ThrottledError(IntakeError):
-    """The sender, or all senders together, exceeded a rate."""
+    """The sender, or all senders together, exceeded a rate limit."""
 
     result, http_status, rpc_code = "throttled", 429, 8
 
@@ -105,7 +105,7 @@ class StoreFailedError(IntakeError):
 
 
 class StoreRefusedError(IntakeError):
-    """The store cannot store these rows, so a retry would fail too."""
+    """The store cannot store these rows, so a retry fails too."""
 
     result, http_status, rpc_code = "store_refused", 400, 3
 

@@ -36,11 +36,12 @@ from collector.sink import Forward, GpuListener, InFlightListener, Listener, Pro
 from telemetry.tasks import Task
 
 Step = Callable[[Batch, int], None]
-"""Changes the rows of a message before they are stored, given its arrival in unix ns."""
+"""Changes the rows of a message before they are stored. The second argument is the time of the
+message's arrival in unix nanoseconds."""
 
 MAX_PEER_ROWS: Final = 8192
-"""If a sender has this many uncommitted rows, its next message waits. It allows 16 exporters with
-512 rows each; a transaction of this size takes about 0.3 s."""
+"""If a sender has this many uncommitted rows, its next message waits. The limit allows 16 exporters
+with 512 rows each; a transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
 """After a failed commit, the store counts as unavailable for this time."""
@@ -52,9 +53,9 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit, as are the other listeners.
+        listeners: called after the commit. This also applies to the listeners of other rows.
         limits: above a limit, senders must retry.
-        reading: `stop` closes it.
+        reading: reads the messages. `stop` closes it.
         forward: receives the unchanged bytes of each stored message.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted, and the rows are stored without its changes.
@@ -116,7 +117,7 @@ class Intake:
         """Reserve memory for a message before it is read from the network.
 
         Raises:
-            IntakeError: the message would not be accepted at the moment.
+            IntakeError: the message cannot be accepted at the moment.
         """
         if self._stopping:
             raise StoppingError
@@ -209,7 +210,7 @@ class Intake:
     ) -> None:
         """Process a message to its end, and set its answer unless the sender has disconnected.
 
-        `asyncio.shield` would add three callbacks per message.
+        `asyncio.shield` is not used, because it adds three callbacks per message.
         """
         task = asyncio.current_task()
         assert task is not None

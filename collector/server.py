@@ -41,9 +41,10 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit, as are the other listeners.
+        listeners: called after the commit. This also applies to the listeners of other rows.
         tokens: None if no token is required.
-        hosts: the host names for OTLP/HTTP. Browsers cannot call OTLP/gRPC.
+        hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
+            OTLP/gRPC.
         reading: None to read messages in this process.
         clock: None for the system clock, checked against the senders' clocks.
         clock_unix_ns: a clock that never jumps, used instead of `clock`.

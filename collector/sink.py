@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 
 class Forward(Protocol):
-    """Forwards messages to another backend. `forward` never waits and never raises."""
+    """Forwards messages to another backend. A call never waits and never raises."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
         """Accept an unchanged message, with the path of its signal in OTLP/HTTP."""

@@ -56,8 +56,8 @@ def launch(
         state_url: the URL of the separate state database, or None for the URL in the environment,
             if there is one.
         objectives: files and folders of objectives, or an empty list for the built-in objectives.
-        prices: the price file. None means the file that the environment names, or otherwise the
-            default prices.
+        prices: the price file. None means the file that the environment names, or the default
+            prices if the environment names no file.
         sign_in: the file of `--sign-in` and its content, or None for no sign-in. The explorer's
             process reads the file itself, so no secret is on its command line.
         roles: the file of `--roles`, or None if each reader sees everything.

@@ -131,6 +131,6 @@ def _ask(
     except http.client.HTTPException as error:
         return HttpResult(None, f"the response is not HTTP ({type(error).__name__})")
     except ValueError as error:  # the URL has an invalid address or host name
-        return HttpResult(None, f"no http address: {error}")
+        return HttpResult(None, f"not an HTTP address: {error}")
     except Exception as error:  # without this, a failed thread would look like a slow server
         return HttpResult(None, f"the request failed: {type(error).__name__}: {error}")

@@ -246,7 +246,8 @@ def is_due(
             return True
     tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # Another failure would be repeated, because an ended incident does not change.
+        # If the computation failed, a repetition would fail too, because an ended incident does not
+        # change.
         if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
@@ -260,8 +261,8 @@ def _is_better(
 ) -> bool:
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
     without a cause is not stored, and a verdict with shares from accounting does not replace one
-    with shares from a replay. After the end, it does not replace one with the same start of the
-    range if the replay took too long."""
+    with shares from a replay. After the end, a verdict whose replay took too long does not replace
+    one with shares from a replay if both ranges have the same start."""
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:
         return False

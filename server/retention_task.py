@@ -43,7 +43,8 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Maximum seconds to compute rollups before old data is deleted. The next step continues."""
+"""Maximum seconds to compute rollups before old data is deleted. The next step computes the
+rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: returns the current time, and the time to which ages of data are compared for
+        clock: returns the current time, and the time from which the age of data is computed for its
             deletion.
         leases: the leases of this process. Without the lease on retention, nothing is done.
     """

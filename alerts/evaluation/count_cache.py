@@ -1,5 +1,5 @@
-"""A cache of the counts of the newest steps of 15 s. A step is counted again only if requests were
-added to it.
+"""Caches the counts of the newest steps. A step is 15 s long. It is counted again only if requests
+were added to it.
 
 Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Without
 the cache, counting them every 15 s would take most of the CPU time under high load. The writer of
@@ -57,7 +57,8 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Set the time since which every added request has a mark, unless it is already set."""
+        """Set the time since which every added request has a mark, unless this time is already
+        set."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 

@@ -7,10 +7,10 @@ ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, it
 counted once and the counts are stored. Newer steps are counted from the requests each time, because
 late requests may still arrive.
 
-Counting begins with the data that arrived without a gap of more than `MAX_GAP_S` before the first
-evaluation of any objective (`history_start_s`). A row from before that instant, such as a span that
-was sent days late, does not show that requests were counted at that time. So such a row does not
-count, and does not lengthen the history.
+The first evaluation of any objective determines the instant at which counting begins: the start of
+the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
+before that instant, such as a span that was sent days late, does not show that requests were
+counted at that time. So such a row does not count, and does not lengthen the history.
 """
 
 from collections import Counter
@@ -61,8 +61,8 @@ earlier, so all requests of the step are in the store by then."""
 LONGEST_REQUEST_S: Final = 3600
 """Seconds. The stored counts leave out requests that ran longer than this."""
 MAX_GAP_S: Final = 300
-"""Data with longer gaps does not show when counting began. This is the shortest window of a paging
-alert, and the age above which `/metrics` counts a request as late."""
+"""Seconds. Data with longer gaps does not show when counting began. The shortest window of a paging
+alert has the same length, and `/metrics` counts a request above this age as late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -323,8 +323,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead at the time of this count, so it lacks later requests. Only steps
-        # since the start of the stored requests can be counted again.
+        # The clock was ahead at the time of this count, so the count lacks later requests. Only
+        # steps since the start of the stored requests can be counted again.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -344,8 +344,8 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     """Return an empty time range at the instant where counting begins. Return None if there are no
     requests or probes, or only old ones.
 
-    The data is old if it ended more than `MAX_GAP_S` ago, unless it covers a longer time than has
-    passed since then. Such data may be a span that was sent days late.
+    The data is old if it ended more than `MAX_GAP_S` ago, unless it covers a longer time than the
+    time since its end. Old data may be a span that was sent days late.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -362,9 +362,9 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
     """Return when counting began, in unix seconds. Return None if there are no requests or probes.
 
-    Requests were counted since the earliest stored count of any objective, and before that, while
-    data arrived without a gap of more than `MAX_GAP_S`. Without stored counts, counting began with
-    the last such data before `at_s`.
+    Counting began at the earliest stored count of any objective, or earlier, if data arrived before
+    it without a gap of more than `MAX_GAP_S`. Without stored counts, counting began at the start of
+    the newest data before `at_s` that arrived without such a gap.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)

@@ -52,7 +52,7 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 late to help."""
 BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
-evaluation resumes in the past. Otherwise, the evaluator waits."""
+evaluation resumes in the past. If it lies less far in the future, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
 """If a recount of old requests takes longer than the evaluation interval, the next recount waits
 for this many times that duration. So a sender of old requests cannot delay a page."""
@@ -189,7 +189,7 @@ class Evaluator:
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
             # An instant is evaluated only once, so wait: the first request or probe may still end
-            # at it.
+            # at this instant.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)

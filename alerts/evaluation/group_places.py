@@ -36,9 +36,9 @@ from store.queries import Window, newest_request_unix_ns
 
 HOUR_S: Final = 3600
 REMEMBERED_HOURS: Final = 24
-"""The hours with requests of each candidate are stored for this many hours."""
+"""A candidate's hours with requests are forgotten after this many hours."""
 MAX_CANDIDATES: Final = 20 * PLACES
-"""Maximum number of candidates per objective."""
+"""Maximum number of candidates (groups that may get a place) per objective."""
 ACTIVITY_S: Final = 7 * 86_400
 """A week. Whether a group keeps its place depends on its hours with requests in the last week,
 because some groups have no requests at weekends."""
@@ -147,8 +147,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the rows that the objective selects to the candidates. `codes` and
-    `at_unix_ns` are (n,) the verdict on each row and its time."""
+    """Add the groups of the rows that the objective selects to the candidates. `codes` (n,) has the
+    verdict on each row, `at_unix_ns` (n,) its time."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}

@@ -33,7 +33,7 @@ class Incident:
         fired_s: time of the first alert.
         last_s: time of the last alert.
         peak_burn: the highest burn rate during alerts, over the severity's shortest long window.
-        ended_s: `last_s` once the incident is over; None before.
+        ended_s: `last_s` after the incident is over; None before.
         simulated: True if there would have been no alert without simulated requests.
     """
 
@@ -84,8 +84,8 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
     """Return the most likely start of a burn.
 
     The start is the instant t that maximises bad(t) − k · all(t). bad(t) and all(t) are the numbers
-    of events since t. With the rate r₀ of the budget and the rate r₁ that alerts, k = (r₁ − r₀) /
-    (ln r₁ − ln r₀) (Lucas, 1985).
+    of events since t. r₀ is the rate of bad events that just meets the objective, r₁ is the rate
+    that just alerts, and k = (r₁ − r₀) / (ln r₁ − ln r₀) (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s

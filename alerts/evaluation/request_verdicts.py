@@ -12,9 +12,9 @@ A failed request is bad, and so is a request that the server refused with 429, 5
 status. A request refused for the client's mistake (another 4xx) is excluded. If the client
 cancelled the request, its latencies are lower bounds (docs/decisions/012). The request is bad if
 these bounds miss the objective. It is good if no continuation of the response could miss the
-objective. Otherwise it is excluded.
+objective. In all other cases, the cancelled request is excluded.
 
-Source: METHODS, Google SRE Workbook ch. 2 (what counts as a valid event).
+Source: Google SRE Workbook, ch. 2 (what counts as a valid event).
 """
 
 import operator
@@ -100,7 +100,7 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with only one token. It meets every limit."""
+"""The time between tokens of a response with fewer than two tokens. It meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}

@@ -44,7 +44,7 @@ class Hangs:
         self._explorer_url = explorer_url
 
     def enqueue(self, now_s: int) -> None:
-        """Add notifications of new and ended hangs to the outbox, unless it already contains them.
+        """Add missing notifications of new and ended hangs to the outbox.
 
         Raises:
             StoreUnavailable: the database cannot be used; the next call catches up.

@@ -58,8 +58,8 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """2xx is delivered. Status 408, 429 and 5xx, or no response, are retried. Any other status
-        is refused."""
+        """Delivered for a 2xx status. To be retried for status 408, 429 or 5xx, or without a
+        response. Refused for any other status."""
         if self.final:
             return Verdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
@@ -159,7 +159,7 @@ def _error_reason(error: Exception) -> str:
         case exceptions.ConnectTimeoutError():
             return f"no connection within {CONNECT_S:g} s"
         case exceptions.SSLError():
-            return "the receiver's certificate is not trusted, or it does not use TLS"
+            return "the receiver's certificate is not trusted, or the receiver does not use TLS"
         case exceptions.TimeoutError():
             return f"no response within {READ_S:g} s"
         case exceptions.ProtocolError():

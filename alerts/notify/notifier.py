@@ -69,7 +69,7 @@ class Notifier:
         self._newest: dict[tuple[str, str, int], str] = {}
 
     def begin(self) -> None:
-        """Abandon the rows of removed channels and objectives. Call it once at the start.
+        """Stop the notifications of removed channels and objectives. Call this once, at the start.
 
         Raises:
             StoreUnavailable: the database cannot be used.

@@ -4,8 +4,8 @@ Texts that may contain input from a tenant are sent as `plain_text`, in which Sl
 formatting, mention or emoji. Phones show the field `text`. Slack has no plain-text form of this
 field, so the characters & < > in it are escaped.
 
-Source: Slack's reference of Block Kit (a header of at most 150 characters, a section of at most
-3,000), "Formatting message text" (escaping), and of chat.postMessage (`parse`, `link_names`,
+Source: Slack, "Block Kit" (a header has at most 150 characters, a section at most 3,000),
+"Formatting message text" (escaping), and "chat.postMessage" (`parse`, `link_names`,
 `unfurl_links`).
 """
 

@@ -183,7 +183,8 @@ def resolved(
     built_in = policy_for(period_s, 1 - target)
     if not chosen:
         return built_in
-    # With the same windows, the lower threshold alerts first, so the other condition is dropped.
+    # If two conditions have the same windows, the lower threshold alerts first, so the other
+    # condition is dropped.
     lowest: dict[tuple[int, int, int], Pair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor
@@ -208,7 +209,7 @@ def resolved(
                 f"can never {pair.severity} by {chosen[0].where}: even if every request is bad,"
                 f" the budget burns only {float(1 / (1 - target)):.4g} times too fast, but the"
                 f" condition requires more than {float(pair.factor):.4g}; allowed: a threshold"
-                " below that, or no alertPolicies",
+                " below the burn rate of a total failure, or no alertPolicies",
             )
     return Policy(
         ", ".join(each.name for each in chosen),

@@ -120,7 +120,7 @@ def inspect(paths: Iterable[Path]) -> Findings:
 
 
 def inspect_texts(texts: Mapping[str, str]) -> Findings:
-    """Return the objectives of documents that are given as strings, by file name."""
+    """Return the objectives in texts. `texts` maps a file name to the file's content."""
     collected = _Collected()
     for file, text in texts.items():
         try:

@@ -148,8 +148,8 @@ def read_share(
     """Return a share as an exact fraction, and as display text.
 
     Args:
-        key: for the share as a number below 1.
-        percent_key: for the share in percent.
+        key: the key of the share as a number below 1.
+        percent_key: the key of the share in percent; None if percent is not allowed.
         all_allowed: True if the share may be 1.
 
     Raises:

@@ -162,7 +162,7 @@ class _Rules:
                 )
             ]
         ]
-        # Does not fire while any pair of the same severity fires.
+        # These alerts do not fire while any pair of the same severity fires.
         but = f"unless (\n{self._any_alerting(pairs)})\n"
         name = subject(self._objective)
         return [

@@ -27,9 +27,9 @@ def tailspan_rules(
 ) -> str:
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
-    If all objectives use Prometheus queries, the file contains only the objectives' rules.
-    Prometheus may not scrape Tailspan then, and the other rules would page because Tailspan is
-    absent.
+    If all objectives use Prometheus queries, the file contains only the objectives' rules. In this
+    case, Prometheus possibly does not scrape Tailspan, and the other rules would page because
+    Tailspan is absent.
 
     Args:
         selector: matchers for each of Tailspan's series, from `read_selector`.

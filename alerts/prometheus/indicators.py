@@ -36,7 +36,7 @@ class EventQueries(Protocol):
 
     @property
     def when_absent(self) -> str:
-        """The first step of the response when the counters are missing."""
+        """The sentence that states what to check first if the counters are missing."""
 
     @property
     def blind(self) -> Mapping[str, str]:

@@ -83,8 +83,9 @@ def _alert(limit: Limit, explorer_url: str) -> Alert:
         {"severity": "ticket"},
         {
             "summary": f"{label_text('model')}: P99 of {limit.title} is above {limit.limit_s} s",
-            "description": f"At least {{{{ $value | humanizeDuration }}}} over the last 5 min, for"
-            f" 5 min. {limit.reason}",
+            "description": "The P99 over the last 5 min is at least"
+            " {{ $value | humanizeDuration }}. It has been above the limit for 5 min."
+            f" {limit.reason}",
             "dashboard_url": f"{link}{{{{ with $labels.model }}}}&model={{{{ . | urlquery }}}}"
             "{{ end }}",
         },

@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
-The recorded series are 1 or 0. `alerts/operating/` has objectives on them. While Tailspan does not
-run, the series on the evaluation is 0.
+The recorded series are 1 or 0. `alerts/operating/` defines objectives on these series. While
+Tailspan does not run, the series on the evaluation is 0.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
 certificate that expires soon; or a prober stops reporting.
 
-The rules have no alerts if no prober has ever reported. Regions are compared if their files use the
-same name for an endpoint.
+The rules have no alerts if no prober has ever reported. Regions are compared if the configuration
+files of their probers use the same name for an endpoint.
 """
 
 from typing import Final

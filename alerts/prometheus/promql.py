@@ -112,7 +112,7 @@ def read_ratio(text: str) -> Query:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
     A query that can return several series is rejected: the mean of their ratios would be wrong
-    unless all had the same traffic.
+    unless all series had the same traffic.
 
     Raises:
         ExpressionError: Prometheus would reject the query, or the query does not return such a
@@ -200,7 +200,7 @@ _OVER_TIME: Final = {"sum": "sum_over_time", "count": "count_over_time"}
 
 def _plain(tree: promql.Expr) -> tuple[str, str] | None:
     """Return the aggregation (sum or count) and the selector of a query without grouping; None for
-    other queries. A mere selector has the aggregation sum."""
+    other queries. A selector without an aggregation counts as a sum."""
     tree, aggregation = _without_parentheses(tree), "sum"
     if isinstance(tree, promql.AggregateExpr) and str(tree.op) in _OVER_TIME and _ungrouped(tree):
         aggregation = str(tree.op)

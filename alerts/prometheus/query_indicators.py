@@ -34,7 +34,7 @@ class Queries:
 
     @property
     def when_absent(self) -> str:
-        """The first step of the response when the user's metrics are missing."""
+        """The sentence that states what to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the metrics have not been renamed. The total is counted by: "
@@ -104,8 +104,9 @@ class Seconds:
 
     ratio: RawRatio
     about: str = (
-        "The query returns a ratio, so each second is one event. The bad events of a window are"
-        " its ratio of failures times its seconds, regardless of the number of requests."
+        "The query returns a ratio, so each second is one event. The number of bad events of a"
+        " window is its failure ratio times its length in seconds, regardless of the number of"
+        " requests."
     )
     blind: Mapping[str, str] = field(default_factory=dict)
     in_explorer: bool = False
@@ -114,7 +115,7 @@ class Seconds:
 
     @property
     def when_absent(self) -> str:
-        """The first step of the response when the user's metrics are missing."""
+        """The sentence that states what to check first if the user's metrics are missing."""
         return (
             "First: check that the exporter of these metrics runs and is scraped (`up`), and that"
             " the query returns a value: " + literal(self.ratio.query.over("5m"))
@@ -128,7 +129,7 @@ class Seconds:
 
     def events(self, window: str) -> str:
         """Return the expression for all events: the window's length in seconds if the ratio is a
-        number, otherwise no value."""
+        number, and no value if the ratio is NaN."""
         return f"0 * ({self._clamped_ratio(window)}) + {durations.parse_s(window)}"
 
     def bad(self, window: str) -> str:

@@ -36,32 +36,32 @@ class Sliced:
 
     @property
     def when_absent(self) -> str:
-        """The value of `counted`."""
+        """The same as `counted.when_absent`."""
         return self.counted.when_absent
 
     @property
     def blind(self) -> Mapping[str, str]:
-        """The value of `counted`."""
+        """The same as `counted.blind`."""
         return self.counted.blind
 
     @property
     def in_explorer(self) -> bool:
-        """The value of `counted`."""
+        """The same as `counted.in_explorer`."""
         return self.counted.in_explorer
 
     @property
     def staleness_s(self) -> int:
-        """The value of `counted`."""
+        """The same as `counted.staleness_s`."""
         return self.counted.staleness_s
 
     @property
     def places(self) -> str | None:
-        """The value of `counted`."""
+        """The same as `counted.places`."""
         return self.counted.places
 
     @property
     def present(self) -> str:
-        """The value of `counted`."""
+        """The same as `counted.present`."""
         return self.counted.present
 
     def events(self, window: str) -> str:

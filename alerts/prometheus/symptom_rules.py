@@ -81,7 +81,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
             [
                 alert(
                     "TailspanQueueOutgrowsBatch",
-                    # The minimum of 1 prevents an alert on an idle engine, one of whose samples
+                    # Without the minimum of 1, an idle engine would alert if one of its samples
                     # contains a request that is about to run.
                     "avg_over_time(tailspan_engine_waiting_requests[5m])"
                     " > avg_over_time(tailspan_engine_running_requests[5m])\n"

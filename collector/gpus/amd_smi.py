@@ -3,7 +3,8 @@
 Bandwidth in use (bytes/s) = `umc_activity` × `vram_max_bandwidth`. Instinct GPUs report
 `umc_activity`, the average share of the peak bandwidth in use. `gfx_activity` is the share of time
 in which the graphics engine was busy. The activity of its compute units can be lower, but not
-higher. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (ISO units: MB of 2²⁰, GB/s of 10⁹).
+higher. Source: AMD SMI, "Python API reference", ROCm 6 and 7 (1 MB is 2²⁰ bytes, 1 GB/s is 10⁹
+bytes/s).
 """
 
 import contextlib
@@ -281,5 +282,5 @@ def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Some versions of the library return decoded values.
+        # Versions of the library differ in functions, keys and types.
         return Absence(AbsenceReason.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

@@ -1,4 +1,5 @@
-"""Returns the replica that the user configured for a GPU, by its name or its dcgm-exporter labels.
+"""Returns the replica that the user configured for a GPU, by the GPU's name or dcgm-exporter
+labels.
 
 Pure.
 """
@@ -26,7 +27,7 @@ class ConfiguredOwners:
     """The configured replicas of GPUs.
 
     Attributes:
-        by_gpu: replica by one of a GPU's names.
+        by_gpu: maps one of a GPU's names (see `names_of`) to its replica.
         template: the replica's name, for GPUs of dcgm-exporters. Its fields are labels, for example
             `{pod}`.
     """

@@ -42,7 +42,7 @@ class DriverThread:
 
         Raises:
             ReaderError: reading failed or took too long. After a timeout, further calls fail until
-                the first call has returned.
+                the library's call has returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(
@@ -54,7 +54,8 @@ class DriverThread:
         self._pending = Future()
         self._calls.put((self._library.read, self._pending))
         answer = asyncio.wrap_future(self._pending)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # may be late
+        # Retrieve the exception of a call that fails late, so that asyncio does not log it.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives with the
             # result.

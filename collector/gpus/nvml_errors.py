@@ -42,7 +42,7 @@ CODES: Final[Mapping[str, AbsenceReason]] = {
     "NVML_ERROR_RESET_TYPE_NOT_SUPPORTED": AbsenceReason.NOT_SUPPORTED,
     "NVML_ERROR_UNKNOWN": AbsenceReason.FAILED,
 }
-"""The reason for each code's name. Older versions of the package lack some names."""
+"""Maps the name of each code to a reason. Older versions of the package lack some names."""
 
 
 def meaning(pynvml: Any, code: int) -> Absence:

@@ -2,9 +2,9 @@
 
 The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
 ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-An agent on a GPU machine receives no samples of engines. It assigns a GPU to the default name of a
-replica: host and port of the server whose processes use the GPU. A GPU that no source assigns is
-reported under its machine's name.
+An agent on a GPU machine receives no samples of engines. It assigns a GPU to the server whose
+processes use the GPU. It names this server `host:port`, which is the default name of a replica. A
+GPU that no source assigns is reported under its machine's name.
 """
 
 import logging
@@ -81,8 +81,8 @@ class Owners(Listener):
                 if key not in self._engines and len(self._engines) >= MAX_KNOWN:
                     if not self._left_out:
                         _log.warning(
-                            "gpus: more than %d processes of engines: GPUs of the rest are not"
-                            " assigned by process",
+                            "gpus: more than %d engine processes: GPUs of further processes are not"
+                            " assigned by process id",
                             MAX_KNOWN,
                         )
                     self._left_out += 1

@@ -17,8 +17,8 @@ from collector.gpus.processes import Process
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's totals may start from `BEFORE_S` before its process to `AFTER_S` after it. Some
-totals start only after the model is loaded.
+"""The start timestamp of an engine's totals may be up to `BEFORE_S` before the start of its process
+and up to `AFTER_S` after it. Some totals start only after the model is loaded.
 """
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""

@@ -48,7 +48,8 @@ class Processes:
     def ancestry(self, pid: int) -> Iterator[Process]:
         """Yield a process, its parent, its grandparent, and so on.
 
-        Process 1 of the machine is left out, but process 1 of a container may be a server.
+        Process 1 of the machine is left out. Process 1 of a container is not, because it may be a
+        server.
         """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():
@@ -129,8 +130,8 @@ class Processes:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> Process:
-        # NSpid has the process's id in each namespace, from Tailspan's to its own. Not before Linux
-        # 4.1.
+        # NSpid has the process's id in each namespace, from Tailspan's to its own. Linux before 4.1
+        # does not report NSpid.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))

@@ -53,7 +53,7 @@ class ReaderState:
     failures: Counter[str] = field(default_factory=Counter)
     """Number of failed calls, and of single GPUs that failed in a successful call."""
     lost: dict[str, Absence] = field(default_factory=dict)
-    """What failed in the last call."""
+    """The GPUs and addresses that could not be read in the last call, with the reasons."""
 
 
 class GpuSampler:

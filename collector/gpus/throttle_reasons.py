@@ -25,7 +25,8 @@ REASONS: Final[Mapping[int, str]] = {
 
 
 def reasons_of(mask: int) -> str:
-    """Return the reasons in a mask, in the format of `GpuSample`. Unknown bits are numbers."""
+    """Return the reasons in a mask, in the format of `GpuSample`; `reason_0x…` for an unknown
+    bit."""
     bits = (1 << place for place in range(mask.bit_length()))
     found = {bit for bit in bits if mask & bit and bit != IDLE}
     return throttle_reasons({REASONS.get(bit, f"reason_{bit:#x}") for bit in found})

@@ -3,8 +3,8 @@
 Messages are read one at a time, and one message can take a hundred times longer than another. The
 queue selects the sender that has used the least reading time. A message then waits for the current
 message and for at most one message from each other sender. The rows of all senders are committed in
-one transaction. A sender with too many uncommitted rows would delay it, so this sender is skipped
-until its rows are committed.
+one transaction. A sender with too many uncommitted rows delays this transaction, so the queue skips
+the sender until its rows are committed.
 
 Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
 packet length.

@@ -12,7 +12,8 @@ from collector.errors import ThrottledError
 
 MIB: Final = 2**20
 MAX_PEERS: Final = 4096
-"""Maximum number of senders with a count. A new sender replaces the one that was silent longest."""
+"""Maximum number of senders whose rates are stored. A new sender replaces the one that was silent
+longest."""
 MESSAGE_BYTES: Final = 512
 """Added to each body's size, because an empty message causes work too."""
 

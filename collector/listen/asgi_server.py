@@ -42,7 +42,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
     # Accepted sockets inherit TCP_NODELAY. Without it, every response waits 40 ms for the sender's
-    # delayed ACK. asyncio does not set it on sockets without an explicit protocol.
+    # delayed ACK. asyncio does not set TCP_NODELAY on sockets that were created without an explicit
+    # protocol.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 

@@ -141,7 +141,7 @@ def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
     """Return the first token that may send telemetry, or None if no tokens are configured.
 
     Raises:
-        SecurityError: the file cannot be read, a token is malformed, or each one has a role.
+        SecurityError: the file cannot be read, a token is malformed, or all tokens have a role.
     """
     given = read_tokens(file, environ)
     if given is None:

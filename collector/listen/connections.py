@@ -65,7 +65,8 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """Return the monotonic time since which the connection waits for its client, or None."""
+        """Return the monotonic time at which the wait for the client began, or None without a
+        wait."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""
@@ -165,7 +166,7 @@ class Acceptor:
         ) and not self._close_longest_waiting(peer if mine else None):
             accepted.close()
             _log.warning(
-                "refused a connection from %s: %d of %d are open, %d of %d from it",
+                "refused a connection from %s: %d of %d are open, %d of %d from this address",
                 peer,
                 len(self._open),
                 self._limits.connections,
@@ -180,8 +181,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # A callback, because a task that is cancelled before its first step never runs its own
-            # code.
+            # This cleanup is a callback, because a task that is cancelled before its first step
+            # never runs its own code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -207,7 +208,8 @@ class Acceptor:
         """Close the connection that has waited longest, and return whether one was found.
 
         Args:
-            peer: its sender; None for the sender with the most connections.
+            peer: the sender whose connection to close; None for the sender with the most
+                connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)

@@ -41,7 +41,7 @@ class AllowedHosts:
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False
-    """Whether every name is allowed, because tokens or TLS block the attack."""
+    """Whether every name is allowed, because tokens or TLS prevent DNS rebinding."""
 
     @classmethod
     def of(

@@ -56,9 +56,9 @@ class TimedH11(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for a request."""
         super().connection_made(transport)
-        # Count every unsent byte as unread. Otherwise a connection that closes with less than
-        # 64 KiB unsent would never close. With a limit of 0, asyncio's TLS transport would always
-        # pause writing.
+        # Start the write timer if more than one byte is unsent. With the default of 64 KiB, a
+        # closing connection with fewer unsent bytes has no timer, and may never close. With 0,
+        # asyncio's TLS transport always pauses writing.
         transport.set_write_buffer_limits(high=1)
         self._connection.held = self
         self._await_head()

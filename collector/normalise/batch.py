@@ -1,4 +1,4 @@
-"""Defines a batch: the rows of an OTLP message, and counts of the items that gave no row."""
+"""Defines a batch: the rows of an OTLP message, and counts of the items that produced no row."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class Batch:
-    """A normalised message. It had `accepted` + skipped + refused items."""
+    """A normalised message. Each of its items is counted as accepted, skipped or refused."""
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)
@@ -35,14 +35,15 @@ class Batch:
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
     """Counts of invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
-    """The number of data points in each row."""
+    """The number of data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """The number of data points in each row."""
+    """The number of data points in each row of `gpus`."""
     lookup_spans: list[int] = field(default_factory=list)
     """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
     counted as a request or an operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
-    """How far each sender's clock is ahead of Tailspan's, where it is known (`SenderClocks`)."""
+    """How far each sender's clock is ahead of Tailspan's, for the senders that `SenderClocks` has
+    measured."""
     why: dict[Refusal, str] = field(default_factory=dict)
 
     @property
@@ -54,7 +55,7 @@ class Batch:
 
     @property
     def complaint(self) -> str:
-        """Return the text for the sender, for example `2 ends_before_start, 1 negative`."""
+        """Return the response's text about refused items, such as `2 negative, 1 too_old`."""
         why = {**WHY, **self.why}
         refused = [
             f"{count} {reason}" + (f" ({why[reason]})" if reason in why else "")

@@ -52,7 +52,7 @@ def points_in(metric: Metric) -> int:
 
 
 def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
-    """Yield the points with a readable value, and count the others."""
+    """Yield the points that have a value, and count the others. Refuse a metric of a wrong type."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

@@ -50,7 +50,8 @@ _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
 class _Path(NamedTuple):
     operation: str
     id_prefix: str | None
-    """The id of the response is this prefix plus the span's `request_id`. None without this id."""
+    """The id of the response is this prefix plus the span's `request_id`. None if the id of the
+    response is unknown."""
 
 
 _PATHS: Final = {
@@ -114,8 +115,8 @@ def request_of_dynamo(
 
 
 def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
-    """Return the outcome of a request. A completion has none, so it is derived from the HTTP
-    status."""
+    """Return the outcome of a request. Some spans report no outcome, so the HTTP status and the
+    status of the span are also used."""
     if reported == "cancelled":
         return Outcome.ABORT
     if status is not None and 400 <= status < 500:

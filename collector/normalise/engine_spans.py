@@ -24,7 +24,7 @@ E2E: Final = "gen_ai.latency.e2e"
 TTFT: Final = "gen_ai.latency.time_to_first_token"
 SGLANG_SCOPE: Final = "sglang server"
 _HEALTH_CHECK: Final = "HEALTH_CHECK"
-"""The start of the ids of SGLang's health checks, which are requests to itself."""
+"""The prefix of the ids of SGLang's health checks, which SGLang sends to itself."""
 
 
 def _is_vllms(scope: str, span: Span, attributes: Mapping[str, AnyValue]) -> bool:

@@ -26,7 +26,8 @@ kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MAX_FORMS: Final = 8
-"""Maximum number of forms of scopes with the same length. The search compares a scope with each."""
+"""Maximum number of forms for scopes of the same length. A form is the set of the positions of a
+scope's numbers. A search tries each form."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]

@@ -1,11 +1,11 @@
 """Converts spans of applications to the operations around their calls to a model.
 
-Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Unlisted names are
-stored as `other`, so that no text of a sender is stored. Apart from this attribute, only ids and
-times are read. A server's span (kind SERVER) that describes a generation, and that no engine sent,
-is the request at a router. From its span, the time to the first byte and the response's id are read
-too. The spans of llm-d's gateway and proxy have no operation name; they are recognised by their own
-names. `llm_d.pd_proxy.true_ttft_ms` is not read: it ends when the decode begins.
+Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Names that are not in
+`NAMED` are stored as `other`, so that no text of a sender is stored. Apart from this attribute,
+only ids and times are read. If a span of kind SERVER describes a generation, and no engine sent it,
+it is the request at a router. From a router's span, the time to the first byte and the response's
+id are also read. The spans of llm-d's gateway and proxy have no operation name; they are recognised
+by their own names. `llm_d.pd_proxy.true_ttft_ms` is not read: it ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -73,8 +73,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Other spans of a generation are parents of a client's span and would count the call
-            # twice.
+            # Skip other spans of a generation: they are parents of a client's span, which already
+            # counts the call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

@@ -2,7 +2,8 @@
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a small message could fill
 the memory. In all signals, resources contain scopes, which contain items. So one protobuf schema,
-the outline, decodes all of them. In the outline, nested messages are fields of bytes.
+the outline, decodes the messages of all signals. In the outline, nested messages are fields of
+bytes.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.

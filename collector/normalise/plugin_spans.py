@@ -165,7 +165,7 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
         if isinstance(values[place], DroppedValue):
             batch.dropped_values[values[place]] += 1
             values[place] = None
-    values.pop()  # attributes without a field
+    values.pop()  # the extra value, which attributes without a field have set
     return tuple(values)
 
 

@@ -47,7 +47,7 @@ _TABLE: Final = {
     **{wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(Probe).items()},
     names.PROBE_OUTCOME: ("outcome", _outcome),
     names.HTTP_STATUS_CODE: ("http_status", _http_status),
-    names.PROBE_CERTIFICATE_END: ("certificate_ends_unix_s", _number),  # an instant
+    names.PROBE_CERTIFICATE_END: ("certificate_ends_unix_s", _number),  # a timestamp
 }
 
 

@@ -34,7 +34,7 @@ def origin_of(resource: bytes) -> Origin:
 
     Raises: MalformedError: the bytes are not a resource.
     """
-    # A server sends the same resource each time.
+    # A server sends the same resource with each message, so the result is cached.
     return _cached(resource) if len(resource) <= _MAX_CACHED_BYTES else _read(resource)
 
 

@@ -136,7 +136,7 @@ class SampleLayout:
 
 
 def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
-    """Return a row with all fields of the type, without its constructor.
+    """Return a row with these fields, without a call of the type's constructor.
 
     The constructor of a frozen dataclass takes ten times as long.
     """
@@ -158,7 +158,8 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Return the sample's start and timestamp, or None if its points have different ones."""
+        """Return the sample's start and timestamp, or None if they differ between points or are
+        invalid."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns

@@ -82,7 +82,8 @@ def read_foreign(
 
 
 class _Given:
-    """A span's attributes. Each method takes several names."""
+    """A span's attributes. Each method takes several names, and uses the first one that is
+    present."""
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
@@ -195,8 +196,8 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. No request takes a week, so a larger value is in nanoseconds.
-    # Read as nanoseconds, this limit is 0.6 ms, and no request takes less.
+    # Some forks send nanoseconds. No request takes a week, so a value above this number of seconds
+    # is in nanoseconds. The same number of nanoseconds is 0.6 ms, and every request takes longer.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

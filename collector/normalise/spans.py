@@ -33,7 +33,7 @@ FOREIGN: Final = (VLLM, SGLANG, CLIENT)
 
 
 def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
-    """Return the requests of an OTLP trace message.
+    """Return the rows of an OTLP trace message.
 
     Raises:
         MalformedError: the body is not an OTLP trace message.

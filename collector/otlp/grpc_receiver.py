@@ -89,7 +89,8 @@ class GrpcReceiver:
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._limits.max_body_bytes),
-                # Otherwise two collectors on one port would each receive half of the telemetry.
+                # If ports were reused, two collectors on one port would each receive half of the
+                # telemetry.
                 ("grpc.so_reuseport", 0),
                 *_options(self._limits),
             ]
@@ -136,7 +137,7 @@ class GrpcReceiver:
                     if body is grpc.aio.EOF:
                         # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
-                        raise TooLargeError(f"no message, or one of more than {most} bytes")
+                        raise TooLargeError(f"no message, or a message above {most} bytes")
                     answer = await self._intake.receive(
                         signal, body, peer=peer, reservation=reservation
                     )

@@ -84,7 +84,9 @@ def _endpoint(
                             request.stream(), max_body_bytes, reservation, timeout
                         )
                 except ClientDisconnect as error:
-                    raise MalformedError("the sender hung up before the end of the body") from error
+                    raise MalformedError(
+                        "the sender disconnected before the end of the body"
+                    ) from error
                 answer = await intake.receive(
                     signal,
                     body,

@@ -61,7 +61,7 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
 
 
 def to_json(message: Message) -> bytes:
-    """Return a message as OTLP's JSON. Only for responses: ids would get the wrong format."""
+    """Return a response as OTLP's JSON. Do not use it for spans: it writes ids in base64."""
     return MessageToJson(message, indent=None).encode()
 
 

@@ -1,7 +1,7 @@
 """Reads metrics messages with a known layout, and passes all other messages to another reader.
 
 The other reader may run in another process. Reading with a known layout takes less time than
-passing the message and receiving the rows.
+passing a message to another process and receiving its rows.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Subtracts the lead of a sender's fast clock from the timestamps of a message."""
+"""Subtracts the lead of a sender's fast clock (`sender_clocks`) from a message's timestamps."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -76,7 +76,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: corrections by the row's key with its uncorrected timestamp. `apply` adds to it.
+        set_back: maps a row's key, with its uncorrected timestamp, to its correction. `apply` adds
+            entries.
     """
 
     def __init__(

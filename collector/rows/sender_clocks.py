@@ -9,10 +9,9 @@ outliers. A sender's lead is the median over its last messages.
 
 - Rows that are ahead of their arrival are set back by their message's lead.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-back.
-  While the correction is about right, it does not change: the start timestamp of totals is
-  corrected too, so a change would look like a restart of the totals. The correction ends when the
-  median is at most `MIN_NS`.
+  back. If the new median differs by at most `TOLERANCE_NS` from the correction, the correction does
+  not change: the start timestamp of totals is corrected too, so a change would look like a restart
+  of the totals. The correction ends when the median is at most `MIN_NS`.
 - The store decides whether and by how much samples are corrected, so that all collectors correct
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.

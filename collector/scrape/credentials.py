@@ -2,8 +2,8 @@
 
 A token is read from its file for each scrape. It is sent only to loopback or over TLS, unless the
 user allows otherwise. It never appears in a log or an error. Certificates are read once. The files
-that a target file names must lie in one folder. Otherwise a person who can edit the target file
-could make Tailspan send any readable file.
+that a target file names must lie in one folder. If they could lie anywhere, a person who can edit
+the target file could make Tailspan send any readable file.
 """
 
 import ssl

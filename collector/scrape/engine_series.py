@@ -1,10 +1,10 @@
 """Defines the series that engines export on /metrics: one table per kind of engine.
 
 A field has several alternative series, because versions of an engine rename and split series. The
-first one in the response is used. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract
-checks each version), and its documentation for names before 0.12; SGLang, "Production metrics" and
-a recorded response of 0.5.23; Text Generation Inference, "Metrics"; Triton's tensorrtllm_backend,
-"Triton Metrics" and `custom_metrics_reporter.cc`.
+first alternative that the response contains is used. Source: vLLM 0.12 to 0.33,
+`v1/metrics/loggers.py` (rig/contract checks each version), and its documentation for names before
+0.12; SGLang, "Production metrics" and a recorded response of 0.5.23; Text Generation Inference,
+"Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and `custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -87,7 +87,8 @@ VLLM: Final = EngineTable(
         "host_cache_hits_tokens_total": (_by_tier("host"),),
         "p2p_cache_hits_tokens_total": (_by_tier("p2p"),),
         "disk_cache_hits_tokens_total": (_by_tier("disk"),),
-        # The names with `transfer_type` are deprecated; newer versions send both.
+        # The names with `transfer_type` are deprecated. Newer versions send the old and the new
+        # names.
         "kv_offload_load_bytes_total": (
             *_vllm("kv_offload_load_bytes_total"),
             _deprecated("bytes", "CPU_to_GPU"),

@@ -83,7 +83,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
             yield from family.samples
     except ScrapeError:
         raise
-    # The parser raises any exception for a malformed line.
+    # For a malformed line, the parser raises exceptions of any type.
     except Exception as error:
         raise ScrapeError(Reason.MALFORMED) from error
 

@@ -102,7 +102,7 @@ class Scraper(Listener):
         """Record which replicas have the plugin."""
         now_unix_ns = self._clock_unix_ns()
         ours = {each.replica for each in samples if each.source is not Source.SCRAPE}
-        # Only the names of targets' replicas: senders could invent any number of names.
+        # Store only the replicas of targets: senders could invent any number of names.
         for replica in ours & {target.replica for target in self._states}:
             self._ours_unix_ns[replica] = now_unix_ns
 
@@ -258,9 +258,10 @@ class Scraper(Listener):
         the server restarted, and the result is a new timestamp.
         """
         reported_unix_ns = 0
-        # As seconds, because infinity is not an integer.
+        # Ignore a start that is too early or in the future, because another clock reported it.
+        # Compare in seconds, because infinity cannot be converted to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
-            reported_unix_ns = int((process_started_s or 0.0) * 1e9)  # otherwise from another clock
+            reported_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
         before = self._counting.get((target, number))
         if before is None:

@@ -51,7 +51,8 @@ class Discovery(Protocol):
         """Return the current targets.
 
         Raises:
-            DiscoveryError: the previous targets stay in use.
+            DiscoveryError: the targets cannot be found at the moment. The caller uses the previous
+                ones.
         """
 
 
@@ -226,7 +227,9 @@ class File:
             several = len(group["targets"]) > 1
             replica = names["replica"]
             if replica is not None and several:
-                raise DiscoveryError(f"{where}.labels.replica: one name for several targets")
+                raise DiscoveryError(
+                    f"{where}.labels.replica: one name for several targets; allowed: one target"
+                )
             found.append(plain._replace(replica=replica or plain.replica, region=names["region"]))
         return found
 

@@ -86,7 +86,7 @@ class _Questions:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            asking.cancel()  # no effect after the answer; otherwise the client has disconnected
+            asking.cancel()  # ends the question after a disconnect; no effect after the answer
             await asyncio.gather(asking, leaving, return_exceptions=True)
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error
@@ -113,7 +113,7 @@ class _Questions:
 
 
 def _message(request: Request, query: bytes) -> Mapping[str, Any]:
-    """Return the message to the worker. Raise ValueError if the query is malformed."""
+    """Return the message for the worker. Raise ValueError if the query is malformed."""
     name = request.path_params["name"]
     if name == OPENAPI and not query:
         return {"ask": "openapi"}

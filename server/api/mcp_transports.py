@@ -77,7 +77,8 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # The sessions' task group would wrap a ListenError in an exception group.
+        # Start HTTP before the sessions: their task group would wrap a ListenError in an exception
+        # group.
         await self._http.start()
         async with self._sessions.run():
             try:

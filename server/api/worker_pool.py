@@ -23,7 +23,7 @@ from server.api.limits import ApiLimits
 from telemetry import child_process
 
 MODULE: Final = "cli.questions.worker"
-"""Name of the module that the workers run. The server must not import the commands."""
+"""The module that the workers run. It is given by name, because `server` must not import `cli`."""
 HEAD_BYTES: Final = 2**20
 """Maximum length in bytes of the line (the head) that a worker sends before an answer."""
 

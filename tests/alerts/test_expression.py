@@ -84,7 +84,7 @@ def test_conjuncts_are_the_operands_of_the_outermost_and() -> None:
         ("ttft_s", "allowed here: <, <=, >, >=, ==, !=, in, or is, after ttft_s"),
         ("ttft_s <= ", "allowed here: a number"),
         ("ttft_s = 1", r"write == to compare"),
-        ("ttft_s <= 0.5 tokens > 1", "'tokens' at character 15; allowed here: and, or, or the end"),
+        ("ttft_s <= 0.5 tokens > 1", 'at character 15; allowed here: "and", "or", or the end'),
         ("ttft_s <= 500ms", "is not part of an expression"),
         ("ttft_s <= '0.5'", "allowed here: a number"),
         ("ttft_s <= 1e999", "allowed here: a number"),

@@ -218,7 +218,7 @@ def test_a_report_that_cannot_be_true_is_refused(
 def test_a_report_of_a_young_request_names_the_limit(now_unix_ns: int) -> None:
     about = {names.IN_FLIGHT_AGE: 4.0, names.REPORTED_IN_FLIGHT: None}
     batch = normalise_events(a_report(now_unix_ns, **about).SerializeToString(), now_unix_ns)
-    assert batch.complaint == "1 too_young (requests are reported in flight from 5 s on)"
+    assert batch.complaint == "1 too_young (a request in flight is reported only after 5 s)"
 
 
 def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
