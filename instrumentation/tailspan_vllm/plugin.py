@@ -115,7 +115,7 @@ def _watch_start() -> None:
 def _install_in_worker() -> None:
     from tailspan_vllm.start_up import hooks
 
-    if TOKEN_VARIABLE in os.environ:  # the worker is on another machine
+    if TOKEN_VARIABLE in os.environ:  # unset if the worker is on another machine
         _log_missing(hooks.install_in_worker(os.environ[TOKEN_VARIABLE]))
 
 

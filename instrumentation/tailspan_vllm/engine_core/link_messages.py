@@ -30,9 +30,9 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""The struct of an account. The byte after the numeric fields is the tier of a load: the tier's
-index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens per block
-and the number of hashes. Hashes and request id follow."""
+"""The struct of an account. The byte after the numeric fields is the tier of a KV-cache load: the
+tier's index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens
+per block and the number of hashes. Hashes and request id follow."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 

@@ -71,8 +71,9 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to connect to new engines first. If False, new engines are connected only
-                every `DISCOVER_S`, or always while no engine is connected.
+            look: whether to connect to new engines first. If False, this method connects to new
+                engines only every `DISCOVER_S` seconds, or at every call while no engine is
+                connected.
         """
         if self._link is None:
             return 0

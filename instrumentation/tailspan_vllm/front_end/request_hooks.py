@@ -91,7 +91,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are required. If one were missing, requests would be reported twice or
+    # All hooks of this group are required. If one were missing, requests would be reported twice or
     # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
