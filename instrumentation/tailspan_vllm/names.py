@@ -147,7 +147,8 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of the names of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
+"""Prefix of the name of each value of the model's shape, as in
+`tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
 GPU_UNITS: Final[dict[str, str]] = {}

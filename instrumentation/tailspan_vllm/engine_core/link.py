@@ -3,7 +3,7 @@
 An account is what the step ledger measured for one request; the front end adds it to the request's
 span. Engine core and front end find each other by a token that child processes inherit in their
 environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
-also asks the kernel which user runs the other process, and accepts only its own user.
+also asks the kernel which user runs the other process, and accepts only processes of its own user.
 
 The engine never waits for a front end. The engine stores messages in one log of limited size, and
 keeps one position in this log for each front end. A message that is removed before a front end
@@ -102,7 +102,7 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send pending messages to each front end until its buffer is full. Never wait."""
+        """Send pending messages to each front end until its socket's buffer is full. Never wait."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):

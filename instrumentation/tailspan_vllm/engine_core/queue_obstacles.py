@@ -16,8 +16,7 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""Names, in different versions of vLLM, of the status of a request whose grammar is being
-compiled."""
+"""The status of a request whose grammar is being compiled. Its name depends on vLLM's version."""
 
 
 class QueueObstacles:

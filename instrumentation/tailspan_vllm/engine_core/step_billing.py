@@ -42,7 +42,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """A run of steps (first, last], in each of which the request received a token."""
+    """Consecutive steps (first, last]. The request received a token in each of these steps."""
 
     first: int
     context: int

@@ -15,8 +15,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N, by which the variables are divided to keep the normal equations
-well conditioned."""
+"""Typical values of 1, P, Q, C, N. The variables are divided by these values, so that the normal
+equations are well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""

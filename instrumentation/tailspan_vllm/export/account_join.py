@@ -25,7 +25,8 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 ACCOUNTS_LIMIT = 32768
-"""Maximum number of accounts that wait for their record, including other API servers' requests."""
+"""Maximum number of accounts that wait for their record, including accounts of requests to other
+API servers."""
 
 ENGINES_LIMIT = 1024
 """Maximum number of engines with stored messages; no server has more engines."""

@@ -36,8 +36,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link while it is busy. A link that is not busy is read only
-when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
+"""Interval between two reads of the link while the link is busy. A link that is not busy is read
+only when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the

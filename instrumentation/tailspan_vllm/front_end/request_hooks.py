@@ -23,8 +23,8 @@ OPEN = "_tailspan_open"
 id."""
 
 _LEFT_OVER = 1024
-"""Stale entries of `OPEN` are removed when it has more entries than this plus twice the number of
-vLLM's own states."""
+"""Stale entries of `OPEN` are removed when `OPEN` has more entries than this number plus twice the
+number of vLLM's own states."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
