@@ -12,7 +12,7 @@ from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
 """Length of the mark of a deploy. A query over 30 days has a value about every 4 min. A shorter
-mark could be between two values, and invisible."""
+mark could lie between two values and be invisible."""
 LOOKBACK: Final = "10m"
 """A server that restarts with the same configuration within this time gets no mark. vLLM itself
 waits at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""

@@ -116,7 +116,7 @@ BOARD: Final = Board(
                         "The bill in parts: requests, recomputation, idle time, and unbilled time"
                         " of requests that have not ended. A request is billed when it ends. The"
                         " unbilled part is negative in an interval if the ended requests did most"
-                        " of their work before it. Over an hour these errors cancel out."
+                        " of their work before the interval. Over an hour these errors cancel out."
                     ),
                     unit=Unit.USD,
                     kind=Kind.STACKED,

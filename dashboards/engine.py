@@ -62,15 +62,15 @@ BOARD: Final = Board(
                 Panel(
                     title="Prompt tokens computed",
                     description=(
-                        "Tokens per second that the engine computes. Prompt"
-                        " tokens found in the cache are not counted."
+                        "Prompt tokens per second that the engine computes. Prompt tokens found in"
+                        " the cache are not counted."
                     ),
                     unit=Unit.TOKENS_PER_S,
                     queries=(Query(_rate("prefill_tokens_total"), "{{replica}}"),),
                 ),
                 Panel(
                     title="Output tokens",
-                    description="A second.",
+                    description="Output tokens per second.",
                     unit=Unit.TOKENS_PER_S,
                     latency="tpot",
                     queries=(Query(_rate("decode_tokens_total"), "{{replica}}"),),

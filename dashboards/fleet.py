@@ -40,7 +40,7 @@ BOARD: Final = Board(
                     title="P99 of the time to first token",
                     description=(
                         "P99 of the slowest model, for streamed answers of the last 5 min, within"
-                        " 1 %. No value for fewer than 381 requests."
+                        " 1 % of the exact value. No value for fewer than 381 requests."
                     ),
                     unit=Unit.SECONDS,
                     kind=Kind.NUMBER,

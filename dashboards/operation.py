@@ -205,7 +205,7 @@ BOARD: Final = Board(
                     title="Values and batches that were left out",
                     description=(
                         "Per second: invalid optional values that were not stored, and stored"
-                        " batches that a collector's series lack."
+                        " batches that are missing in a collector's series."
                     ),
                     unit=Unit.PER_S,
                     queries=(

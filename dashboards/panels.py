@@ -103,7 +103,7 @@ class Panel:
     thresholds: tuple[Threshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
     latency: str = "ttft"
-    """The latency in the link to the explorer."""
+    """The latency that the link to the explorer selects."""
     page: str = "requests"
     most: float | None = None
     """The highest value of the scale, or None to fit the data."""

@@ -49,7 +49,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Probes with a complete answer",
                     description=(
-                        "The share of the sent probes with a complete answer, in the range shown."
+                        "The share of the sent probes that got a complete answer, in the range"
+                        " shown."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -114,7 +115,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Success, by endpoint and region",
                     description=(
-                        "The share of the sent probes with a complete answer. Probes that the"
+                        "The share of the sent probes that got a complete answer. Probes that the"
                         " prober did not send, or that it stopped, do not count."
                     ),
                     unit=Unit.SHARE,
@@ -166,7 +167,7 @@ BOARD: Final = Board(
                 ),
                 _by_place(
                     "Whole wait, by endpoint and region",
-                    "The wait of the latest probe with the set-up of its connection.",
+                    "The wait of the latest probe, including the set-up of its connection.",
                     f"sum by ({_BY}) ({of(DURATION, PROBES)})",
                 ),
                 _by_place(

@@ -21,13 +21,13 @@ def of(series: Series, where: str, *also: str) -> str:
 
 
 def rate(series: Series, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
-    """Return the sum of the counters' rates over the interval."""
+    """Return a query for the sum of the counters' rates over the interval."""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({of(series, where, *also)}[{over}]))"
 
 
 def buckets(histogram: Histogram, where: str) -> str:
-    """Return the observations per second in each bucket."""
+    """Return a query for the observations per second in each bucket."""
     return f"sum by (le) (rate({histogram.name}_bucket{{{where}}}[{INTERVAL}]))"
 
 

@@ -113,7 +113,7 @@ def _connect(url: str, token: str) -> Any:
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
-    api.client.s.max_redirects = 0  # the token belongs to this address
+    api.client.s.max_redirects = 0  # no other address may receive the token
     url = masked(url)
     with _refusals(url, "for its health"):
         health = api.health.check()

@@ -35,8 +35,8 @@ def _latency(title: str, field: str, what: str) -> Panel:
     return Panel(
         title=title,
         description=(
-            f"{what} The values cover the last 5 min, by model, within 1 %. A quantile has no"
-            " value if there are too few requests."
+            f"{what} The values cover the last 5 min, by model, and are within 1 % of the exact"
+            " quantiles. A quantile has no value if there are too few requests."
         ),
         unit=Unit.SECONDS,
         width=8,
@@ -108,7 +108,7 @@ BOARD: Final = Board(
                     queries=(
                         Query(buckets(_TTFT, SERVERS), "{{le}}"),
                         # This query also names the classic buckets, so that the panel shows the
-                        # exemplars of both.
+                        # exemplars of both kinds of histogram.
                         Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
                     ),
                 ),

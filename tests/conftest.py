@@ -68,7 +68,8 @@ START_NS = 1_763_634_000_000_000_000
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without garbage collection, because collection frees no objects."""
+    """Disable the garbage collector while pytest collects tests, because it would free no
+    object."""
     gc.disable()
     try:
         return (yield)
@@ -146,7 +147,7 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 
 class _SharedColumnReader(ColumnReader):
-    """Leaves its process to the next database's reader, because a process starts slowly."""
+    """Passes its process to the reader of the next database, because a process starts slowly."""
 
     waiting: ClassVar[list["_SharedColumnReader"]] = []
 
@@ -212,7 +213,7 @@ def databases_open_quickly(
 
 @pytest.fixture(scope="session", autouse=True)
 def default_sighup() -> Iterator[None]:
-    """Restore SIGHUP, which tests under nohup would ignore."""
+    """Restore the default action of SIGHUP, because processes under nohup ignore SIGHUP."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -222,7 +223,8 @@ def default_sighup() -> Iterator[None]:
 def stranger() -> Iterator[Callable[..., str]]:
     """Return a function that serves fixed bytes on a free port, and returns the address.
 
-    A dict has bytes by path. `drip` sends one byte at a time; `deaf` never responds.
+    The bytes can be a dict with the bytes of each path. After the bytes, `drip` sends one more byte
+    every 10 ms. `deaf` never responds.
     """
     with raw_server() as serve:
 

@@ -1,2 +1,2 @@
-"""Tailspan's plugin for vLLM, which sends a span per request, and a sample per engine and
+"""Tailspan's plugin for vLLM. It sends one span per request, and one sample per engine each
 second."""

@@ -55,7 +55,7 @@ def count(event: str, message: str) -> None:
 
 
 def catch_exceptions(hook: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a function, so that its exceptions are caught and counted. The first one is
+    """Decorate a function, so that its exceptions are caught and counted. The first exception is
     logged."""
 
     def decorate(procedure: Callable[P, None]) -> Callable[P, None]:

@@ -65,8 +65,8 @@ HELD_PARTS: Final = (
     "tailspan.queue.held.grammar",
     "tailspan.queue.held.adapter",
 )
-"""Parts of the time in which the request was held back, in the order of `parts.HeldParts`. The sum
-of the parts can be smaller than this time."""
+"""Parts of `tailspan.queue.held`, in the order of `parts.HeldParts`. The sum of the parts can be
+smaller than `tailspan.queue.held`."""
 PREFILL_PARTS: Final = (
     "tailspan.prefill.own",
     "tailspan.prefill.others_prefill",
@@ -75,7 +75,7 @@ PREFILL_PARTS: Final = (
     "tailspan.prefill.stall",
 )
 ENCODER: Final = "tailspan.prefill.own.encoder"
-"""The encoder's part of a prefill's own time, which is the first of `PREFILL_PARTS`."""
+"""The part of `tailspan.prefill.own` that the encoder took."""
 DECODE_PARTS: Final = (
     "tailspan.decode.own",
     "tailspan.decode.others_prefill",
@@ -147,7 +147,8 @@ DEVICE: Final = "tailspan.device.name"
 GPUS: Final = "tailspan.device.count"
 LOADING: Final = "tailspan.engine.loading_time"
 SHAPE: Final = "tailspan.model."
-"""Prefix of the names of the model shape's values, as in `tailspan.model.num_hidden_layers`."""
+"""Prefix of the name of each value of the model's shape, as in
+`tailspan.model.num_hidden_layers`."""
 
 UNITS: Final[dict[str, str]] = {}
 GPU_UNITS: Final[dict[str, str]] = {}

@@ -45,8 +45,9 @@ def install() -> None:
     is_first = note_first_process(os.environ)
     make_prefix_key(os.environ)
     # An engine core can be a fork or a thread of its front end, or an actor with another name, so
-    # the plugin cannot recognise its process. The plugin therefore installs the hooks in every
-    # process that is not a worker. The hooks do nothing until the scheduler's first call.
+    # the plugin cannot recognise the process of an engine core. The plugin therefore installs the
+    # hooks in every process that is not a worker. The hooks do nothing until the scheduler's first
+    # call.
     parts = [_install_in_engine, _time_start]
     if is_first:
         parts.append(_watch_start)
@@ -115,7 +116,7 @@ def _watch_start() -> None:
 def _install_in_worker() -> None:
     from tailspan_vllm.start_up import hooks
 
-    if TOKEN_VARIABLE in os.environ:  # the worker is on another machine
+    if TOKEN_VARIABLE in os.environ:  # unset if the worker is on another machine
         _log_missing(hooks.install_in_worker(os.environ[TOKEN_VARIABLE]))
 
 

@@ -53,8 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         first_token = time.monotonic()
         self.send_response(200)
         self.end_headers()
-        # The time is read before the byte is sent, as in the plugin: the client may read it at
-        # once.
+        # The time is read before the byte is sent, as in the plugin, because the client may receive
+        # the byte at once.
         first_byte = time.monotonic()
         self.wfile.write(b"data: one\n\n")
         time.sleep(DECODE_S)

@@ -122,7 +122,8 @@ def _calls(answered: str) -> list[Span]:
     Each call contains an HTTP span.
 
     Args:
-        answered: where a cache reports that it answered the fast ones: `call`, `http` or nowhere.
+        answered: the span in which a cache reports that it answered the fast calls: `call`, `http`,
+            or any other text for no span.
     """
     spans = []
     for number in range(50):

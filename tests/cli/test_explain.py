@@ -65,7 +65,7 @@ def test_the_text_has_the_sentence_the_reason_and_a_solution(
     assert reason < shown.index("Try: store the KV cache in 8 bits, --kv-cache-dtype fp8.")
     assert (
         "\nProbably most of the growth: kv_cache_exhausted: " in shown
-    )  # accounting has no percentage
+    )  # without a replay, there is no percentage
 
 
 def test_the_text_states_the_source_of_the_shares(

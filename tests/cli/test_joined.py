@@ -223,7 +223,7 @@ def test_a_router_with_a_wrong_clock_is_used(run: Run, put: Callable[..., None])
         ("cmpl-1000", 0.0, 0, "engines"),
         (None, 0.0, 0, "engines"),
         ("cmpl-0", 120.0, 0, "engines"),  # at another time, it is another request
-        ("cmpl-0", 0.0, 1, "engines"),  # two routers report this id: which one is not known
+        ("cmpl-0", 0.0, 1, "engines"),  # two routers report this id, so the router is unknown
     ],
 )
 def test_a_router_that_passes_on_no_trace_is_found_by_the_response(

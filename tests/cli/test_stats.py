@@ -65,7 +65,7 @@ def test_without_labels_all_is_one_group(run: Run, fill: Fill, request_row: Requ
 
 
 def many(request_row: Requests) -> list[RequestTimeline]:
-    """Store requests of two tenants; some have no latency, and some failed."""
+    """Return requests of two tenants; some have no latency, and some failed."""
     return [
         request_row(
             i,

@@ -185,7 +185,7 @@ def test_a_search_prints_what_it_tried(ask: Callable[..., Result]) -> None:
     table = result.stdout.split("\n\n")[1].splitlines()
     assert table[0].split("  ")[0] == "replicas"
     assert "95 % interval" in table[0]
-    (resampled,) = [line for line in table if "[" in line]  # only the found value
+    (resampled,) = [line for line in table if "[" in line]  # only the found value has an interval
     assert resampled.split()[0] == result.stdout.splitlines()[0].rpartition(" ")[2]
     found = json.loads(ask("--find", "rate", "--slo", "chat", "--format", "json").stdout)
     assert found["value"] == found["tried"][-1]["value"] or not found["tried"][-1]["met"]

@@ -121,7 +121,7 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def post(length: int | None, *headers: str, path: str = "/v1/traces") -> bytes:
-    """Return the header lines of a protobuf POST; the body is chunked without a length."""
+    """Return the header lines of a protobuf POST. If `length` is None, the body is chunked."""
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = (
         f"POST {path} HTTP/1.1",

@@ -217,7 +217,7 @@ def test_a_disconnect_ends_the_clients_question(tmp_path: Path, connect: Connect
             connect(_port(api), b"GET /api/v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             for _ in range(allowed)
         ]
-        # No question is answered so early, because no worker has started before.
+        # No question is answered yet, because a worker takes longer to start.
         _wait_until(lambda: api.pool._open == allowed)
         for client in asked:
             reset = b"\x01\x00\x00\x00\x00\x00\x00\x00"

@@ -37,7 +37,7 @@ class World:
     Args:
         path: of the database.
         history: rows stored at the start.
-        error_s: the error of the system clock after this many seconds.
+        error_s: returns the error of the system clock after a number of seconds.
         same_host: whether senders use Tailspan's clock.
     """
 

@@ -43,7 +43,8 @@ OPTIONS = ({"host": "0.0.0.0"}, {"base_path": "ops/tail"})
 def watched(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Callable[[], set[str]]]]:
-    """Start an explorer, and yield its address and the hosts it called that are not loopback."""
+    """Start an explorer. Yield its address, and a function that returns the hosts outside loopback
+    that the explorer called."""
     folder = tmp_path_factory.mktemp("watch")
     (folder / "sitecustomize.py").write_text(WATCH)
     noted = folder / "calls"
@@ -101,7 +102,7 @@ def test_a_page_with_dns_rebinding_reads_no_data(
     assert refused(f"http://evil.example:8501{parts.path}", sock=there) == 403
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
-    # `connect` sends its own Host. Behind a proxy that changes Host, Origin has the name.
+    # `connect` sends its own Host. Behind a proxy that changes Host, Origin keeps the name.
     own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
     for from_page in own:
         with stream(address, origin=from_page) as page:
@@ -137,7 +138,7 @@ def test_the_pages_of_one_address_are_limited(address: str) -> None:
 
 
 def _soon(address: str) -> ClientConnection:
-    """Return a page when there is room for it."""
+    """Open a page as soon as the explorer accepts one more page."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:

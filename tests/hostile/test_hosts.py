@@ -63,7 +63,7 @@ def test_names_that_public_dns_cannot_resolve_are_allowed_off_loopback(host: str
 
 
 def test_with_tokens_and_tls_every_host_name_is_allowed() -> None:
-    """A rebound page has no token, and its name is not in the certificate."""
+    """A page that uses DNS rebinding has no token, and the certificate lacks its host name."""
     assert PROTECTED.allow("tailspan.example.org")
     assert not PROTECTED.allow("not a host")
 

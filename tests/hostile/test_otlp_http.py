@@ -143,7 +143,7 @@ def test_decompressed_bytes_use_memory(collect: Collect, trace_message: Callable
 
 
 class _Gate(LocalReader):
-    """A reader that waits for a test, and records its messages' senders."""
+    """A reader that waits until the test sets `go`, and records the senders of its messages."""
 
     def __init__(self) -> None:
         self.started, self.go = threading.Event(), threading.Event()

@@ -72,7 +72,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a stop no time, and a collector that does not respond 1 s."""
+    """Let the simulator stop without waiting, and wait only 1 s for an unresponsive collector."""
     clock = Clock()
     monkeypatch.setattr(live, "CLOSE_S", 0.0)
     quick = partial(live.run, clock_ns=clock, wait=clock.wait, patience_s=1.0, progress_s=0.5)

@@ -30,7 +30,8 @@ S = 10**9
 SPANS = 20
 """Spans per message."""
 AGES_S = (0.0, 1.0, *(float(age_s) for age_s in range(250, 3_650, 250)))
-"""Without gaps of more than 5 min, so that all spans belong to the history of the objectives."""
+"""Ages of the spans. No gap is longer than 5 min, so that all spans belong to the history of the
+objectives."""
 
 Spans = Callable[[float], ReadableSpan]
 RESOURCE = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "replica-1"})

@@ -65,7 +65,8 @@ class Watching(Tailspan):
     def wait_for_rows(self, wanted: set[str], patience_s: float = 20, source: str = "%") -> None:
         """Wait until these traces are stored, or until a timeout.
 
-        A query needs less CPU than a command per attempt.
+        This method queries the database itself, which takes less CPU time than running a command
+        for each attempt.
         """
         statement = "SELECT trace_id FROM requests WHERE source LIKE ?"
         deadline = time.monotonic() + patience_s
@@ -161,7 +162,7 @@ def assert_parts_sum(row: Row, *, whole: bool = False) -> None:
 
 
 def share_of_queue(rows: dict[str, Row], part: str) -> float:
-    """Return this cause's share of all queue time."""
+    """Return this part's share of the queue time of all rows."""
     waited_s = sum(row["queue_s"] for row in rows.values())
     return float(sum(row[f"queue_{part}_s"] for row in rows.values()) / waited_s)
 
@@ -260,7 +261,8 @@ def start_module_vllm(
 def start_shared_vllm(
     installed: None, tailspan: Watching, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartVllm]:
-    """Start a vLLM for several files, and end the previous one, because each needs 2 GB."""
+    """Return a function that starts a vLLM for several test files, and ends the previous vLLM,
+    because each needs 2 GB."""
     with ExitStack() as running:
 
         def start(*arguments: str) -> Vllm:

@@ -153,7 +153,7 @@ def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: i
 def test_a_restart_leaves_no_panel_without_data(fleet: MonitoredTailspan) -> None:
     [before] = fleet.ask("query", query="sum(tailspan_engine_steps_total)")["result"]
     fleet.end_simulation()
-    # The exporter ignores shorter restarts, because no server loads a model faster.
+    # The exporter ignores restarts that take less time, because no server loads a model faster.
     silent = "time() - max(tailspan_engine_last_sample_timestamp_seconds) > 11"
     wait_for("silence", lambda: fleet.ask("query", query=silent)["result"])
     # Half a minute later, one of the two servers is restarted again.

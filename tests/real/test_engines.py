@@ -241,7 +241,8 @@ def test_two_api_servers_lose_and_duplicate_no_request(two_api_servers: Any, tai
 def test_no_row_is_lost_or_double_if_one_api_server_is_killed(
     two_api_servers: Any, tailspan: Any
 ) -> None:
-    """Rows that the other API server or the collector have are kept, once."""
+    """Rows of the other API server, and rows that the collector received before, are stored
+    once."""
     server = two_api_servers
     answered = send_all(server.port, mixed(60, seed=55), concurrency=8)
     time.sleep(SETTLED_S)

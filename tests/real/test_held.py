@@ -81,7 +81,7 @@ def test_a_client_that_leaves_during_a_load_has_waited_for_it(loading: Any, tail
 
 
 def schema(number: int) -> dict[str, Any]:
-    """Return a new schema that takes xgrammar long to compile."""
+    """Return a new schema that xgrammar takes long to compile."""
     item = {
         "type": "object",
         "properties": {

@@ -261,7 +261,7 @@ channels:
 
     first = updated()
     up = tailspan_up("30d", "--notify", "notify.yaml", **environ)
-    # It repeats an active alert, which Alertmanager must not send again.
+    # Tailspan repeats an active alert, which Alertmanager must not send again.
     wait_for("repeat", lambda: updated() != first, PATIENCE_S)
     assert up.ends(SIGTERM) == 0
 

@@ -133,7 +133,7 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
 
 @pytest.fixture(scope="module")
 def measuring(start_module_vllm: Any) -> Any:
-    """A vLLM that reports the times of a request in its response, and whose requests queue."""
+    """Return a vLLM that reports a request's times in the response, and whose requests queue."""
     packages = install.PYTHON.parents[1].glob("lib/python3*/site-packages/vllm/entrypoints")
     files = [file for folder in packages for file in folder.rglob("cli_args.py")]
     if not any("enable_per_request_metrics" in file.read_text() for file in files):

@@ -41,7 +41,7 @@ UNGATED = {"GPT2LMHeadModel", "OPTForCausalLM"}
 
 
 def whole(name: str) -> configs.Config:
-    """Return a configuration with vLLM's required keys, which differ for learnt positions."""
+    """Return a configuration with vLLM's required keys. Models with learnt positions need fewer."""
     positions = {} if name in UNGATED else {"max_position_embeddings": 8192}
     return {"architectures": [name], **positions, **MODELS[name]}
 

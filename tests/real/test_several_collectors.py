@@ -71,7 +71,8 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
 def test_a_sender_with_a_fast_clock_may_send_again_through_another_collector(
     postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    """The timestamp is part of the key, and each collector measures another lead of the clock."""
+    """The timestamp is part of the key, and each collector measures a different error of the
+    sender's clock."""
     url = postgresql.new_url()
     resource = Resource({names.SERVICE_NAME: "vllm", names.SERVICE_INSTANCE_ID: "vllm-0"})
     chance = random.Random(1)
@@ -118,7 +119,7 @@ def test_a_clock_that_is_a_second_ahead_gives_one_series(
             # Messages take longer to the second collector, so it measures a smaller lead.
             for address, lead_s in zip(addresses, (1.4, 0.7), strict=True):
                 if turn < 4 and lead_s < 1:
-                    continue  # the first one corrects the clock after three messages
+                    continue  # the first collector corrects the clock after three messages
                 time.sleep(0.1)
                 state = EngineState(engine=0, started_unix_ns=started_unix_ns, model="llama")
                 state.totals = {names.BUSY_TIME: 100.0 + turn}

@@ -1,8 +1,8 @@
 """Tests of an upgrade and a downgrade while requests arrive: two versions use one database.
 
 The newer version is a copy of the code with one more column for requests and samples. Any running
-collector gets traffic for past minutes. Afterwards each acknowledged row must be stored once, and
-rollups and bills must equal those that are computed again from all rows.
+collector receives the traffic, which is of past minutes. Afterwards each acknowledged row must be
+stored once, and rollups and bills must equal those that are computed again from all rows.
 """
 
 import json
@@ -149,7 +149,8 @@ class Traffic:
                 self.seconds += AT_ONCE_S
 
     def _at_ns(self, second: int) -> int:
-        # One second later than `from_s`, because the first request was received before it ended.
+        # Requests end at this time. With the added second, also the first request is received after
+        # `from_s`.
         return (self.from_s + 1 + second) * 10**9
 
     def _engine_samples(self, seconds: range, resource: Resource) -> bytes:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.real
 
 OUTAGE_S = float(os.environ.get("WORST_OUTAGE_S", "8"))
 KILLS = int(os.environ.get("WORST_KILLS", "8"))
-"""Before a release, run `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
+"""Number of kills. Before a release, run `WORST_OUTAGE_S=20 WORST_KILLS=20 make test-real`."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Divides the encoder inputs of a step between its requests."""
+"""Divides the encoder inputs (images and audio) of a step between the step's requests."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from tailspan_vllm import guard
 
 
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
-    """Return each request's share of the step's encoder inputs, in proportion to prompt tokens.
+    """Return each request's share of the step's encoder inputs, by request id.
 
-    If the numbers of tokens cannot be read, all requests get equal shares.
+    The shares are proportional to the numbers of prompt tokens that the inputs take. If these
+    numbers cannot be read, all requests get equal shares.
     """
     inputs = getattr(output, "scheduled_encoder_inputs", None)
     if not inputs:

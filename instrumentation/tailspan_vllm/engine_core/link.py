@@ -3,11 +3,11 @@
 An account is what the step ledger measured for one request; the front end adds it to the request's
 span. Engine core and front end find each other by a token that child processes inherit in their
 environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
-also asks the kernel which user runs the other process, and accepts only its own user.
+also asks the kernel which user runs the other process, and accepts only processes of its own user.
 
 The engine never waits for a front end. The engine stores messages in one log of limited size, and
-each front end's position in this log. A message that is removed before a front end received it is
-counted as dropped.
+keeps one position in this log for each front end. A message that is removed before a front end
+received it is counted as dropped.
 
 The link uses Linux's abstract sockets. On other systems, or if engine and front end are on
 different machines, spans are sent without the engine's accounts.
@@ -50,7 +50,8 @@ FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine, one per API server."""
 
 ENGINES_LIMIT = 64
-"""Maximum number of engines to which a front end connects, and of attempts per search."""
+"""Maximum number of engines to which a front end connects, and of connection attempts per
+search."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -101,18 +102,18 @@ class EngineEnd:
                     self.dropped += 1
 
     def flush(self) -> None:
-        """Send pending messages to each front end until its buffer is full. Never wait."""
+        """Send pending messages to each front end until its socket's buffer is full. Never wait."""
         self._accept()
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # flushes are frequent
+        if len(self._log) > 2 * RECENT:  # flushes are frequent, and most need not trim
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a message to exactly one front end, so that its content is not counted twice.
+        """Send a message to only one front end, so that the message's content is not counted twice.
 
         If an earlier message of this kind is still unsent, the new message replaces it.
         """
@@ -255,8 +256,7 @@ class FrontEnd:
 
     def _connect(self, address: str) -> None:
         engine = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Otherwise, `connect` could block this thread when the queue of the engine's listener is
-        # full.
+        # A blocking `connect` would wait while the queue of the engine's listener is full.
         engine.setblocking(False)
         try:
             engine.connect("\0" + address[1:])

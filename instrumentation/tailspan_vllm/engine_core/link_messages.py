@@ -30,9 +30,9 @@ _NUMBERS: dict[str, type] = {
 }
 _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
-"""The struct of an account. The byte after the numeric fields is the tier of a load: the tier's
-index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens per block
-and the number of hashes. Hashes and request id follow."""
+"""The struct of an account. The byte after the numeric fields is the tier of a KV-cache load: the
+tier's index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens
+per block and the number of hashes. Hashes and request id follow."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -123,7 +123,7 @@ def is_account(message: bytes) -> bool:
 
 
 def request_of(account: bytes) -> bytes:
-    """Return the request id of an encoded account, which is quicker than decoding the account.
+    """Return the request id of an encoded account. This is quicker than decoding the account.
 
     Raises:
         ValueError: the message is too short.
@@ -186,7 +186,7 @@ def _account(message: bytes) -> RequestAccount:
 def _sample(sample: dict[str, Any]) -> dict[str, Any]:
     """Return a valid sample, or raise ValueError.
 
-    A metric without a unit is invalid, because all later exports would fail.
+    A metric without a unit is invalid, because it would make all later exports fail.
     """
     if not _is_number(sample["engine"]):
         raise ValueError(f"malformed sample: engine {sample['engine']!r}")

@@ -4,8 +4,8 @@
 the requests in the engine lose their accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second. Done once per step, this work would be three times slower,
-because running the model evicts its code from the CPU caches.
+other work is done ten times a second. If this work were done in each step, it would be three times
+slower, because running the model evicts this module's code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -117,7 +117,7 @@ class EngineObserver:
         self._started_unix_ns = time.time_ns()
         self._adapters = False
         self._untracked: set[str] = set()
-        """Untracked requests in the engine, because of `TRACK_LIMIT` or a failed hook."""
+        """Requests in the engine that have no track, because of `TRACK_LIMIT` or a failed hook."""
         self._no_account = 0
         """Number of requests without an account."""
 
@@ -130,7 +130,7 @@ class EngineObserver:
         return self.ledger.next_step + len(self._ended) - 1
 
     def began(self, scheduler: Any, request: Any) -> None:
-        """Pass a request that enters the queue to the listener."""
+        """Call the listener with a request that is about to enter the queue."""
         if self._listener is not None:
             self._listener.began(scheduler, request)
 
@@ -149,7 +149,7 @@ class EngineObserver:
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
-        self.in_update = False  # the previous update may have raised
+        self.in_update = False  # the previous update may have raised an exception
         self._waiting.decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
             raise RuntimeError(f"the ends of {STEPS_UNDER_WAY} scheduled steps were not seen")
@@ -166,8 +166,8 @@ class EngineObserver:
             return
         step = self._step
         new = {request.req_id for request in output.scheduled_new_reqs}
-        # After a preemption, vLLM reports a request as resumed, or as new with newer versions of
-        # the model runner.
+        # After a preemption, vLLM reports a request as resumed, or, with newer versions of the
+        # model runner, as new.
         for request_id in (*new, *cached.resumed_req_ids):
             self._prefilling.add(request_id)
             if track := self._tracks.get(request_id):
@@ -264,7 +264,7 @@ class EngineObserver:
         elif paid > self._last_step:
             self._leaving.append(_EndedRequest(track, self._last_step, paid))
         else:
-            # The next step may begin hours later.
+            # Send the account now, because the next step may begin hours later.
             self._unsettled.append(_EndedRequest(track, self._last_step, self._last_step))
             self._catch_up()
 

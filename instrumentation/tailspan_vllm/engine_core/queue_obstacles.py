@@ -16,8 +16,7 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""Names, in different versions of vLLM, of the status of a request whose grammar is being
-compiled."""
+"""The status of a request whose grammar is being compiled. Its name depends on vLLM's version."""
 
 
 class QueueObstacles:
@@ -45,8 +44,8 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests may not join: since vLLM 0.18, unless reading
-        failed.
+        """Whether `held` can find why requests may not join. True since vLLM 0.18, until reading a
+        reason fails.
         """
 
     def batch_changed(self) -> None:

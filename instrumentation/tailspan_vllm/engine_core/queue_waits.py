@@ -2,8 +2,8 @@
 
 At each step, the scheduler decides which requests join the batch. The obstacle at a decision
 applies until the next decision. The time between the two decisions is added to the obstacle's
-running sum. A request's wait is the growth of the sums from its arrival to its admission, so a
-waiting request causes no work at each step. Only the ineligible time is recorded for each request.
+running sum. A request's wait is the growth of the sums from its arrival to its admission, so a step
+needs no work for each waiting request. Only the ineligible time is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -147,7 +147,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # No decision was made since the request arrived.
+        # `before` is empty if no decision was made since the request arrived.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -159,7 +159,8 @@ class Queue:
         return QueueWait(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. The ineligible time is not counted for any obstacle."""
+        """Mark a request as eligible. Its ineligible time counts only in `held_s`, not in the
+        obstacles' sums."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -10,7 +10,7 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series of numbers that can be appended, dropped, and searched for a range's maximum."""
+    """A series of numbers, with the maximum of any range. Numbers can be appended and dropped."""
 
     def __init__(self) -> None:
         self._values = array("d")

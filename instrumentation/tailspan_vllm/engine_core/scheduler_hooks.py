@@ -1,4 +1,5 @@
-"""The hooks inside vLLM's engine core: wrappers around five methods of its scheduler.
+"""The hooks inside vLLM's engine core: wrappers around the constructor and five methods of its
+scheduler.
 
 Source: vllm/v1/core/sched/scheduler.py, 0.12 to 0.33.
 """

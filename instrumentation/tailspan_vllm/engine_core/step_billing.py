@@ -9,8 +9,8 @@ The whole duration is split, including stalls, so the shares of all requests sum
 step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
 difference of running sums. Work that is computed again after a preemption is reported as wasted.
 
-Pure. With speculative decoding, a request grows by several tokens per step, so its share is
-slightly too low; otherwise the result is exact.
+Pure. Without speculative decoding, the result is exact. With it, a request grows by several tokens
+per step, so its share is slightly too low.
 """
 
 from array import array
@@ -42,7 +42,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Decoding:
-    """A run of steps (first, last], in each of which the request received a token."""
+    """Consecutive steps (first, last]. The request received a token in each of these steps."""
 
     first: int
     context: int

@@ -1,8 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. The computing time per request is proportional to its number of
-prefill chunks, not to its number of tokens. The oldest steps are dropped. If a request began in a
+difference between two entries. The CPU time to settle a request grows with its number of prefill
+chunks, not with its number of tokens. The oldest steps are dropped. If a request began in a
 dropped step, its phases are not split.
 
 Pure: callers pass timestamps of one monotonic clock.
@@ -45,7 +45,7 @@ class Track:
     """The number of the first step after each resumption."""
 
     def until(self, last: int) -> "Track":
-        """Return a copy of the track without the steps after this step."""
+        """Return a copy of the track without the steps after step `last`."""
         return replace(
             self,
             chunks=[chunk for chunk in self.chunks if chunk.step <= last],
@@ -69,7 +69,7 @@ class Account(NamedTuple):
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
-    """The encoder's seconds in `prefill.own`; None if the engine has no encoder."""
+    """Seconds of `prefill.own` that the encoder took; None if the engine has no encoder."""
 
 
 class Ledger:
@@ -246,7 +246,8 @@ class Ledger:
         )
 
     def _first_step(self, track: Track) -> int | None:
-        """Return the step that ran when the request was scheduled, or None if it was dropped."""
+        """Return the step that ran when the request was scheduled; None if that step was
+        dropped."""
         position = bisect_right(self._ends, track.scheduled)
         if position == 0 and self._forgotten:
             return None

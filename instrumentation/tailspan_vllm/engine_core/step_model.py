@@ -15,8 +15,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 from typing import NamedTuple
 
 SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N, by which the variables are divided to keep the normal equations
-well conditioned."""
+"""Typical values of 1, P, Q, C, N. The variables are divided by these values, so that the normal
+equations are well conditioned."""
 
 FORGET = 1 - 1 / 4000
 """The weight of a step halves after 2,800 further steps."""
@@ -35,7 +35,7 @@ HUBER = 3.0
 STALL_TYPICAL = 8.0
 STALL_RATIO = 0.5
 """A step is stalled if its duration exceeds the prediction by more than `STALL_TYPICAL` typical
-errors and by more than this share of the prediction."""
+errors and by more than `STALL_RATIO` times the prediction."""
 
 
 PACE_STEP = 0.02
@@ -105,10 +105,11 @@ class StepModel:
         return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
 
     def stall_of(self, duration: float, predicted: float) -> float:
-        """Return the part of a step's duration that is a stall, or 0 if it is within the noise.
+        """Return the seconds of a step's duration that are a stall.
 
-        If all recent steps took longer than predicted, the machine has become slower, which is not
-        a stall.
+        The result is 0 if the duration exceeds the prediction only within the usual noise. If all
+        recent steps took longer than predicted, the machine has become slower, which is not a
+        stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -129,8 +130,8 @@ class StepModel:
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
-            # Like a running median, a mean of clipped values ignores stalls, but it takes less
-            # time.
+            # Like a running median, a mean of clipped values ignores stalls, but the mean takes
+            # less time to compute.
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )

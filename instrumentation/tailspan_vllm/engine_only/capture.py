@@ -31,7 +31,7 @@ logger = logging.getLogger("vllm.tailspan")
 OPEN_LIMIT: Final = 65536
 
 STEPS_LIMIT: Final = 4096
-"""Maximum number of steps whose statistics wait to be added up each second."""
+"""Maximum number of steps whose statistics are stored. The statistics are added up each second."""
 
 _OUTCOMES: Final[dict[str, Outcome]] = {
     "stop": "stop",
@@ -59,7 +59,7 @@ class EngineRequest(Flight):
         self.cached_tokens: int | None = None
         """Prompt tokens from a cache; None before the request joined the batch."""
         self.prefill: Any = None
-        """vLLM's `PrefillStats`, completed with the first output."""
+        """vLLM's `PrefillStats`, which vLLM completes with the first output."""
 
 
 class EngineCapture:

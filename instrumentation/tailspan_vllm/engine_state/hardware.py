@@ -35,7 +35,7 @@ UNKNOWN = Machine(None, None, {})
 
 
 def machine_of(vllm_config: Any, started_unix_ns: int | None = None) -> Machine:
-    """Return the values that this vLLM provides.
+    """Return the hardware, model shape and loading time, as far as this vLLM provides them.
 
     Raises no exception; a value that cannot be read is left out.
 

@@ -43,7 +43,8 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""The directions. In the offloading connector's statistics, the short names are keys below them."""
+"""Maps a direction and a short name to the direction's metric. In the offloading connector's
+statistics, each direction is a key, and its value has the short names as keys."""
 
 _MAX_DEPTH: Final = 4
 """Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""

@@ -111,8 +111,8 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # This number comes from the engine core. vLLM's own count lacks requests that were never
-    # scheduled, because a request's QUEUED event arrives only with its first output.
+    # This gauge comes from the engine core, because vLLM's own count lacks requests that were never
+    # scheduled: a request's QUEUED event arrives only with its first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())

@@ -25,7 +25,8 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants
 
 ACCOUNTS_LIMIT = 32768
-"""Maximum number of accounts that wait for their record, including other API servers' requests."""
+"""Maximum number of accounts that wait for their record, including accounts of requests to other
+API servers."""
 
 ENGINES_LIMIT = 1024
 """Maximum number of engines with stored messages; no server has more engines."""
@@ -71,8 +72,9 @@ class AccountJoin:
         """Read the messages that have arrived, store them, and return their number.
 
         Args:
-            look: whether to connect to new engines first. If False, new engines are connected only
-                every `DISCOVER_S`, or always while no engine is connected.
+            look: whether to connect to new engines first. If False, this method connects to new
+                engines only every `DISCOVER_S` seconds, or at every call while no engine is
+                connected.
         """
         if self._link is None:
             return 0

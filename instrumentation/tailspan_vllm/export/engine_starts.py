@@ -21,7 +21,8 @@ class EngineStarts:
     """The starts of the engines that this process reports. Use it on one thread only.
 
     Args:
-        clock_unix_ns: returns the timestamp of a configuration change.
+        clock_unix_ns: returns the current time, which becomes the timestamp of a configuration
+            change.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class EngineStarts:
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector has not accepted, unless a pause is running.
+        """Send the starts that the collector has not accepted, unless the retry pause is running.
 
         Args:
             now: monotonic seconds.

@@ -39,7 +39,8 @@ class Exporter:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # OpenTelemetry's detectors start threads, which fails in a program that is ending.
+        # Detect now, because OpenTelemetry's detectors start threads, which fails while a program
+        # is ending.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
@@ -58,7 +59,7 @@ class Exporter:
         self._in_flight = InFlightReports(self._send_events)
 
     def name(self, port: int | None) -> None:
-        """Set the port in the replica's name, and send engine starts again."""
+        """Set the port in the replica's name. If the port is new, send engine starts again."""
         if port != self._port:
             self._port = port
             self._resource = self._named_resource()

@@ -28,8 +28,8 @@ REPORT_S: Final = 10.0
 report."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests per report, oldest first. vLLM runs at most 1,024 requests at once on
-the largest GPUs (`max_num_seqs`)."""
+"""Maximum number of requests to report at once, oldest first. vLLM runs at most 1,024 requests at
+once on the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""

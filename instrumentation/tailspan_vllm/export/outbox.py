@@ -2,8 +2,8 @@
 
 A batch that must be sent again stays at the front of the queue until a pause is over. If the
 collector refuses a batch, the outbox tries batches of half the size, down to a single item. A
-single item that is refused is dropped and counted. The batch size grows again as batches are
-accepted.
+single item that is refused is dropped and counted. The batch size grows again after each
+accepted batch.
 
 Source: OTLP specification, "Retryable response codes", "Throttling", "Bad data".
 """

@@ -1,8 +1,9 @@
-"""Asks the Kubernetes API for the time before the server's first process, once per start.
+"""Asks the Kubernetes API for the parts of a start before the server's first process, once per
+start.
 
 Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
 its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses a request, the plugin logs one line, and the parts are
+API does not answer in time, or refuses a request, the plugin logs one line, and these parts stay
 unknown.
 """
 

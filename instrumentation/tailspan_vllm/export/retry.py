@@ -17,8 +17,8 @@ LONGEST_PAUSE_S: Final = 30.0
 """The longest pause. Pauses double from 1 s to 30 s, as in OpenTelemetry's exporters."""
 
 JITTER: Final = 0.2
-"""Each pause is made longer or shorter by a random share up to this share, so that servers do not
-retry at the same time. OpenTelemetry's exporters use the same share."""
+"""Each pause is made longer or shorter by a random share of at most 20 %, so that servers do not
+retry at the same time. OpenTelemetry's exporters use the same limit."""
 
 LONGEST_REQUESTED_PAUSE_S: Final = 300.0
 """The longest pause that a collector may request. During a longer pause, the queue could

@@ -36,8 +36,8 @@ FLUSH_S: Final = 2.0
 """Maximum time that a stopping server waits for the last export."""
 
 READ_S: Final = 0.2
-"""Interval between two reads of the link while it is busy. A link that is not busy is read only
-when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
+"""Interval between two reads of the link while the link is busy. A link that is not busy is read
+only when the engines are sampled, because each read takes 0.2 to 0.4 ms of CPU."""
 
 BUSY_REQUESTS: Final = 16
 """The link is busy if this many requests of this process have ended since the last read, or if the
@@ -51,7 +51,7 @@ SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
 """Number of attempts to connect to engines at their first requests, and the pause in seconds
-between them. An engine on another machine has no link."""
+between them. The number is limited, because an engine on another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait for the server's port before the first export, because the port is part of
@@ -214,8 +214,8 @@ class Sender:
     def _pause(self, seconds: float) -> None:
         """Wait until the next read of the link. The wait is shorter if the link is busy.
 
-        A request ends the wait while an engine is not connected, and the thread connects to this
-        engine at once. An engine accepts connections only between its steps, and after a short
+        While an engine is not connected, a new request ends the wait, and the thread connects to
+        this engine at once. An engine accepts connections only between its steps, and after a short
         burst of requests the next step may begin hours later.
         """
         begun = time.monotonic()

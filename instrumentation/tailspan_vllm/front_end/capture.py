@@ -165,8 +165,8 @@ class Capture:
 
 def facts_of(state: Any) -> Facts:
     """Copy the values that are reported from vLLM's `RequestState`."""
-    # The id in the response. Before 0.14, this was also the engine's id, with a prefix for child
-    # requests.
+    # `given` is the id in the response. Before vLLM 0.14, the engine used the same id, with a
+    # prefix for child requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id

@@ -23,8 +23,8 @@ OPEN = "_tailspan_open"
 id."""
 
 _LEFT_OVER = 1024
-"""Stale entries of `OPEN` are removed when it has more entries than this plus twice the number of
-vLLM's own states."""
+"""Stale entries of `OPEN` are removed when `OPEN` has more entries than this number plus twice the
+number of vLLM's own states."""
 
 _OUTCOMES: dict[str, Outcome] = {
     "stop": "stop",
@@ -91,7 +91,7 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All of these hooks are required. If one were missing, requests would be reported twice or
+    # All hooks of this group are required. If one were missing, requests would be reported twice or
     # never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [

@@ -33,7 +33,7 @@ def start_span(
     environ: Mapping[str, str],
     before: Mapping[str, float] = MappingProxyType({}),
 ) -> ReadableSpan | None:
-    """Return the span of an engine's start, or None if its parts are unknown.
+    """Return the span of an engine's start; None if its parts are unknown or implausibly long.
 
     Args:
         served: when the HTTP server was ready, in monotonic seconds; None without an HTTP server.

@@ -1,9 +1,9 @@
 """Finds when an answer's first content was sent, and counts the tokens of each kind.
 
 A kind is reasoning, a tool call or content. A fast check finds whether a chunk of an event stream
-is one event of the same kind as the previous chunk. Only other chunks are searched. Each chunk's
-tokens are counted with vLLM's own counter. If the tokens cannot be counted, the search ends at the
-first content. An answer that is not streamed is searched once.
+is one event of the same kind as the previous chunk. Only chunks that fail this check are searched.
+Each chunk's tokens are counted with vLLM's own counter. If the tokens cannot be counted, the search
+ends at the first content. An answer that is not streamed is searched once.
 """
 
 import time

@@ -88,8 +88,8 @@ class LastStep:
         self._seen: dict[int, tuple[Any, ...]] = {}
         self._at: dict[int, float] = {}
         self._since: dict[int, float] = {}
-        """For each engine with requests, the monotonic time since which it has had requests without
-        a gap."""
+        """For each engine with requests, the monotonic time at which its current uninterrupted
+        period with requests began."""
         self._begun = self._looked = time.monotonic()
 
     def gauges(

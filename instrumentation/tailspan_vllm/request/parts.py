@@ -79,7 +79,7 @@ class HeldParts(NamedTuple):
 
 class KvLoad(NamedTuple):
     """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
-    and its tier. If it came from several tiers, the outermost of `TIERS` is given."""
+    and its tier. If it came from several tiers, the tier is the last of them in `TIERS`."""
 
     size_bytes: int | None
     tier: str | None

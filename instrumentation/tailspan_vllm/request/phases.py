@@ -27,8 +27,9 @@ def split(
 ) -> Phases:
     """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
-    Args: timestamps of one clock in seconds; None if not reached. They must not decrease. Returns:
-    phases that sum to delivered − received.
+    The timestamps are seconds of one clock, and None if not reached. They must not decrease.
+
+    Returns: phases that sum to delivered − received.
     """
     starts = [received]
     for instant in (queued, scheduled, first_token, last_token):

@@ -1,4 +1,4 @@
-"""Divides the time of a failed start, from its begin to its failure, into parts. Pure.
+"""Divides the time from the beginning of a start to its failure into parts. Pure.
 
 The parts are the gaps between ascending instants, so they sum to the whole. The last part is the
 one in which the start failed.
@@ -20,8 +20,8 @@ PART_AFTER: Final = {
     Stage.WEIGHTS: names.START_KV_CACHE,
     Stage.PROFILED: names.START_WARM_UP,
 }
-"""Maps each stage to the part that begins when the stage is complete. Compilation happens during
-both of the last two parts."""
+"""Maps each stage to the part that begins when the stage is complete. The last two parts include
+compilation."""
 
 ENDED: Final = "exit"
 """The reason of a failure if no method of the start raised an exception."""

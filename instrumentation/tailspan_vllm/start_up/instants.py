@@ -23,7 +23,8 @@ class EngineInstants(NamedTuple):
     """The start of an engine core in monotonic seconds, and the slowest of its workers.
 
     Attributes:
-        executor: when it began to start its workers.
+        process: when the engine core's process began.
+        executor: when the engine core began to start its workers.
         loaded: when the workers had loaded the weights.
         ready: when the KV cache was allocated and the model was warm.
         worker: the longest time of any worker, for each stage; None if no worker sent a report.

@@ -44,7 +44,7 @@ class LocalReports:
         self._end.setblocking(False)
         self._end.bind(address)
         self._end.listen(MAX_WAITING)
-        # On a GPU, vLLM forks its engines and workers, and each would keep the listener open.
+        # On a GPU, vLLM forks its engines and workers. Each fork would keep the listener open.
         end = weakref.ref(self._end)
         os.register_at_fork(after_in_child=lambda: _close(end()))
 

@@ -1,4 +1,4 @@
-"""Stores the start of a server's first process in the environment, for child processes.
+"""Stores in the environment when a server's first process began, for its child processes.
 
 All instants are on the monotonic clock, which all processes of a machine share.
 """

@@ -59,7 +59,7 @@ def note(token: str, config: Any, stage: Stage, at: float | None = None, error: 
 
 
 class ProgressReports:
-    """The first process's end."""
+    """Receives the reports in the first process."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token), _REPORT.size)

@@ -19,7 +19,8 @@ def send_report(token: str, report: WorkerStart) -> None:
 
 
 class WorkerReports:
-    """The engine core's end, which listens from before the workers start until they are ready."""
+    """Receives the workers' reports in the engine core, from before the workers start until they
+    are ready."""
 
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token, os.getpid()), _REPORT.size)

@@ -71,7 +71,7 @@ def test_a_class_that_inherits_from_itself_ends(make_tree: MakeTree) -> None:
     ],
 )
 def test_classes_without_instance_attributes_are_detected(make_tree: MakeTree, text: str) -> None:
-    """The plugin sets an attribute on vLLM's objects."""
+    """The plugin sets an attribute on vLLM's objects, which these classes do not allow."""
     assert not _class(make_tree({"a.py": text}), "a.py", "S").takes_new_attributes
 
 

@@ -1,4 +1,4 @@
-"""Tests of choices that arrive with an address that differs from the server's newest one."""
+"""Tests of choices that arrive with an address that differs from the server's newest address."""
 
 from typing import Any
 

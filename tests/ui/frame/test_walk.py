@@ -1,7 +1,8 @@
 """Tests that use the explorer in Chromium as a person does.
 
 All tests share one explorer and one simulated fleet. The first test reads live pages while rows
-arrive, and then stops the fleet. Later tests read a frozen range, and the last one stale pages.
+arrive, and then stops the fleet. Later tests read a frozen range, and the last test reads stale
+pages.
 """
 
 import base64

@@ -37,7 +37,7 @@ def rolled_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def engine(rolled_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """Return a copy of the database, of which a page reads at most 100 requests."""
+    """Return a copy of the database. A page reads at most 100 of its requests."""
     shutil.copy(rolled_up, tmp_path / "tailspan.db")
     engine = open_database(f"sqlite:///{tmp_path}/tailspan.db")
     monkeypatch.setattr(rollup_reads, "MAX_READ", 100)

@@ -33,7 +33,8 @@ HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
 
 
 def line(**changes: float | None) -> Line:
-    """Return an hour of one engine: half for requests, of which a tenth were lost."""
+    """Return an hour of one engine. Half of the bill is for requests, and a tenth of this
+    half is for lost requests."""
     plain = Line(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,

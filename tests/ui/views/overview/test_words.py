@@ -42,7 +42,11 @@ def standing(
     since_s: int = NOW_S - 40 * DAY_S,
     hourly: int = 6_000,
 ) -> SloState:
-    """Return the status after a month of steady traffic, except for (seconds ago, bad, events)."""
+    """Return the status after a month of steady traffic and these bad events.
+
+    Args:
+        bad: (seconds ago, number of bad events, number of events).
+    """
     buckets = [
         Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
     ]
