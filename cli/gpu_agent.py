@@ -20,8 +20,9 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 SEND_S: Final = 5.0
-"""Interval between two messages, the same as for vLLM's spans. A collector needs a quarter less
-CPU time for the samples of 5 s in one message than in five (`benchmarks/fleet.py`)."""
+"""Interval between two messages, the same as for vLLM's spans and samples. If the samples of 5 s
+are in one message instead of five, a collector needs a quarter less CPU time for them
+(`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
 """A message with this many samples is sent at once. It has at most about 10,000 data points."""
 LOOK_S: Final = 2 * SEND_S

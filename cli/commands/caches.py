@@ -1,4 +1,4 @@
-"""`tailspan caches`: what caches in front of the model answered."""
+"""`tailspan caches`: show what caches in front of the model answered."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`tailspan trace`: recorded requests as a trace file for benchmark clients and replays."""
+"""`tailspan trace`: write recorded requests as a trace file, for benchmark clients and replays."""
 
 import json
 from pathlib import Path

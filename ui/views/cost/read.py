@@ -44,9 +44,9 @@ BY_DAY_S: Final = 4 * DAY_S
 class Step:
     """The cost in one step: the bill (`line`), and the cost of requests per group.
 
-    `line` is None if no engine was up. The first step with an engine begins when this engine came
-    up, and the last step with an engine ends when an engine was up for the last time. So the last
-    step of a live page does not contain time that has not passed.
+    `line` is None if no engine was up. The step in which the first engine came up begins at the
+    instant when it came up. The step in which an engine was last up ends at the last instant when
+    it was up. So the last step of a live page does not contain time that has not passed.
     """
 
     from_unix_ns: int

@@ -220,7 +220,10 @@ def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> b
 
 
 def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
-    """Return the incident in the address, or else the first, with objectives on probes last."""
+    """Return the incident in the address, or else the first incident in the range.
+
+    Incidents of objectives on requests come before incidents of objectives on probes.
+    """
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 
