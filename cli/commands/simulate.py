@@ -83,8 +83,8 @@ Examples:
     metavar="DURATION",
     show_default=True,
     help=(
-        "How long the command generates live requests. Then it ends when all data is delivered. 0"
-        " means until it is stopped."
+        "How long the command generates live requests. The command then ends when all data is"
+        " delivered. With 0, it runs until it is stopped."
     ),
 )
 @click.option(

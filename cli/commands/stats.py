@@ -29,7 +29,7 @@ from store.rollups.names import OTHER
 from telemetry.requests import Source
 
 SOURCE_NOTES = {
-    Source.NATIVE: "from the engine's native spans; vLLM omits aborted and refused requests",
+    Source.NATIVE: "from the engine's native spans; vLLM's spans omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
 """Notes about requests that the instrumentation did not report, by the source of the requests."""

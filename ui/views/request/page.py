@@ -168,8 +168,8 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
         st.html(
             "<p class='headline'><b>This request has expired.</b> It was received "
             f"{wording.clock(at, zone, date=True)}; the oldest stored request is from {oldest}.</p>"
-            "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept;"
-            " their totals are still in the longer ranges of the other pages.</p>"
+            "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept."
+            " In longer ranges, the other pages still count deleted requests.</p>"
         )
         return
     st.html(
