@@ -4,7 +4,7 @@ import click
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error, for a file `PATH: REASON` without the number of the error."""
+    """Return the text of an error; for an error about a file, `PATH: REASON`."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -20,8 +20,9 @@ from telemetry.gpus import GpuSample
 
 CLOSE_S: Final = 5.0
 SEND_S: Final = 5.0
-"""Interval between two messages, as for vLLM's spans and samples. A collector needs a quarter less
-CPU time for the samples of 5 s in one message than in five (`benchmarks/fleet.py`)."""
+"""Interval between two messages, the same as for vLLM's spans and samples. If the samples of 5 s
+are in one message instead of five, a collector needs a quarter less CPU time for them
+(`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
 """A message with this many samples is sent at once. It has at most about 10,000 data points."""
 LOOK_S: Final = 2 * SEND_S
@@ -88,7 +89,7 @@ class Batches:
             await asyncio.sleep(SEND_S)
             try:
                 self.send()
-            except Exception:  # a defect loses these samples; later samples are sent
+            except Exception:  # a defect; these samples are lost, but later samples are sent
                 _log.exception("GPU samples could not be sent")
 
     def send(self) -> None:
@@ -136,7 +137,8 @@ def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple
 def summary(samples: int, messages: int, results: Mapping[str, int]) -> str:
     """Return a sentence with the numbers of samples, and of messages that were sent or dropped.
 
-    `messages` were created. `results` counts messages by result, such as `sent` or `expired`.
+    `messages` is the number of created messages. `results` has the number of messages by result,
+    such as `sent` or `expired`.
     """
     left = messages - sum(results.values())
     dropped = ", ".join(

@@ -11,11 +11,11 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Exporters send every few seconds. If data is older on arrival, it was delayed, or the sender's
-clock is behind."""
+"""Exporters send every few seconds. If data is older than this on arrival, it was delayed, or the
+sender's clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""If the deletion of old rows is later than this, the check reports it. After a downtime of
-Tailspan, the deletion is late, but not for longer than the downtime lasted."""
+"""The check reports a deletion of old rows that is late by more than this. After a downtime of
+Tailspan, the deletion is late for at most the length of the downtime."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

@@ -190,7 +190,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC's message begins with its attempts, and ends with the result.
+            # gRPC's message lists the attempts to connect, and then the last error.
             why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -241,7 +241,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
 
 
 def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
-    """Report each component that failed earlier and works now. `/readyz` names those that fail."""
+    """Report components that failed earlier and work now. `/readyz` names those that fail now."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0

@@ -1,4 +1,4 @@
-"""The GPU checks of `tailspan doctor`: the GPUs of this machine, and the readers of a running
+"""The GPU checks of `tailspan doctor`: the GPUs of this machine, and the GPU readers of a running
 Tailspan."""
 
 import asyncio
@@ -100,11 +100,12 @@ def owners(url: str | None) -> Iterator[Finding]:
                 _WIDEST,
             ),
             printable(
-                "if an engine runs on it, assign it in the command that samples it (tailspan up,"
-                f" or tailspan gpus --endpoint …): --gpu-replica '{gpus[0]}=REPLICA', where"
-                f" REPLICA is {named}{more}, or with --dcgm-replica for a dcgm-exporter. Tailspan"
-                " detects the replica itself if it sees the server's processes, which requires"
-                " root or CAP_SYS_PTRACE, and the host's process namespace",
+                "if an engine runs on this GPU, assign the GPU in the command that samples it"
+                " (tailspan up, or tailspan gpus --endpoint …):"
+                f" --gpu-replica '{gpus[0]}=REPLICA', where REPLICA is {named}{more},"
+                " or with --dcgm-replica for a dcgm-exporter. Tailspan detects the replica itself"
+                " if it sees the server's processes, which requires root or CAP_SYS_PTRACE, and"
+                " the host's process namespace",
                 2 * _WIDEST,
             ),
         )

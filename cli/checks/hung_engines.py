@@ -16,8 +16,8 @@ _WIDEST: Final = 120
 _MAX_NAMED: Final = 20
 
 UNFINISHED: Final = (
-    "SLOs count these requests as bad when they exceed a latency threshold, otherwise when they"
-    " end."
+    "SLOs count a running request as bad as soon as it exceeds a latency threshold. Other requests"
+    " count when they end."
 )
 
 

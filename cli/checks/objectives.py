@@ -30,7 +30,8 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
 ) -> Iterator[Finding]:
-    """Yield one finding for each blind objective, and one finding for all other objectives.
+    """Yield one finding for each blind objective, and one for all other objectives on requests or
+    probes.
 
     An objective is blind if it cannot alert, because it counts too few requests or probes. For
     example, its filter names a model that no server has. Yield nothing if the database has no
@@ -98,7 +99,8 @@ def _reasons(
 ) -> Mapping[str, str | None]:
     """Map each objective to the reason why it is blind, or to None.
 
-    An objective is omitted if no request was received, or no probe was due, in the last hour.
+    An objective on requests is omitted if no request was received in the last hour, and an
+    objective on probes if no probe was due.
     """
     from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)

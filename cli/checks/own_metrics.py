@@ -20,7 +20,7 @@ def own_series(
 ) -> "list[Sample]":
     """Return the samples whose name has one of these prefixes.
 
-    Return none if the port is closed or belongs to another program.
+    Return an empty list if the port is closed or belongs to another program.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

@@ -39,9 +39,9 @@ def advise(
 
     The command replays the requests of the range with each common change that applies to the
     engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change it
-    prints the change of P50 and P99 with a 95 % interval, of each objective's attainment, and of
-    the cost. The change with the largest gain relative to its effort is the first. Changes without
-    a gain are listed too, and changes that a replay cannot judge, such as a smaller model.
+    prints the effect on P50 and P99 with a 95 % interval, on each objective's attainment, and on
+    the cost. The change with the largest gain relative to its effort comes first. The list includes
+    changes without a gain, and changes that a replay cannot judge, such as a smaller model.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """

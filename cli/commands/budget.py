@@ -35,13 +35,13 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
 
     A budget file limits a latency, and the time of each layer: application before the model,
     network, front end, queue, prefill, decode, delivery, application after the model. The command
-    prints the time of each layer in the slowest requests, those beyond the budget's percentile, and
-    the reduction that each layer needs. The values are means over these requests, so they sum to
-    their mean latency.
+    prints the time of each layer in the slowest requests (those beyond the budget's percentile),
+    and the reduction that each layer needs. The values are means over these requests, so they sum
+    to the mean latency of these requests.
 
     The network is known only for requests with a client's span. The application is known only if it
-    sends spans of OpenTelemetry's GenAI conventions. The budget of an unknown layer is not
-    compared.
+    sends spans of OpenTelemetry's GenAI conventions. The time of an unknown layer is not compared
+    with its budget.
 
     Exit status 1: the percentile exceeds the budget.
     """

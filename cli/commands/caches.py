@@ -1,4 +1,4 @@
-"""`tailspan caches`: what caches in front of the model answered."""
+"""`tailspan caches`: show what caches in front of the model answered."""
 
 import json
 from collections.abc import Sequence
@@ -71,12 +71,12 @@ def caches(
     request, so percentiles, objectives, bills and diagnoses do not include it.
 
     The hit rate is hits divided by hits and misses. Its 95 % interval (Wilson) treats lookups as
-    independent. The time of a hit is the whole answer as the client or the gateway measured it. The
-    time of the lookup alone is known only if the cache reports it.
+    independent. The time of a hit is the time of the whole answer, as the client or the gateway
+    measured it. The time of the lookup alone is known only if the cache reports it.
 
-    What the hits saved is an estimate at the current prices: each hit counts as the mean of the
-    answered requests of its tenant and model in the range, or of its model if the tenant has none.
-    The cost of lookups and embeddings is not subtracted.
+    The saving is an estimate at the current prices: each hit saves the mean cost and engine time of
+    the answered requests of its tenant and model in the range. If the tenant has no such requests,
+    the mean of the model is used. The cost of lookups and embeddings is not subtracted.
     """
     dimensions = dimensions_of(by, LABELS, "lookups")
     in_force = prices_of(prices)

@@ -105,17 +105,19 @@ def compare(
 
     The difference of the percentile is the sum of three parts: mix (other requests), load (other
     work on the engines at the same time) and change (the rest). To compute them, each request after
-    the change is matched with requests before it that have the same tenant, route and adapter, and
-    about the same work. The length of the output is not matched, because a change can affect it.
+    the change is matched with requests before the change that have the same tenant, route and
+    adapter, and about the same work. The length of the output is not matched, because a change can
+    affect it.
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
     or undecided (the output has the reason). If the range after the change begins at a fixed time,
     the interval holds for any number of looks, so a gate may ask every minute and stop at the first
     "worse". If the range moves (--last), the interval holds for 20 looks.
 
-    The output also has the change over the load, the coefficients of the engine steps, and the
-    total change, which includes the load that the change itself caused. The total change needs a
-    replay of the requests on a model of the server before the change; --fast omits it.
+    The output also has the change by load (the number of running requests), the coefficients of
+    the engine steps, and the total change, which includes the load that the change itself caused.
+    The total change needs a replay of the requests on a model of the server before the change;
+    --fast omits it.
 
     If tailspan what-if predicted the change, the output compares the prediction with the measured
     change.
@@ -150,7 +152,7 @@ def compare(
     ]
     if both := set(selection.equals) & {label for each in labels for label in each}:
         raise click.UsageError(
-            f"--where {min(both)}=…: the label also selects a side; use it in one of them"
+            f"--where {min(both)}=…: the label also selects a side; remove it from --where"
         )
     sides = [
         Side(window or selection.window, {**selection.equals, **each})

@@ -58,7 +58,7 @@ def _the_one(found: list[EngineStart], given: str) -> EngineStart:
         return (exact or found)[0]
     shown = text.printable(given, text.WIDEST)
     if not found:
-        raise click.UsageError(f"no engine was started with {shown!r}: tailspan config lists them")
+        raise click.UsageError(f"no engine was started with {shown!r}; tailspan config lists all")
     several = ", ".join(start.config for start in found[:8])
     raise click.UsageError(f"{shown!r} matches several: {several}")
 

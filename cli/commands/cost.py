@@ -85,8 +85,8 @@ def cost(
     "Idle" is the time between steps. "Loading" is the time from the start of a process until its
     engine was ready. "Unbilled" is step time of requests that have not ended, or that the plugin
     could not account for. Current prices apply, not the cost_usd that is stored with each request.
-    The cost per 1,000 requests has no idle time; that of tailspan what-if includes it. The range is
-    widened to whole minutes.
+    The cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
+    range is widened to whole minutes.
 
     --where selects the requests to group and compare. The bill still includes all requests of the
     engines, unless --where replica=NAME restricts it to one replica.

@@ -95,8 +95,8 @@ Examples:
     "request_id",
     metavar="ID",
     help=(
-        "Explain one request of the whole database: its parts, and the requests that delayed it."
-        " ID is a request id, a trace id, or TRACE/SPAN."
+        "Explain one request of the whole database: the parts of its latency, and the requests that"
+        " delayed it. ID is a request id, a trace id, or TRACE/SPAN."
     ),
 )
 def explain(
@@ -125,8 +125,8 @@ def explain(
     part".
 
     If prefill and decode are on different servers, the output begins with the joined requests: the
-    phases of the user's TTFT or E2E, and the causes in each pool of servers. These shares are
-    estimates from the step ledger.
+    phases of the user's TTFT or E2E, and the causes in each pool of servers. The shares of these
+    causes are estimates from the step ledger.
 
     While Tailspan runs, it stores the answer of each incident. --incident prints the stored answer,
     and when it was computed. With --fast, --baseline or --where, the answer is computed now. A

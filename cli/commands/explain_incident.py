@@ -78,9 +78,9 @@ def incident_explained(
 ) -> Answer:
     """Explain one incident, for all latencies of its objective.
 
-    Return the stored answer, if there is one. Compute the answer if the user chose a baseline, if
-    `where` selects only some requests of the incident, or if the replay of the stored answer took
-    too long.
+    Return the stored answer. Compute a new answer if none is stored, if the user chose a baseline,
+    if `where` selects only some requests of the incident, or if the replay of the stored answer
+    took too long.
 
     Args:
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the

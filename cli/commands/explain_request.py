@@ -17,7 +17,7 @@ _MAX_LISTED: Final = 5
 
 
 def request_text(engine: Engine, words: str, form: str) -> str:
-    """Return the text to print.
+    """Return the explanation of one request, as text or JSON.
 
     Args:
         words: the id, in a form that `store.requests.lookup` accepts.

@@ -21,7 +21,7 @@ TRUNCATED: Final = (
 
 
 def order_of(sort: str) -> str:
-    """Return the value of --sort.
+    """Check the value of --sort, and return it.
 
     Raises:
         click.UsageError: the key is unknown.

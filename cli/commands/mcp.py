@@ -79,8 +79,8 @@ def mcp(
     """Serve questions as tools of the Model Context Protocol (MCP).
 
     An AI assistant can then ask the questions of stats, explain, requests, cost, caches, slo
-    status, compare, what-if, budget, outside and starts. All tools only read the database, which
-    contains no prompts and answers.
+    status, compare, what-if, budget, outside and starts. The tools only read the database, which
+    contains neither prompts nor answers.
 
     An answer has at most 20,000 characters. Longer lists are shortened, and the answer contains the
     number of omitted elements.

@@ -43,12 +43,12 @@ def outside(
     The results come from `tailspan probe`, by endpoint, model and region. Latencies are those of
     complete answers of the model; `cached` is the number of answers from a gateway's cache. The
     phases sum to the total wait: late, dns, connect, tls, server, network, content and transfer.
-    Without the server's row of the probe, not_split replaces server and network. P95 and P99 are
-    null for too few probes. The prefix cache helps if the whole 95 % interval of the median
+    If the server reported no row for the probe, not_split replaces server and network. P95 and P99
+    are null for too few probes. The prefix cache helps if the whole 95 % interval of the median
     difference (repeated prompt minus new prompt) is below 0.
 
     If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
-    and their number is an estimate: `scale` is then above 1. Failures are complete.
+    and the number of answered probes is an estimate: `scale` is then above 1. All failures count.
     """
     from analysis.outside.answer import OutsideQuestion
     from analysis.outside.as_json import as_json

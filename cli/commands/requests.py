@@ -86,8 +86,7 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
     request, the command prints the best report, in the order instrumentation, native, client.
     Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
 
-    With --joined, --where selects a request if the row of at least one of its engines has the
-    values.
+    With --joined, --where selects a request if the row of at least one of its engines matches.
     """
     order_by = joined_requests.order_of(sort) if joined else _order_by(sort)
     selection = open_selection(**options)

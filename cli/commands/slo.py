@@ -234,7 +234,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     newest = newest_unix_ns(engine)
     silent = silence_s(newest, now if at is None else at_s * 10**9, now)
     if form == "text" and (silent_line := silence(engine, now if at is None else at_s * 10**9)):
-        click.echo(f"{silent_line} The status below is from before this time.\n")
+        click.echo(f"{silent_line} The status below is from before the data stopped.\n")
     hung = hung_engines.hung_lines(engine, (at_s + 1) * 10**9 - 1)
     for line in hung:
         click.echo(line, err=True)
@@ -285,7 +285,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents that had alerted at an instant; those that ended later are open."""
+    """Return the incidents that had alerted by `at_s`. Incidents that ended later are open."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows
@@ -352,7 +352,7 @@ def _state_text(found: Status, state: State) -> str:
 def _print_group(found: Status) -> None:
     """Print a line about a group of an objective.
 
-    The line names each alert that would fire if there were enough data.
+    The line names each alert that fires, or would fire with enough data.
     """
     left = f"no {found.objective.rows} counted yet"
     if found.budget_left is not None:

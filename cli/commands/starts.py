@@ -45,13 +45,13 @@ def starts(
     vLLM sends the parts after the engine's first step. The output names the largest part of the
     longest start, and an action that shortens it.
 
-    A failed start is listed with its parts until then, the part in which it failed, and the class
-    of the exception. It is reported when the server ends. A server that is killed with SIGKILL, or
-    that ends before its engine begins to start workers, reports nothing.
+    A failed start is listed with its parts until the failure, the part in which it failed, and the
+    class of the exception. It is reported when the server ends. A server that is killed with
+    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
 
     After a start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. A shape is a range of prompt tokens to compute. It is listed if its first
-    request was slower than all of at least 19 later requests of the same shape.
+    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if its
+    first request was slower than all of at least 19 later requests of this shape.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

@@ -29,7 +29,7 @@ from store.rollups.names import OTHER
 from telemetry.requests import Source
 
 SOURCE_NOTES = {
-    Source.NATIVE: "from the engine's native spans; vLLM's omit aborted and refused requests",
+    Source.NATIVE: "from the engine's native spans; vLLM's spans omit aborted and refused requests",
     Source.CLIENT: "from clients only: their latencies include the network",
 }
 """Notes about requests that the instrumentation did not report, by the source of the requests."""
@@ -97,8 +97,8 @@ def stats(
     extended to whole minutes or hours, and the time to first content is null.
 
     Rollups store a limited number of label values, and count requests with other values as
-    `_other`. `partial` is true for a group if some requests of `_other` may belong to it. This is
-    usually a group by several labels.
+    `_other`. `partial` is true for a group if some requests of `_other` may belong to it. This
+    usually happens if --by has several labels.
 
     With --joined, `phases` has the percentiles of each phase, among the requests that had this
     phase. `means` has the means of TTFT and E2E, and of the phases that sum to them. A request

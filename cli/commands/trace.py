@@ -1,4 +1,4 @@
-"""`tailspan trace`: recorded requests as a trace file for benchmark clients and replays."""
+"""`tailspan trace`: write recorded requests as a trace file, for benchmark clients and replays."""
 
 import json
 from pathlib import Path
@@ -63,8 +63,8 @@ Examples:
     type=click.Choice(["recorded", "unshared"]),
     default="recorded",
     show_default=True,
-    help="hash_ids of prompts whose shared prefixes are not recorded: recorded writes none,"
-    " unshared writes numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and"
+    help="The hash_ids of a prompt without recorded shared prefixes: with recorded, none; with"
+    " unshared, numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and"
     " Dynamo's replay require hash_ids.",
 )
 @format_option("The notes on standard error: text, or one JSON object.")
@@ -117,7 +117,8 @@ def export(
         click.echo(_left_out(left_out), err=True)
     if kind == "recorded" and without_ladder:
         click.echo(
-            f"hash_ids: {without_ladder:,} prompts without a prefix ladder share no block", err=True
+            f"hash_ids: {without_ladder:,} prompts without recorded prefixes share no block",
+            err=True,
         )
     elif kind != "recorded":
         click.echo(_WITHOUT_PREFIXES[kind], err=True)

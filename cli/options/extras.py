@@ -5,7 +5,7 @@ from telemetry.installing import MissingExtra, require
 
 
 def check_extra(module: str, extra: str, what: str) -> None:
-    """Check that a library is installed. It takes the arguments of `telemetry.installing.require`.
+    """Check that a library is installed. The arguments are those of `telemetry.installing.require`.
 
     Raises:
         Unreachable: the library is missing. The message has the command that installs it.

@@ -1,4 +1,4 @@
-"""Keep a prediction after `tailspan what-if` has made it."""
+"""Store a prediction after `tailspan what-if` has made it."""
 
 import time
 from typing import TYPE_CHECKING, Final

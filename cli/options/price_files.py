@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 def prices_of(path: Path | None) -> "PriceList":
     """Return the prices of engines.
 
-    They come from `--prices`, or else from the file that an environment variable names. Without
-    both, they are the built-in list prices.
+    They come from `--prices`, or else from the file that an environment variable names. Without a
+    file, they are the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

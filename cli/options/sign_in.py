@@ -64,7 +64,7 @@ def sign_in_of(file: Path | None, base_path: str) -> tuple[tuple[Path, "SignIn"]
     check_extra("authlib", "sign-in", "--sign-in")
     if base_path and base_path != settings.base_path:
         raise click.UsageError(
-            f"--base-path {base_path}: url in {path} has {settings.base_path or 'none'!r}; remove"
-            " one of them, or make them equal"
+            f"--base-path {base_path}: the path of url in {path} is"
+            f" {settings.base_path or 'none'!r}; remove --base-path, or make both paths equal"
         )
     return (path, settings), settings.base_path

@@ -21,7 +21,8 @@ def arguments(question: Question, given: Sequence[tuple[str, str]]) -> list[str]
 
     Raises:
 
-        Refused: a parameter is unknown, is repeated but may not be, or has an invalid value.
+        Refused: a parameter is unknown, is repeated although only one is allowed, or has an invalid
+            value.
     """
     if len(given) > MAX_PARAMETERS:
         raise Refused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")

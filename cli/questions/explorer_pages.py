@@ -25,8 +25,8 @@ PAGES: Final[Mapping[str, str]] = {
 }
 """The page of each question. Other questions have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels by which a question's page can be filtered, if they are unusual. They are query
-parameters of the page."""
+"""The labels by which a question's page can be filtered, if they differ from `FILTERS`. They are
+query parameters of the page."""
 _NS: Final = 10**9
 
 

@@ -10,7 +10,7 @@ from cli.render.what_if import TITLES, left_out
 
 
 def as_json(found: AdviceAnswer) -> dict[str, Any]:
-    """Return all levers as one JSON object, with null for unknown values."""
+    """Return all levers (changes to try) as one JSON object, with null for unknown values."""
     return {
         "refused": found.refused,
         "metric": found.metric,

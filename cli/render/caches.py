@@ -1,4 +1,4 @@
-"""Format what caches answered as text."""
+"""Format the result of `tailspan caches` as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -109,8 +109,8 @@ def _similarity(found: CachesAnswer) -> Iterator[str]:
         yield f"below: {hits:,} hits, {misses:,} misses"
     if found.lowest_hit is not None:
         yield (
-            f"The lowest similarity of a hit is {found.lowest_hit:.3f}. Answers near it are the"
-            " most likely to belong to another question."
+            f"The lowest similarity of a hit is {found.lowest_hit:.3f}. Hits near this value are"
+            " the most likely to answer another question."
         )
     if found.other_similarities:
         yield (

@@ -95,8 +95,8 @@ def _coefficients(answer: CompareAnswer) -> list[str]:
     header = ["step coefficient", "before", "95 % interval", "after", "95 % interval"]
     return [
         "",
-        f"Engine steps take {_percent(pace.value)} [{_percent(pace.low)}, {_percent(pace.high)}]"
-        " of their time before, for the same work.",
+        f"For the same work, engine steps take {_percent(pace.value)}"
+        f" [{_percent(pace.low)}, {_percent(pace.high)}] of their time before the change.",
         *text.table(header, rows, left=1, keep=len(header)),
     ]
 

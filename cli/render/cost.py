@@ -108,7 +108,7 @@ def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
     if not found.sides:
         return
     yield ""
-    yield "Time in steps, by side"
+    yield "Time in steps, prefill and decode"
     shown = []
     for side in found.sides:
         name = f"{side.name} ({text.printable(side.role, 20)})" if side.role else side.name

@@ -16,7 +16,7 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""A smaller part is shown as 0."""
+"""Parts below this in both ranges are not listed, because they would be shown as 0."""
 
 
 def of_answer(answer: Answer) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: Answer) -> str | None:
-    """Return a sentence about an incident or else a missed SLO; None if there is neither."""
+    """Return a sentence about an incident, or else about a missed SLO; None without either."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

@@ -90,7 +90,7 @@ def missing_values(
 ) -> Iterator[str]:
     """Yield a line for each reader without values, and for each GPU that a reader has lost.
 
-    Yield no line for a reader if no reader has values.
+    If no reader has values, yield only the lines about lost GPUs.
     """
     for state in states:
         name = printable(state.name, _WIDEST)

@@ -23,10 +23,10 @@ def lines(answer: OutsideAnswer) -> Iterator[str]:
     if answer.scale > 1:
         yield (
             f"latencies from a sample of {answer.read:,} probes; each answered probe of the sample"
-            f" stands for {answer.scale:.1f}"
+            f" stands for {answer.scale:.1f} probes"
         )
     if answer.left_out:
-        yield f"{answer.left_out:,} more, with fewer failures: select them with --where"
+        yield f"{answer.left_out:,} more rows, with fewer failures: select them with --where"
     yield ""
     names = [(text.label(p.endpoint), text.label(p.model), text.label(p.region)) for p in endpoints]
     head = ["endpoint", "model", "region"]

@@ -19,7 +19,10 @@ from telemetry.time_text import length
 
 
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
-    """Return the answer as a JSON object, with null for unknown values. `now` is the window."""
+    """Return the answer as a JSON object, with null for unknown values.
+
+    `now` has the values of the window.
+    """
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None
     if answer.of_window.refused is None:

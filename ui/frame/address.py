@@ -260,8 +260,7 @@ def _implied_page(parameters: Mapping[str, str]) -> str:
 def link(view: View) -> str:
     """Return the address of a view, relative to the address of any page.
 
-    Filter values are omitted if they are too long, or contain characters that an address cannot
-    hold.
+    Values of more than `LONGEST_ID` characters are omitted.
     """
     written = {name: value for name, value in parameters(view).items() if len(value) <= LONGEST_ID}
     path = "./" if view.page == FIRST else view.page

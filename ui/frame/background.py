@@ -50,7 +50,7 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless it is computed or a computation is running.
+        """Start to compute an answer, unless it was already computed or a computation is running.
 
         A failure is logged. A failed version is computed again only if the store did not respond.
 

@@ -87,10 +87,11 @@ def find(
 
 
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
-    """Return the incident that the view's address names.
+    """Return the incident among `incidents` that the view's address names.
 
-    Otherwise return the first of `incidents`, or the page that overlaps it, or None if there are
-    none.
+    If the address names none of them, return the first of them. If the first is a ticket, return
+    the page (paging incident) of the same SLO that overlaps it, if there is one. Return None if
+    there are no incidents.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)

@@ -28,7 +28,7 @@ _PAGES: Final = "pages"
 
 
 def choose(show: Callable[[], None]) -> None:
-    """Run the page that the address selects, which `show` draws."""
+    """Run the page that the address selects. `show` draws the page."""
     pages = {
         page.key: st.Page(show, title=page.name, url_path=page.key, default=page is PAGES[0])
         for page in PAGES

@@ -58,7 +58,7 @@ def percentiles(
         # A logarithmic axis cannot show a latency of 0.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
         # A line through one bin between two gaps is invisible. Only such a bin gets a marker,
-        # because browsers draw each marker separately.
+        # because drawing each marker takes time.
         lone = _points_without_neighbours(drawn)
         seen = {"size": np.where(lone, 5, 0).tolist(), "color": style["color"]}
         figure.add_trace(

@@ -45,7 +45,7 @@ PAID_FOR: Final = {
 """Colours of the cost categories. No chart shows both cost categories and phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Colours of the costs of a label's values, such as tenants, from the most expensive value."""
+"""Colours of the costs of a label's values, such as tenants, the most expensive value first."""
 OTHERS_PAY: Final = "#a3a8af"
 """Colour of the cost of all other values of the label together."""
 

@@ -48,7 +48,7 @@ def scraped(replicas: int) -> str | None:
 def thinned_samples(every_s: int | None) -> str | None:
     """Return a sentence about the samples that were read, or None if all were read.
 
-    Every `every_s` seconds, the samples of a short interval were read.
+    In every `every_s` seconds, only the samples of a short interval were read.
     """
     if every_s is None:
         return None

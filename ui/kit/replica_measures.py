@@ -1,6 +1,6 @@
 """The measures that the Fleet page shows for each replica, and their format. Pure.
 
-The page's address contains a key, as in `measure=queue`.
+The page's address contains the key of the selected measure, as in `measure=queue`.
 """
 
 from collections.abc import Callable

@@ -163,7 +163,7 @@ def per_bin(
     quantiles = found.quantiles(latency, _ranks)
     values = np.full((bins.count, 3 * len(QUANTILES)), np.nan)
     number = np.zeros(bins.count, np.int64)
-    both = min(bins.count, quantiles.number.size)  # empty if there are no requests
+    both = min(bins.count, quantiles.number.size)  # 0 if there are no requests
     values[:both], number[:both] = quantiles.value_s[:both], quantiles.number[:both]
     return Percentiles(
         number,

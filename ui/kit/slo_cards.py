@@ -145,7 +145,7 @@ def _group(each: SloState, silent_s: float | None) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        # The page shows the reason once for all groups.
+        # The page shows once, for all groups, why the objective is blind.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",

@@ -24,7 +24,7 @@ def _significant(value: float) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     rounded = round(value, digits)
     if rounded and (shorter := max(0, 2 - math.floor(math.log10(abs(rounded))))) < digits:
-        digits = shorter  # 0.9996 rounds up to the next decade
+        digits = shorter  # 0.9996 rounds to 1.00, which needs fewer decimals
     return f"{rounded:,.{digits}f}"
 
 
@@ -82,7 +82,7 @@ def hidden(requests: int) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage: a small share never as 0 %, a large share never as 100 %."""
+    """Format a ratio as a percentage. A share above 0 is never 0 %, a share below 1 never 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:
@@ -171,7 +171,7 @@ def zone_offset(zone: tzinfo, unix_ns: int) -> str:
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Format the time of day to the millisecond."""
-    # Floats would shift today's nanoseconds by a few hundred.
+    # A float would shift a present unix time in nanoseconds by a few hundred.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 

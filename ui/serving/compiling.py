@@ -8,8 +8,8 @@ from typing import Final
 from telemetry import child_process
 
 AFTER_S: Final = 30.0
-"""Seconds from the start of the explorer until the compiler starts, because the first page with
-data must not become slower (benchmarks/first_minute.py)."""
+"""Seconds from the start of the explorer until the compiler starts. An earlier compilation would
+make the first page with data slower (benchmarks/first_minute.py)."""
 LONGEST_S: Final = 600.0
 """Time limit of the compiler, which takes 14 s of CPU time at the lowest priority."""
 _log: Final = logging.getLogger(__name__)

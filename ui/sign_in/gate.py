@@ -210,9 +210,9 @@ def _explanation(settings: SignIn, verdict: Verdict, provider: str, who: str) ->
             )
         case Verdict.UNVERIFIED:
             return (
-                f"<b>{provider} has not verified the address {who}.</b> Verify it there; or, if it"
-                " does not verify addresses, whoever runs Tailspan can set <code>unverified_email:"
-                " trust</code>."
+                f"<b>{provider} has not verified the address {who}.</b> Verify your address"
+                f" there. If {provider} does not verify addresses, the operator of Tailspan can set"
+                " <code>unverified_email: trust</code>."
             )
         case Verdict.NO_ROLE:
             return (

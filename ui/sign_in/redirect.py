@@ -131,7 +131,7 @@ class ReturnToPage:
 def _without_failure(query: str) -> str:
     """Return the query without the parameter of a failed sign-in.
 
-    Return an empty query instead of a query of more than a few kilobytes.
+    Only the first `LONGEST` characters of the query are read.
     """
     return urlencode(
         [pair for pair in parse_qsl(query[:LONGEST]) if pair[0] != FAILED], quote_via=quote

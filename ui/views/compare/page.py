@@ -25,9 +25,9 @@ PARTS_HELP: Final = (
 )
 CURVE_HELP: Final = (
     "By the number of running requests at arrival: the percentile after the change, and the"
-    " percentile that the same requests would have had before it. The bars are the 95 % interval"
-    " of the difference, for one look. A change can be worse only under high load, or only under"
-    " low load."
+    " percentile that the same requests would have had before the change. The bars are the 95 %"
+    " interval of the difference, for one look. A change can be worse only under high load, or"
+    " only under low load."
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "

@@ -101,8 +101,8 @@ def coefficients(answer: CompareAnswer) -> str:
         rows.append(cells)
     pace = found.pace
     pace_text = (
-        f"<p>Engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
-        f"{100 * pace.high:.1f}] of their time before, for the same work.</p>"
+        f"<p>For the same work, engine steps take {100 * pace.value:.1f} % [{100 * pace.low:.1f}, "
+        f"{100 * pace.high:.1f}] of their time before the change.</p>"
     )
     return pace_text + _table(["µs", "before", "after"], rows)
 

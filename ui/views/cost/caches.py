@@ -1,4 +1,4 @@
-"""Draw the section about answers from caches in front of the model. No bill has these answers."""
+"""Draw the section about answers from caches before the model. No bill includes these answers."""
 
 from collections.abc import Mapping
 from typing import Final

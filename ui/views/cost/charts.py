@@ -36,8 +36,8 @@ class Part:
 
 
 MEANINGS: Final = {
-    "answers": "the requests’ share of the cost of their engines’ steps",
-    "lost answers": "the same share, for requests that were aborted or failed",
+    "answers": "cost of engine steps, for requests that were answered",
+    "lost answers": "cost of engine steps, for requests that were aborted or failed",
     "recomputed": "engine time for work that was repeated after an eviction",
     "idle": "time in which engines were up but executed no step",
     "loading": "time from the start of a process until its engine was ready",
@@ -220,7 +220,7 @@ def break_even(
         )
     marks = [("now", now_rps, "dot"), ("break-even", even.rps, "solid")]
     if even.sustainable.rps is not None:
-        marks.append(("objectives kept", even.sustainable.rps, "dash"))
+        marks.append(("SLOs met", even.sustainable.rps, "dash"))
     for place, (name, rps, dash) in enumerate(sorted(marks, key=lambda each: each[1])):
         figure.add_vline(
             x=rps,

@@ -34,9 +34,10 @@ BILL_HELP: Final = (
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 SIDES_HELP: Final = (
-    "The cost of the time in steps, divided by the step model. MFU and MBU are the shares of the"
-    " GPUs’ peak FLOP/s and memory bandwidth that each side used during its time. Prefill is"
-    " usually limited by arithmetic, decode by memory."
+    "The cost of the time in steps, which the step model divides between prefill and decode. MFU"
+    " and MBU are the shares of the GPUs’ peak FLOP/s and memory bandwidth that prefill and"
+    " decode used, each during its own time. Prefill is usually limited by arithmetic, decode by"
+    " memory."
 )
 PAYERS_HELP: Final = (
     "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "

@@ -44,9 +44,9 @@ BY_DAY_S: Final = 4 * DAY_S
 class Step:
     """The cost in one step: the bill (`line`), and the cost of requests per group.
 
-    `line` is None if no engine was up. The step in which the first engine came up begins at that
-    instant, and the step in which the last engine was up ends at that instant. So the last step of
-    a live page does not contain time that has not passed.
+    `line` is None if no engine was up. The step in which the first engine came up begins at the
+    instant when it came up. The step in which an engine was last up ends at the last instant when
+    it was up. So the last step of a live page does not contain time that has not passed.
     """
 
     from_unix_ns: int
@@ -80,7 +80,7 @@ class Spending:
     simulated: bool
     apportioned: bool
     engines_from_unix_ns: int
-    """Data about earlier engine time was deleted."""
+    """Data about engine time before this instant was deleted."""
     overflowed: int
 
     @property

@@ -111,9 +111,9 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
     )
     requests = wording.counted(found.requests, "request")
     if found.usd is None:
-        return f"Of that <b>{names}</b> had {requests}, without a cost."
+        return f"<b>{names}</b> had {requests}, without a cost."
     share = wording.exact_percent(found.usd / total.bill_usd) if total.bill_usd else ""
-    return f"Of that <b>{names}</b> cost <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
+    return f"<b>{names}</b> cost <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
 
 
 def advice(total: Line) -> str | None:
@@ -315,7 +315,7 @@ def price_example(unpriced: Sequence[Unpriced]) -> str:
     devices = sorted({each.device for each in unpriced if each.device})
     if devices:
         entries = "".join(
-            f'  - {{match: "{_yaml(wording.plain(each, 60))}", usd_per_hour: 1.50}}   # of one\n'
+            f'  - {{match: "{_yaml(wording.plain(each, 60))}", usd_per_hour: 1.50}}  # per device\n'
             for each in devices[:3]
         )
         return f"devices:\n{entries}"
@@ -350,7 +350,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 def drawn(found: Energy) -> str:
     """Return a sentence about the energy that the GPUs used."""
     idle = wording.percent(found.idle_j / found.joules)
-    how = "" if found.fitted else " by time"
+    how = "" if found.fitted else ", estimated from idle time"
     grams = found.co2_g
     co2 = ""
     if grams is not None:

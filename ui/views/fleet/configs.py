@@ -10,8 +10,8 @@ from typing import Final
 from telemetry.starts import Difference, EngineStart, differences
 
 APART_NS: Final = 120 * 10**9
-"""Several processes report the same start of a replica. Reports that are closer together count as
-one start."""
+"""Several processes report the same start of a replica. Reports that are closer together than this
+count as one start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
 """A replica has a problem if its share of slow requests is at least this many times the share of
-the other replicas. The lower end of the ratio's interval is compared. With many requests, even a
-tiny difference is significant."""
+the other replicas. The lower end of the ratio's interval is compared. Without this factor, even a
+tiny difference would be a problem, because it is significant with many requests."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
 RECENT_PARTS: Final = 6
@@ -207,10 +207,10 @@ def _problems(
     stall = whole.get("stall")
     if stall is not None and stall >= STALLING:
         found.append(Problem("stalls", f"{wording.percent(stall)} of its busy time", 2))
-    for waited, when in ((whole.get(WAITED), "time"), (waited_recently, "latest time")):
+    for waited, when in ((whole.get(WAITED), "samples"), (waited_recently, "latest samples")):
         if waited is not None and waited >= QUEUEING:
             most = wording.count(whole.get("queue"))
-            why = f"{wording.percent(waited)} of the {when}, up to {most}"
+            why = f"waiting requests in {wording.percent(waited)} of the {when}, up to {most}"
             found.append(Problem("queue", why, 1))
             break
     if replica_facts.restarts:

@@ -100,7 +100,7 @@ def bounds(
 
 
 def _of_steps(counters: Samples, replica: str, engine: int) -> tuple[float | None, float | None]:
-    """Return an engine's stall ratio and prompt ratio, from the counters of the diagnosis."""
+    """Return an engine's stall ratio and prompt ratio, from its step counters."""
     names = counters.replica
     rows = names.is_value(replica) & (counters.number("engine") == engine)
     prompts = counters.rate("scheduled_prefill_tokens_total", rows)

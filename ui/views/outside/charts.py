@@ -20,7 +20,7 @@ PHASES: Final = {
     "connect": ("connect", "#c9822b", "TCP connection"),
     "tls": ("TLS", "#e5aa1f", "TLS handshake"),
     "server": ("server", "#2a60b5", "time to the first byte at the server"),
-    "network": ("network", "#b0679b", "time to the first event outside the server"),
+    "network": ("network", "#b0679b", "rest of the time to the first event, outside the server"),
     "not_split": ("server and network", "#7fa3d9", "connection ready → first event"),
     "content": ("to first content", "#c693e7", "first event → first content: reasoning"),
     "transfer": ("transfer", "#1da9a3", "first content → end of the answer"),

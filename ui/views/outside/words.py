@@ -86,12 +86,13 @@ def notes(answer: OutsideAnswer) -> list[str]:
     if answer.scale > 1:
         sentences.append(
             f"This range has many probes. Latencies come from {answer.read:,} of them, and each"
-            f" answered probe that was read stands for {answer.scale:.1f}. Failures are complete."
+            f" answered probe that was read stands for {answer.scale:.1f} probes. All failures"
+            " count."
         )
     if answer.left_out:
         sentences.append(
-            f"{answer.left_out:,} more, with fewer failures, are not shown. Choose a region or an"
-            " endpoint to see them."
+            f"{answer.left_out:,} more rows, with fewer failures, are not shown. Choose a region or"
+            " an endpoint to see them."
         )
     if cached := sum(p.cached for p in answer.endpoints):
         sentences.append(

@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy, and show the result in a sentence.
 
 A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it is computed in the background, and again each time that the range after the deploy has grown by a
-step.
+it is computed in the background. It is computed again when the range after the deploy has reached
+the next length in `STEPS_S`.
 """
 
 import html

@@ -40,7 +40,6 @@ class Trend:
     bins: Bins
     outcomes: Mapping[str, IntArray]
     """(bins,) number of requests with each outcome."""
-    """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
     rolled: bool
     """Whether percentiles come from rollups, and are therefore within 1 %."""

@@ -1,7 +1,7 @@
 """Find a request's neighbours: the requests in the same engine at the same time. Pure.
 
 Also compute how long each neighbour delayed the request. Times are seconds since the request's
-receipt, and at most the end of the request.
+receipt, limited to the duration of the request.
 """
 
 from collections.abc import Sequence

@@ -148,9 +148,9 @@ def _key(row: Mapping[str, Any]) -> RequestKey:
 def _no_request(view: View) -> None:
     first = html.escape(link(replace(view, page="requests")))
     st.html(
-        "<p class='headline'>Enter a request’s id above: the server’s "
-        "(<code>chatcmpl-…</code>, the <code>id</code> of the response), the "
-        "<code>X-Request-Id</code> it was sent with, or its trace id.</p>"
+        "<p class='headline'>Enter a request’s id above: the <code>id</code> of the response "
+        "(<code>chatcmpl-…</code>), the value of the request’s header <code>X-Request-Id</code>, "
+        "or its trace id.</p>"
         f"<p class='note'>Or choose one of the slowest: <a href='{first}' target='_self'>"
         "Requests</a></p>"
     )
@@ -168,8 +168,8 @@ def _unknown(engine: Engine, reference: RequestKey | str, zone: tzinfo) -> None:
         st.html(
             "<p class='headline'><b>This request has expired.</b> It was received "
             f"{wording.clock(at, zone, date=True)}; the oldest stored request is from {oldest}.</p>"
-            "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept;"
-            " their totals are still in the longer ranges of the other pages.</p>"
+            "<p class='note'><code>tailspan up --keep-rows</code> sets how long requests are kept."
+            " In longer ranges, the other pages still count deleted requests.</p>"
         )
         return
     st.html(

@@ -1,7 +1,7 @@
 """Read the Request page's data from the store.
 
 Other requests that were in the same engine may still arrive, so results are cached for only a
-minute. All viewers share the cache.
+minute. All viewers with the same access share the cache.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Build the link from a request to its trace, in any trace store.
 
-A setting has the URL of a trace, with the placeholder `{trace_id}`. Ids are external text, and are
-percent-encoded.
+The environment variable `KEY` has the URL of a trace, with the placeholder `{trace_id}`. Ids are
+external text, and are percent-encoded.
 """
 
 import os
@@ -18,7 +18,7 @@ def template(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the configured URL, or None if no URL is set.
 
     Raises:
-        ValueError: the setting is not a URL, or has no placeholder.
+        ValueError: the value is not a URL, or has no placeholder.
     """
     given = environ.get(KEY, "").strip()
     if not given:

@@ -24,7 +24,7 @@ MAX_POINTS: Final = 300
 class EngineGauges:
     """The lines of each gauge over time.
 
-    There is a line for each engine, or one line for more than `MAX_LINES` engines.
+    There is a line for each engine, or a single line if there are more than `MAX_LINES` engines.
     """
 
     bins: Bins

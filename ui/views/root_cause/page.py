@@ -200,8 +200,8 @@ def _shown_answer(
 
 
 def _selected_range(context: Context, found: RootCauseData, explanation: Explanation) -> str:
-    """Return the name of the selected range if the page shows an incident's answer from another
-    range above; otherwise an empty text."""
+    """Return the name of the selected range if the page also shows an incident's answer about
+    another range. Otherwise return an empty text."""
     incident = _shown_incident(context.view, found)
     if incident is None or (answer := _shown_answer(context, found, incident)) is None:
         return ""
@@ -220,7 +220,10 @@ def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> b
 
 
 def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
-    """Return the incident in the address, or else the first one of an objective on requests."""
+    """Return the incident in the address, or else the first incident in the range.
+
+    Incidents of objectives on requests come before incidents of objectives on probes.
+    """
     ordered = sorted(found.incidents, key=found.counts_probes)
     return incident_links.named(view, ordered)
 

@@ -175,7 +175,7 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence about the compared ranges, and why a baseline ends before an incident."""
+    """Return a sentence: the compared ranges, and the incident before which the baseline ends."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
@@ -223,8 +223,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 def method(explanation: Explanation, frozen_link: str | None) -> str:
     """Return a sentence: how the shares of the causes were computed.
 
-    `frozen_link` is the address of the displayed range on a page that is not live. It is None if
-    this page is not live.
+    On a live page, `frozen_link` is the address of the same range on a page that is not live. On
+    any other page, it is None.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)
@@ -248,7 +248,7 @@ def evidence(cause: Cause, *, with_levers: bool) -> str:
     rows = "".join(_row(each) for each in known)
     head = "<tr><th>evidence</th><th>before</th><th>now</th></tr>"
     none = (
-        "<p class='note'>The only evidence is the increase of its parts: no server reported a"
+        "<p class='note'>The only evidence is the increase of the latency: no server reported a"
         " number.</p>"
     )
     table = f"<table class='data'>{head}{rows}</table>" if rows else none

@@ -54,7 +54,7 @@ def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
     """
     name = f"<b>{wording.for_html(change.name, 63)}</b>"
     if change.then is None:
-        return f"{name} would be removed, and with it its alerts."
+        return f"{name} would be removed, together with its alerts."
     if then is None:
         return f"{name} is counted by Prometheus, so its effect cannot be computed here."
     would = _kept(change.then, then)

@@ -210,7 +210,7 @@ def _try(context: Context) -> None:
         lines = written.count("\n") + 2
         text = (
             st.text_area(
-                f"{short(file)}, current text; Ctrl+Enter applies a change",
+                f"{short(file)}, current text; Ctrl+Enter shows a change’s effect",
                 key=key,
                 height=min(560, max(200, 24 * lines)),
             )

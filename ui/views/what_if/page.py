@@ -26,7 +26,9 @@ HELP: Final = (
     "replay are compared with the measured latencies. If they differ too much, there is no "
     "prediction."
 )
-CONTROLS_NOTE: Final = "The controls start with the present values. Choose others, then Predict."
+CONTROLS_NOTE: Final = (
+    "The controls start with the present values. Change them, then press Predict."
+)
 SWEEP_HELP: Final = (
     "The requests of the range are replayed with each value and with the other changes. The lines "
     "show the predicted P50 and P99 with 95 % intervals. The diamonds show the measured "

@@ -130,7 +130,7 @@ def _keep(
     try:
         store_answer(engine, answer, equals, now_unix_ns)
     except StoreError as error:
-        _log.warning("a prediction is not kept: %s", error)
+        _log.warning("a prediction was not stored: %s", error)
 
 
 def _swept(recorded: Recorded, question: WhatIfQuestion, text: str) -> SweepAnswer:

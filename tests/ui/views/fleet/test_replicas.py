@@ -80,7 +80,7 @@ def test_a_queue_of_now_is_a_trouble_after_a_long_calm() -> None:
     lately = [[0.0] * 9 + [0.1, 0.9, 1.0], [0.0] * 12, [1.0] * 2 + [0.0] * 10]
     found = made({"waited": lately}, {"waited": [0.17, 0.0, 0.17]})
     assert problems(found) == {"a": ["queue"], "b": [], "c": []}
-    assert "95 % of the latest time" in found.replicas[0].problems[0].why
+    assert "95 % of the latest samples" in found.replicas[0].problems[0].why
 
 
 def test_unknown_values_are_no_problem() -> None:

@@ -165,7 +165,7 @@ def test_ten_thousand_endpoints_are_a_page(page: Open, tmp_path: Path) -> None:
         for number in range(10_000)
     ]
     shown = markup(page(_stored(tmp_path, results), **RANGE))
-    assert "9,940 more, with fewer failures, are not shown." in shown
+    assert "9,940 more rows, with fewer failures, are not shown." in shown
     assert shown.count("<tr>") < 200
 
 

@@ -67,7 +67,7 @@ def test_too_few_or_too_many_requests_are_said(
     build_marked(engine, time.time_ns() // 10**9 + 7_200)
     engine.dispose()
     monkeypatch.setattr(rollup_reads, "MAX_READ", 10)
-    assert "too many requests to divide each" in markup(page(url, budget="code", last="1h"))
+    assert "too many requests to divide the time" in markup(page(url, budget="code", last="1h"))
 
 
 def test_an_unknown_budget_in_the_address_is_a_notice(
