@@ -316,7 +316,7 @@ def main() -> None:
                 actions: dict[str, Callable[[Any], float]] = {}
                 if page in RANGED:
                     actions["another range"] = pressed
-                if page == "why":
+                if page == "root-cause":
                     actions["a dragged range"] = dragged
                 measure(browser, cpu, page, partial(link, page), actions, given.rounds)
         browser.close()
