@@ -601,8 +601,8 @@ class RequestTimeline:
         attribute(
             names.TOOL_CALL_TOKENS,
             "{token}",
-            "Output tokens of tool calls, including tokens before a call that the response does not"
-            " show.",
+            "Output tokens of tool calls, including tokens before a call that are not in the"
+            " response, such as a tag.",
             HTTP,
         ),
     ] = None
