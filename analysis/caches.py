@@ -36,8 +36,8 @@ BINS: Final = 100
 """Number of equal bins of the similarity, from 0 to 1."""
 ESTIMATE: Final = (
     "an estimate: each hit counts as much as the mean of the answered requests of its tenant and"
-    " model in the range, or of its model if the tenant has none; the cost of lookups and embeddings"
-    " is not subtracted"
+    " model in the range, or of its model if the tenant has none; the cost of lookups and"
+    " embeddings is not subtracted"
 )
 _BY: Final = ("tenant", "model", "outcome")
 _ANSWERED: Final = tuple(each.value for each in Outcome if each.answered)

@@ -70,8 +70,8 @@ def metrics_app(
 class _SharedScrapes:
     """Computes at most one scrape at a time.
 
-    Requests that arrive while a scrape is being written all receive the next scrape. The
-    next scrape begins after their arrival, so it contains everything committed before.
+    Requests that arrive while a scrape is being written all receive the next scrape. The next
+    scrape begins after they arrived, so it contains everything that was committed before.
     """
 
     def __init__(self, exposition: Exposition) -> None:

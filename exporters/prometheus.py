@@ -49,7 +49,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""Number of waiting requests at which they are counted. Counting takes about 20 ms."""
+"""When this many requests are waiting, they are counted. Counting takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 
@@ -253,7 +253,8 @@ class PrometheusExporter(Families):
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        if Source.CLIENT in rows.column("source"):  # Tailspan may not monitor the server
+        # Clients' rows are left out, because Tailspan may not monitor the servers that they call.
+        if Source.CLIENT in rows.column("source"):
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
         new = self._recent.new_among(rows.column("trace_id"), rows.column("span_id"))

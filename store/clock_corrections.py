@@ -31,7 +31,7 @@ CORRECTIONS: Final = Table(
 """The corrections, by the timestamp that the sender sent and the row's ids."""
 MAX_NS: Final = 2**53
 """Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
-The collector corrects by at most a day, or by the step of its own clock."""
+The collector corrects by at most a day, or by as much as its own clock jumped."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
@@ -110,7 +110,7 @@ class ColumnPositions:
         return self.at(row) + self.ahead_ns(row), *self.ids(row)
 
     def corrected(self, row: Row, ahead_ns: int) -> Row:
-        """Return the row as it would be with this correction instead of its own."""
+        """Return the row with this correction instead of its own."""
         more_ns = self.ahead_ns(row) - ahead_ns
         if not more_ns:
             return row

@@ -26,7 +26,7 @@ class Fence(Protocol):
         """
 
     def until_commit(self, connection: Connection) -> AbstractContextManager[None]:
-        """Check before the commit, valid until the end of the `with` block.
+        """Check before the commit. The check stays valid until the end of the `with` block.
 
         Raises:
             LeaseLost: the transaction must not be committed.
@@ -80,7 +80,7 @@ def writing(engine: Engine, *, fenced: bool = True) -> Iterator[Connection]:
 @contextmanager
 def store_errors(engine: Engine, what: str) -> Iterator[None]:
     """Raise StoreUnavailable instead of the driver's errors."""
-    # Some rows are fetched without SQLAlchemy.
+    # Some rows are fetched without SQLAlchemy, so the driver's own errors must be caught too.
     try:
         yield
     except (DBAPIError, PoolTimeout, engine.dialect.loaded_dbapi.Error) as error:

@@ -205,7 +205,7 @@ class _Opening(NamedTuple):
             return
         link = read_link(engine)
         if (link is None or not link.complete) and migrations.has(engine, STATE):
-            self.bring(engine, STATE)  # check this before the tables are copied
+            self.bring(engine, STATE)  # the tables to copy must be of this version
         link_state(engine, state, name, state_name, self.report)
 
     def _missing(self, error: DatabaseMissing) -> DatabaseMissing:

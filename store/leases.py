@@ -1,8 +1,8 @@
 """Leases, so that only one of the collectors on a database performs a task at a time.
 
-A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`;
-otherwise it expires after `EXPIRES_S`. Another collector then takes the lease with a higher token.
-All times are from the database's clock.
+A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`.
+A lease that is not renewed expires after `EXPIRES_S`, and another collector takes it with a higher
+token. All times are from the database's clock.
 
 A process can be paused, and continue after another collector has taken its lease. Therefore, every
 transaction inside `acting` ends with a check (`connections.FENCE`), which locks the lease's row
@@ -82,7 +82,7 @@ class Term:
 class Leases:
     """The leases that this process holds or waits for.
 
-    Call `beat` every `BEAT_S` from a thread of its own. The other methods may be called from any
+    Call `beat` every `BEAT_S` from a separate thread. The other methods may be called from any
     thread.
 
     Args:
@@ -120,8 +120,8 @@ class Leases:
     def acting(self, name: str) -> Iterator[Term | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
-        Yields: the term, or None. If the term has ended, each `connections.writing` in the block
-            raises LeaseLost instead of committing.
+        Yields: the term, or None if this process does not hold the lease. If the term has ended,
+            each `connections.writing` in the block raises LeaseLost instead of committing.
         """
         term = self.term(name)
         if term is None or not self.shared:
@@ -141,7 +141,8 @@ class Leases:
         """
         if not self.shared:
             return
-        # The database's expiry is later, so this process stops before another can take the lease.
+        # The expiry in the database is later than `until_s`, so this process stops acting before
+        # another process can take the lease.
         until_s = self._elapsed_s() + self._expires_s
         try:
             with store_errors(self._engine, "written"):
@@ -199,8 +200,8 @@ class Leases:
         return {row.name: row.token for row in connection.execute(taken)}
 
     def _check(self, connection: Connection, term: Term) -> None:
-        # An expired lease that no other collector took still belongs to this one. The lock prevents
-        # others from taking it until the commit.
+        # An expired lease that no other collector took still belongs to this collector. The lock
+        # prevents others from taking it until the commit.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,

@@ -1,7 +1,7 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even one that otherwise only reads. Rows are
-never changed, and only the collector deletes them.
+Each process that computes a prediction adds a row, even a process that otherwise only reads. Rows
+are never changed, and only the collector deletes them.
 """
 
 from collections.abc import Sequence

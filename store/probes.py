@@ -62,7 +62,8 @@ def ended_probes(
 ) -> pa.Table:
     """Return the probes of a window that ended after an instant.
 
-    Databases round, so some may have ended up to a millisecond before. See `probe_table`.
+    Databases round, so some probes may have ended up to a millisecond before the instant. See
+    `probe_table`.
     """
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
@@ -115,7 +116,7 @@ def _table(
 ) -> pa.Table:
     """Return the probes that meet one of several lists of conditions.
 
-    No probe may meet two of them.
+    No probe may meet two of the lists.
     """
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])

@@ -42,7 +42,7 @@ _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
 """Columns that are computed from others: the time per output token, and parts such as `stall_s`,
-the sum of prefill and decode."""
+the sum of the part's time in prefill and in decode."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -265,7 +265,7 @@ def label_values(engine: Engine, window: Window, label: str) -> list[str]:
     statement = select(column).distinct().where(*requests_in(window), column.is_not(None))
     with reading(engine) as connection:
         values = connection.scalars(statement).all()
-    # Databases sort text differently.
+    # Sort here, because databases sort text differently.
     return [_text(value) for value in sorted(values)]
 
 

@@ -7,7 +7,7 @@ retention, are built. If a rollup cannot be built, its rows are kept for a limit
 deleted with a warning. Counts per objective and incidents are never deleted.
 
 Deletion uses the corroborated time instead of the system clock (`telemetry.corroborated_time`). The
-time of the last deletion is stored, to check this clock at the next start.
+time of the last deletion is stored, and deletion continues from this time at the next start.
 """
 
 import logging
@@ -52,8 +52,8 @@ KEEP_HOURS_NS: Final = 400 * 86_400 * 10**9
 """Default retention of rollups per minute, and of rollups per hour."""
 
 OVERDUE_SHARE: Final = 7
-"""Data whose rollup could not be built is kept for a seventh of its retention longer. For rows,
-this is a day by default."""
+"""Data whose rollup could not be built is kept longer than its retention, by a seventh of the
+retention. For rows, this is a day by default."""
 ROLL_UP_S: Final = 60.0
 """Maximum time for building rollups before a deletion. The next deletion builds the rest."""
 _BUCKETS_AT_ONCE: Final = 20
@@ -70,7 +70,7 @@ _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""The tables of rollups, grouped by buckets."""
+"""The tables of rollups. The tables of one group have the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        batch_rows: rows per transaction, or more if they have the same time.
+        batch_rows: rows per transaction; more if several rows have the time of the last one.
         pause: called after each batch, outside a transaction.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself. PostgreSQL
@@ -229,8 +229,8 @@ def _deletable_until_s(
 ) -> int:
     """Return the time before which data can be deleted.
 
-    If rollups are missing, this is the start of the oldest missing rollup. It delays a deletion by
-    at most `overdue_s`.
+    If rollups are missing, this is the start of the oldest missing rollup. A missing rollup delays
+    a deletion by at most `overdue_s`.
     """
     missing = set()
     for width_s in widths_s:

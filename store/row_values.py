@@ -42,9 +42,9 @@ _TAKES: dict[type, tuple[type, ...]] = {
 
 
 def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
-    """Return why the store would refuse a row, or None if the row is valid.
+    """Return why the store refuses a row, or None if the row is valid.
 
-    An invalid row would fail its whole submission.
+    If one row is invalid, the writer refuses the whole submission.
     """
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)

@@ -11,7 +11,7 @@ how much its samples are corrected:
 - A collector whose correction differs from the record by more than `CHANGED_NS` replaces it.
 - A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. The
   correction ends when a collector measures less, and no collector has supported the record for
-  `SUPPORTED_NS`. The record is then 0.
+  `SUPPORTED_NS`. The collector then sets the record to 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,15 +37,15 @@ CHANGED_NS: Final = 2 * 10**9
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two can differ by 2 s."""
 MIN_NS: Final = 5 * 10**8
-"""A correction continues while the measured lead is above this value, half of the lead at which it
-begins (`TOLERANCE_NS`), so that a lead near this value does not switch the correction on and
-off."""
+"""A correction continues while the measured lead is above this value. The correction begins at
+twice this lead (`TOLERANCE_NS`), so that a lead near one of the two limits does not switch the
+correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends this long after its last support. The probability that one of three collectors
-behind a load balancer receives none of an engine's 30 messages in this time is
-(2/3)³⁰ = 5 · 10⁻⁶."""
+"""A correction ends this long after its last support. It would end too early if one of three
+collectors behind a load balancer measures too little, and the other two receive none of the
+server's 6 messages in this time. The probability of the latter is (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""A supported record is written again only after this time."""
+"""New support is stored only if the last stored support of the record is older than this."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 """Number of replicas in a statement."""
@@ -71,6 +71,7 @@ def apply_sender_clock_corrections(
 
     Args:
         tables: tables of senders' rows, each with rows to store.
+        leads_ns: by replica, how far the sender's clock is ahead, if it was measured.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):

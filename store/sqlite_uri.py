@@ -1,4 +1,4 @@
-"""The address of a SQLite file for SQLite's functions."""
+"""Build the URI with which SQLite opens a file for reading."""
 
 import os
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Link the database of the telemetry to the separate database of its state.
 
-Both databases store the same random id, and Tailspan checks that the ids are equal. Otherwise, a
-wrong URL would combine the telemetry and the incidents of two installations, and a collector
-without the URL would send each notification a second time.
+Both databases store the same random id, and Tailspan checks that the ids are equal. Without this
+check, a wrong URL would combine the telemetry and the incidents of two installations, and a
+collector without the URL would send each notification a second time.
 """
 
 from secrets import token_hex

@@ -1,9 +1,9 @@
 """Lock a database file, so that only one process writes it.
 
-Two processes would count the same requests and build the same rollups. The lock is flock(2) on a
-file next to the database; the kernel releases the lock when the process ends. Relative paths and
-symbolic links are resolved; a hard link leads to a different lock. Readers take no lock. Several
-collectors may share PostgreSQL (`store.leases`).
+Without the lock, two processes would count the same requests and build the same rollups. The lock
+is flock(2) on a file next to the database; the kernel releases the lock when the process ends.
+Relative paths and symbolic links are resolved; a hard link leads to a different lock. Readers take
+no lock. Several collectors may share PostgreSQL (`store.leases`).
 """
 
 import fcntl

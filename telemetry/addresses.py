@@ -27,7 +27,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def exposes(url: str) -> bool:
-    """Return whether data sent to this address would cross the network unencrypted."""
+    """Return whether data that is sent to this address crosses the network unencrypted."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "http" and bool(parts.hostname) and not is_loopback(parts.hostname)

@@ -20,7 +20,7 @@ BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
 """Maximum seconds between two samples of a running engine. A longer gap is neither billed nor
-counted as idle. Plugins send a sample every second; engines are scraped every few seconds."""
+counted as idle. Plugins take a sample every second; engines are scraped every few seconds."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -112,8 +112,9 @@ class Cells:
     """Requests by labels and hour (cells).
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
-    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and the number of
-    requests that report it. The seconds of a request that spans the end of an hour are divided.
+    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the
+    number of requests that report the amount. The seconds of a request that spans the end of an
+    hour are divided.
     """
 
     by: Sequence[str]
@@ -154,7 +155,7 @@ class BillingData:
     cells: Cells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after
-    it: such an engine may load its model during the range."""
+    it. An engine that started after the range may have loaded its model during the range."""
     simulated: bool = False
     apportioned: bool = True
     """Whether the seconds of requests that span the end of an hour are divided. False if their rows

@@ -17,7 +17,7 @@ HEADER_PREFIX: Final = "http.response.header."
 semantic conventions, "HTTP attributes"."""
 
 MAX_CHARS: Final = 64
-"""Maximum length of a status or a number as text. Documented values have up to 17."""
+"""Maximum length of a status or a number as text. Documented values have up to 17 characters."""
 ROUNDING: Final = 1e-6
 """Tolerance above a similarity of 1: 32-bit floats may give 1.0000001."""
 
@@ -155,7 +155,8 @@ STATUSES: Final[Mapping[str, Status]] = {
 def status_of(value: object) -> Status | None:
     """Return the meaning of a reported status, or None if it is unknown.
 
-    A header may have one value from each proxy on the way. A hit is preferred.
+    A header may have one value from each proxy on the way. If one of the values is a hit, the hit
+    is returned.
     """
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]

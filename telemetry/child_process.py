@@ -43,12 +43,12 @@ def start(
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input is closed, as at the end of the parent."""
+    """End this process when its standard input is closed, which happens when the parent ends."""
     threading.Thread(target=_wait_for_closed_input, daemon=True).start()
 
 
 def _wait_for_closed_input() -> None:
-    # A buffered read would hold a lock that Python needs at the end.
+    # A buffered read would hold a lock that Python needs when it exits.
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

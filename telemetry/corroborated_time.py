@@ -13,8 +13,8 @@ clock, and the held time, which continues from before the jump. The senders' tim
 Suspending the machine is not a jump, because the time since boot includes the suspended time.
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
-newest stored data, or behind this data, the clock is used unless the timestamps of most senders
-follow shortly after this data.
+newest stored data, or behind this data, it is in doubt. It is used nevertheless, unless the
+timestamps of most senders follow shortly after this data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
 while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
@@ -43,11 +43,11 @@ STEPOUT_NS: Final = 300 * SECOND_NS
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""At the start, the system clock is trusted if it is less than this ahead of the newest stored
-data."""
+"""At the start, the system clock is trusted if it is ahead of the newest stored data by less than
+this."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""At the start, the system clock is trusted if it is less than this behind the newest stored data.
-A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
+"""At the start, the system clock is trusted if it is behind the newest stored data by less than
+this. A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
 """Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
 which it can catch up."""
@@ -70,7 +70,7 @@ class _Sender:
     offset_ns: int
     received_ns: int
     before_ns: int | None = None
-    """The offset before the jump, or None if the sender is newer."""
+    """The offset before the jump, or None if the sender's first message came after the jump."""
     since_jump: bool = True
 
 
@@ -137,7 +137,7 @@ class CorroboratedClock:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
         Call this only for senders with a unique name. Above `MAX_SENDERS`, a new sender replaces
-        the one that was silent longest, or is ignored while the clock is in doubt.
+        the sender that was silent longest, or is ignored while the clock is in doubt.
         """
         with self._lock:
             self._update()
@@ -230,7 +230,7 @@ class CorroboratedClock:
             if not each.since_jump or self._looked_ns - each.received_ns > WITNESS_NS:
                 continue
             if self._at_start and self._looked_ns + each.offset_ns < self._newest_unix_ns:
-                continue  # behind the stored data, so wrong
+                continue  # the sender's clock is behind the stored data, so it is wrong
             if self._at_start or (each.before_ns is not None and not self._clock_jumped(each)):
                 witnesses += 1
                 to_held_ns = abs(each.offset_ns - self._held_ns)

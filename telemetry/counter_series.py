@@ -2,8 +2,8 @@
 
 Pure. A counter is a total since the start of a process. A series consists of the samples of one
 engine or GPU from one process with one start time. The increase in a time range is the sum of the
-increases between neighbouring samples of a series, so none is computed across a restart. If a
-counter decreases within a series, it was reset, and the increase is unknown.
+increases between neighbouring samples of a series, so no increase is computed across a restart. If
+a counter decreases within a series, it was reset, and the increase is unknown.
 
 A span consists of the first and the last sample of a series in a minute or an hour. A single sample
 is a span of length 0.
@@ -47,8 +47,8 @@ class CounterSeries:
         order: (n,) indices in the original columns.
         first_unix_ns: (n,) starts.
         last_unix_ns: (n,) ends.
-        follows: (n,) whether the previous one is a neighbour: it is in the same series, and the gap
-            is not longer than allowed.
+        follows: (n,) whether the previous sample or span is a neighbour: it is in the same series,
+            and the gap is not longer than allowed.
     """
 
     order: IntArray
@@ -70,7 +70,7 @@ class CounterSeries:
             series: (n,) series numbers.
             first_unix_ns: (n,) starts.
             last_unix_ns: (n,) ends of spans, or None for samples.
-            longest_gap_s: between two neighbours, or None for no limit.
+            longest_gap_s: maximum gap between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]

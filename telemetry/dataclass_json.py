@@ -27,8 +27,8 @@ def read(kind: type[Read], text: str) -> Read:
     """Return the dataclass that `write` wrote.
 
     Args:
-        kind: a dataclass with texts, numbers, booleans, enums of texts, dataclasses, and sequences,
-            tuples, mappings with text keys, and unions of these.
+        kind: a dataclass. Its fields may be texts, numbers, booleans, enums of texts, dataclasses,
+            and sequences, tuples, unions and mappings (with text keys) of these.
 
     Raises:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.

@@ -42,7 +42,7 @@ def parse_s(text: str) -> int:
     seconds, rest = divmod(_nanoseconds(text), UNITS_NS["s"])
     if rest or not seconds:
         raise ValueError(
-            f"{text[:_SHOWN]!r}; allowed: a whole number above 0 of seconds, written with a unit"
+            f"{text[:_SHOWN]!r}; allowed: a whole number of seconds above 0, written with a unit"
             f" of {', '.join(UNITS_S)}, for instance 5m, 6h, 30d"
         )
     return int(seconds)

@@ -17,7 +17,8 @@ REPORTED_FROM_S: Final = 5.0
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are those of the later row.
+    `trace_id`, `span_id` and `received_unix_ns` are equal in the row that arrives when the request
+    has ended.
     """
 
     span_id: str
@@ -54,5 +55,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that are equal in a report and in the later row, without `engine`, which some front
-ends determine only at the end."""
+"""The fields that are equal in a report and in the row of the ended request. `engine` is missing,
+because some front ends determine it only at the end."""

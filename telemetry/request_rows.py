@@ -135,7 +135,7 @@ class RequestRows(Sequence[RequestTimeline]):
     def numbers(self, field: str) -> FloatArray:
         """Return the values of a numeric field or `tpot_s`: (n,), with NaN if unknown.
 
-        Read only.
+        Do not modify the array.
         """
         if field == "tpot_s":
             return self._tpot_s()

@@ -602,7 +602,7 @@ class RequestTimeline:
             names.TOOL_CALL_TOKENS,
             "{token}",
             "Output tokens of tool calls, including tokens before a call that are not in the"
-            " response.",
+            " response, such as a tag.",
             HTTP,
         ),
     ] = None

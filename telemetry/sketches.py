@@ -108,8 +108,8 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A sketch of a set of durations, with their sum.
 
-    `sum_ns` is an integer, because a sum of floats depends on their order. Other values are counted
-    only in `negative` and `unusable`.
+    `sum_ns` is an integer, because a sum of floats depends on their order. Values that are not
+    durations are counted only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Sketch:
         counts = self.counts
         counts[bin_] = counts.get(bin_, 0) + 1
         self.sum_ns += round(value_s * 1e9)
-        # `bin_of` inlined, because this runs for every received request.
+        # `_widen` inlined, because this runs for every received request.
         if self.min_s is None or value_s < self.min_s:
             self.min_s = value_s
         if self.max_s is None or value_s > self.max_s:

@@ -37,7 +37,8 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt: only the exception's type, as its message may contain data."""
+        """Record a failed attempt. Of an exception, only the type is stored: the message may
+        contain data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__
 

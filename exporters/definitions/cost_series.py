@@ -1,10 +1,11 @@
 """Defines the series of the cost of engines and of recomputation.
 
+For replicas with a price:
+
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-for replicas with a price. The series of a replica without a price are omitted, because unknown is
-not $0. Engines send no samples while they load, so the loading time is included only in the bill of
-`tailspan cost`.
+The series of a replica without a price are omitted, because an unknown cost is not $0. Engines send
+no samples while they load, so the loading time is included only in the bill of `tailspan cost`.
 """
 
 from typing import Final

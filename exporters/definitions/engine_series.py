@@ -1,4 +1,4 @@
-"""Defines the series of engines. Each series exports a field of `EngineSample`."""
+"""Defines the series of engines. Most series export a field of `EngineSample`."""
 
 from typing import Final
 

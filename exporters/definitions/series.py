@@ -5,7 +5,7 @@ most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500
 are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
 For latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
 heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
-exported as summaries, with names of their own. Do not average or sum these quantiles.
+exported as summaries, under separate names. Do not average or sum these quantiles.
 
 Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
 """
@@ -212,7 +212,7 @@ COSTS: Final = {
     ),
     "billed_s": Series(
         "tailspan_billed_engine_seconds_total",
-        "Engine time of steps for ended requests, in seconds.",
+        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
         REQUEST_LABELS,
     ),
     "wasted_s": Series(
@@ -251,7 +251,7 @@ TENANT_COSTS: Final = {
     ),
     "billed_s": Series(
         "tailspan_tenant_billed_engine_seconds_total",
-        "Time in engine steps that was the work of ended requests, in seconds.",
+        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
         TENANT_LABELS,
     ),
 }

@@ -47,7 +47,7 @@ def bounds_s(lowest: str, highest: str) -> tuple[float, ...]:
     """Return bucket bounds, six per decade, from `lowest` to `highest`.
 
     Args:
-        lowest: the power of ten at which the first decade begins, as text such as "1e-3".
+        lowest: the exponent of ten at which the first decade begins, as text: "-3" for 0.001 s.
         highest: the last bound, as text.
     """
     # Parse the bounds from text, so that each is the double nearest to the decimal number.

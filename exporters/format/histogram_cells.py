@@ -1,9 +1,9 @@
-"""Defines the cells in which latencies are counted, and computes classic and native buckets. A
-classic histogram has configured bounds.
+"""Defines the cells in which latencies are counted, and computes classic and native buckets.
 
-A native histogram has eight buckets per factor of two. The bounds of both together divide the range
-of latencies into cells. Each latency is counted in one cell. A bucket of either kind is a sum of
-cells. A histogram always has about 200 cells:
+A classic histogram has configured bounds. A native histogram has eight buckets per factor of two.
+The classic and the native bounds together divide the range of latencies into cells. Each latency is
+counted in one cell. A classic or native bucket is a sum of cells. A histogram always has about 200
+cells:
 
     up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
 

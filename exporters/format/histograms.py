@@ -19,7 +19,7 @@ from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
 """An example request of a bucket: trace id (hex), latency in seconds, end timestamp in unix
-seconds. A plain tuple is faster than a named tuple, and each request creates seven."""
+seconds. A plain tuple is created faster than a named tuple."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Observed(NamedTuple):
     """New latencies for one histogram."""
 
     at: int
-    """The histogram's number."""
+    """The index of the histogram."""
     counts: IntArray
     sum_s: float
     latest: dict[int, int]

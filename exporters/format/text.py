@@ -1,7 +1,7 @@
 """Defines metric families, and writes them as Prometheus text, OpenMetrics or protobuf.
 
-prometheus_client is not used for writing, because a scrape would take at least 90 ms instead of
-15 ms (docs/decisions/029). A test compares the text with prometheus_client's parsers and writer.
+prometheus_client is not used for writing: with it, a scrape takes at least 90 ms instead of 15 ms
+(docs/decisions/029). A test compares the text with prometheus_client's parsers and writer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,7 +96,7 @@ class Scalars:
 
 
 def write(families: Iterable[Family], format_: Format) -> bytes:
-    """Write a whole scrape as text."""
+    """Return a whole scrape in the given format."""
     if format_ is Format.PROTOBUF:
         return b"".join([family.protobuf() for family in families])
     openmetrics = format_ is Format.OPENMETRICS

@@ -1,10 +1,9 @@
-"""Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector. A
-message is forwarded unchanged after the collector has stored it.
+"""Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
-The collector never waits for the backend. A message is dropped and counted if the queue is full, or
-if the backend does not accept the message within `PATIENCE_S`. Messages are sent in order, so
-retries of one message delay all later messages. The retry rules are those of
-`tailspan_vllm.export.retry`.
+A message is forwarded unchanged after the collector has stored it. The collector never waits for
+the backend. A message is dropped and counted if the queue is full, or if the backend does not
+accept the message within `PATIENCE_S`. Messages are sent in order, so retries of one message delay
+all later messages. The retry rules are those of `tailspan_vllm.export.retry`.
 """
 
 import logging

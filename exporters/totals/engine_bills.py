@@ -84,7 +84,7 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
-        A replaced process stops sending step totals when its successor begins. If the earlier
+        A replaced process stops sending step totals when its successor begins. If the replaced
         process still sends step totals, it counts as a separate server from its previous sample on.
         """
         number = report.server

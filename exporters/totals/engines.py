@@ -37,7 +37,7 @@ _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "last_step_age_s": min,
 }
 """Functions that compute an engine's gauge from the gauges of its processes. All other gauges are
-taken from the newest sample. The age of the last step is the minimum over the processes."""
+taken from the newest sample."""
 
 _TOTALS: Final = attrgetter(*ENGINE_TOTALS)
 _NO_TOTALS: Final = (None,) * len(ENGINE_TOTALS)
@@ -60,8 +60,8 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The sample's timestamp or its arrival, whichever is earlier. A late delivery or a sender's
-    clock that is ahead thus cannot make the sample look newer."""
+    """The sample's timestamp or its arrival, whichever is earlier. So a late delivery, or a
+    sender's clock that is ahead, cannot make the sample look newer."""
     started_unix_ns: int | None = None
     highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
     """The highest value of each total, in the order of `ENGINE_TOTALS`."""

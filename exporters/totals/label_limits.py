@@ -145,7 +145,7 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a model and a replica.
 
-        Beyond the limit, only the replica becomes `other`, so sums by model stay right.
+        Beyond the limit, only the replica becomes `other`, so sums by model stay correct.
         """
         pair = (
             _value_or_other(self._models, model, now_unix_ns, rows),
@@ -160,7 +160,7 @@ class Labels:
     ) -> tuple[str, str]:
         """Return the labels for requests of a tenant. `model` is the label that `pair` returned.
 
-        Beyond the limit, only the model becomes `other`, so sums by tenant stay right.
+        Beyond the limit, only the model becomes `other`, so sums by tenant stay correct.
         """
         pair = model, _value_or_other(self._tenants, tenant, now_unix_ns, rows)
         if OTHER in pair or self._tenant_pairs.admits(pair, now_unix_ns, rows):

@@ -114,8 +114,8 @@ class SlidingCounts:
         return Counted(self._ordered[:], dict(self._total))
 
     def slide(self, oldest: int) -> None:
-        """Drop the slices before this one, and slices after the window (from a clock that was
-        ahead).
+        """Drop the slices before `oldest`, and the slices after the window, which come from a clock
+        that was ahead.
         """
         if oldest == self.oldest:
             return

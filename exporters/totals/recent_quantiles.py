@@ -1,9 +1,9 @@
 """Computes the quantiles of many windows at once.
 
-All windows are concatenated to one long column, in which each window is a range. Processed one by
-one, the windows took a third of a fleet's scrape duration. The column is a list, because converting
-the counts to a NumPy array takes as long as adding them up. Ranks and estimates are the same as in
-`telemetry.sketches.quantiles_s`.
+All windows are concatenated to one long column, in which each window is a range. Processing each
+window separately took a third of the duration of a fleet's scrape. The column is a list, because
+converting the counts to a NumPy array takes as long as adding them up. Ranks and estimates are the
+same as in `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left

@@ -44,7 +44,7 @@ class RecentIds:
 class RecentSources:
     """Stores which source reported each request id, in two bounded generations.
 
-    A server may report a request by Tailspan's plugin and by the engine's own spans.
+    A server may report a request twice: by Tailspan's plugin, and by the engine's own spans.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:

@@ -120,7 +120,7 @@ class RooflineMetrics(Families):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Add samples of engines within the limit."""
+        """Add samples. Samples of engines beyond `MAX_ENGINES` are only counted."""
         with self._lock:
             for sample in samples:
                 self._add(sample)
@@ -194,8 +194,8 @@ def _windows(
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # A window extends a minute before and after the engine's last sample, so that a wrong
-        # timestamp does not affect other engines.
+        # A window extends a minute before and after the engine's last sample. Samples outside it
+        # are left out, so that a wrong timestamp does not affect another engine's window.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:

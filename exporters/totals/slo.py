@@ -1,15 +1,15 @@
 """Counts good events and all events per objective, with the exact threshold, when requests
 and probes arrive.
 
-The counters begin at 0, so that Prometheus does not miss the first event. A request that arrives
-long after its end is counted as `late` instead, because Prometheus cannot store it with its own
-timestamp.
+The counters begin at 0, so that Prometheus does not miss the first event. A request whose row
+arrives long after the request's end is counted as `late` instead, because Prometheus cannot store
+it with its own timestamp.
 
 A request in flight is reported several times. A bad request is counted at the first report that
 shows it is bad, and not again. To recognise the first such report, each report contains the
-request's age at the previous report. The row of the ended request contains this age too. Counters
-cannot decrease: if a request was counted as bad and then ends with a client error, it stays counted
-as bad.
+request's age at the previous report. The row of the ended request contains its age at its last
+report. Counters cannot decrease: if a request was counted as bad and then ends with a client error,
+it stays counted as bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,8 +46,8 @@ _BAD: Final = VERDICTS.index(Verdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""A request that arrives later than this after its end is counted as `late`. The limit is the
-shortest window of a paging alert."""
+"""A request whose row arrives more than this after the request's end is counted as `late`. The
+limit is the shortest window of a paging alert."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class SloCounts:
         return {key: totals.copy() for key, totals in self._totals.items()}
 
     def _places(self, goodput: GoodEvents) -> tuple[Group, ...]:
-        """Return the objective's groups. The first is the group of the requests in no other
+        """Return the objective's groups. The first group has the requests that are in no other
         group."""
         return (other(goodput.by), *self._placed(goodput)) if goodput.by else ((),)
 

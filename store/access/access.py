@@ -52,7 +52,7 @@ class Access:
     """What a reader may see. A request is visible if at least one of the grants allows it.
 
     Attributes:
-        grants: at least one. Grants that another one covers are left out.
+        grants: at least one. Grants that another grant covers are left out.
         slos: names of the visible objectives and groups. Used only if `limits_rows`.
         definitions: digests of the visible objectives. Used only if `limits_rows`.
     """
@@ -107,7 +107,7 @@ class Access:
 
     @property
     def tenants(self) -> frozenset[str] | None:
-        """The tenants of which at least some requests are visible, or None for all."""
+        """The tenants with at least some visible requests, or None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.tenants is None:
@@ -159,7 +159,7 @@ class Access:
 
     @classmethod
     def from_json(cls, grants: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the access of `as_json`."""
+        """Return the access from the result of `as_json`."""
         return cls.of(
             Grant(
                 None if each["tenants"] is None else frozenset(each["tenants"]),

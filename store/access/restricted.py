@@ -32,8 +32,7 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the reader for whom this process computes an answer may see, or None if nothing is hidden.
-`open_database` applies this."""
+"""What the current reader may see, or None if nothing is hidden. `open_database` applies this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column with ids that the query only compares, and does not return."""

@@ -70,7 +70,8 @@ def _gpus(table: Table, access: Access) -> Select[Any] | None:
 
 
 def _rollups(table: Table, access: Access) -> Select[Any] | None:
-    """Show the rollups of visible tenants and models, and hide totals that include others."""
+    """Show the rollups of visible tenants and models. Hide the totals over all tenants and
+    models."""
     if not access.limits_rows:
         return _selected(table, access, None)
     hidden = [name for name in ("requests", "overflowed") if name in table.c]
@@ -125,7 +126,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # Its rows have the counters of all engines. Only bills need this table.
+    # These tables have the counters of all engines and GPUs. Only bills need them.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -133,7 +134,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "slo_counts": _by_definition,
     "slo_simulated_counts": _by_definition,
     "slo_counted": _by_definition,
-    # These texts name tenants of all requests.
+    # The texts in these tables can name any tenant.
     "incident_answers": _nothing,
     "slo_notifications": _nothing,
     "predictions": _nothing,
@@ -142,7 +143,7 @@ RULES: Final[Mapping[str, Rule]] = {
     # Only the collector reads these tables.
     "clock_corrections": _nothing,
     "sender_clocks": _nothing,
-    # Only times, widths and random ids.
+    # These tables have only times, widths and random ids.
     "rollup_marks": _everything,
     "rollup_state": _everything,
     "sample_marks": _everything,
@@ -231,5 +232,5 @@ def _selected(
 
 
 def _null(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    # A plain NULL would be a text in PostgreSQL.
+    # A plain NULL would have the type text in PostgreSQL.
     return case((false(), column)).label(str(column.key))

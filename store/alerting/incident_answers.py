@@ -39,8 +39,8 @@ class Phase(StrEnum):
 class AnswerRow:
     """The answer of one phase of an incident.
 
-    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the method's
-    version.
+    `question` and `answer` are JSON texts (`analysis.incident_answer`). `version` is the version of
+    the method that computed the answer.
     """
 
     slo: str
@@ -96,7 +96,7 @@ def remove_answers(connection: Connection, incident: tuple[str, str, int]) -> No
 
 
 def delete_old_answers(engine: Engine, before_unix_s: int) -> int:
-    """Delete the answers of incidents that ended before a time, and return their number."""
+    """Delete the answers of incidents that ended before a time. Return the number of answers."""
     columns = ANSWERS.c
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

@@ -36,7 +36,7 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt, and return whether this token still claims the row.
+    """Store the result of an attempt if this token still claims the row. Return whether it does.
 
     The result is stored even if the lease was lost after the message was sent.
     """
@@ -47,7 +47,7 @@ def store_result(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def update_message(engine: Engine, row: Notification, message: str, next_unix_s: int) -> bool:
-    """Replace the message of a row, and send it again.
+    """Replace the message of a row, and schedule the row to be sent.
 
     Returns: False if the row was claimed or sent after it was read.
 

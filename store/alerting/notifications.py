@@ -7,8 +7,8 @@ thread of the row's channel.
 
 Before a collector sends a message, it claims the message's row: it stores the token of its lease in
 the row (`store.alerting.notification_claims`). Another collector that takes over the lease during
-an attempt has a higher token. The other collector claims the row with its token, and sends the
-message again with the same deduplication key.
+an attempt has a higher token. It claims the row with this higher token, and sends the message again
+with the same deduplication key.
 """
 
 from collections.abc import Collection, Sequence
@@ -37,8 +37,8 @@ from store.schema import STATE_METADATA
 from store.state import state_of
 
 AHEAD_S: Final = 60
-"""If a row was created more than this many seconds in the future, it is sent immediately: the clock
-was wrong."""
+"""If a row's creation time is more than this many seconds in the future, the row is sent
+immediately, because the clock was wrong."""
 
 
 class Delivery(StrEnum):
@@ -149,7 +149,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # A row that was created while the clock was ahead would otherwise wait.
+    # Without `ahead`, a row that was created while the clock was ahead would wait.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,
@@ -212,7 +212,7 @@ def delete_old_notifications(engine: Engine, before_unix_s: int) -> int:
     again. If one row must still be sent, all rows of its incident are kept.
 
     Returns:
-        The number of these incidents.
+        The number of incidents whose rows were deleted.
     """
     over = select(INCIDENTS.c.slo, INCIDENTS.c.severity, INCIDENTS.c.fired_unix_s).where(
         INCIDENTS.c.ended_unix_s < before_unix_s

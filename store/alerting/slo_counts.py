@@ -1,4 +1,4 @@
-"""Store the counts of requests per objective, so that an evaluation does not count a month again.
+"""Store request counts per objective, so that no evaluation counts a month's requests again.
 
 The counts' key is the digest of an objective's definition. If the definition changes, the objective
 is counted again. Simulated requests are counted in a separate table, so that a simulation can be
@@ -222,8 +222,9 @@ def mark_counts_incomplete(
     """Record that all counts after a time are incomplete, and delete the marks that caused this.
 
     Both changes are in one transaction. If the state is in a separate database, the marks are
-    deleted after the commit in the state database. After a crash in between, the marked steps are
-    counted again. Removed objectives are included, because they may be added again.
+    deleted after the commit in the state database. After a crash between the two transactions, the
+    marked steps are counted again. Removed objectives are included, because they may be added
+    again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None without new requests.
@@ -258,7 +259,7 @@ def mark_counts_incomplete(
 def remove_simulated_counts(connection: Connection) -> None:
     """Delete the counts of simulated requests.
 
-    The time range of an objective afterwards begins at its earliest count of real requests.
+    Afterwards, the time range of an objective begins at its earliest count of real requests.
     """
     remove, upsert = dialects.of(connection.engine).remove, dialects.of(connection.engine).upsert
     earliest = select(SIMULATED_COUNTS.c.definition, func.min(SIMULATED_COUNTS.c.until_unix_s))
@@ -274,7 +275,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
-    # An empty range may begin at a simulated request.
+    # Remove empty ranges, because they may begin at a simulated request.
     remove(
         connection,
         COUNTED_RANGES,

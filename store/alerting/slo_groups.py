@@ -25,7 +25,7 @@ HOUR_S: Final = 3600
 
 
 def placed_groups(engine: Engine, definition: str) -> dict[str, CountedRange]:
-    """Return the time range for which each group is counted, by its key."""
+    """Return the time range for which each group is counted, by the group's key."""
     own = COUNTED_RANGES.c.definition.startswith(f"{definition}.")
     with reading(state_of(engine)) as connection:
         rows = connection.execute(select(COUNTED_RANGES).where(own)).all()
@@ -59,7 +59,7 @@ def active_hours(
 
 
 def merge_group(engine: Engine, definition: str, group: str, into: str) -> None:
-    """Stop counting a group separately, and add its counts to another."""
+    """Stop counting a group separately, and add its counts to the group `into`."""
     state = state_of(engine)
     upsert, remove = dialects.of(state).upsert, dialects.of(state).remove
     with writing(state) as connection:

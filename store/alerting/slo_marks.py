@@ -46,6 +46,7 @@ class Mark(NamedTuple):
     """
 
     token: int
+    """A random number, the same for all marks of one transaction."""
     until_unix_s: int
     """The end of the step."""
     source: str
@@ -116,7 +117,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of these transactions, except those before the earliest given step."""
+    """Delete these marks, and the other marks of their transactions from the earliest given step
+    on."""
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

@@ -23,8 +23,8 @@ from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
-"""To find requests that span the end of an hour, rows received in this many seconds before it are
-read. Longer requests are assigned to the hour in which they were received."""
+"""To find requests that span the end of an hour, the rows received up to this many seconds before
+the end are read. Longer requests are assigned to the hour in which they were received."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 
@@ -141,7 +141,7 @@ def _apportioned(
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
 ) -> tuple[Cells, bool]:
-    """Move the seconds after the end of an hour to the next hour, for requests that span it.
+    """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
     `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
     the hour before the window.

@@ -39,8 +39,8 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""For each type, the value of an additional first row, in SQL and in Arrow. ADBC would give a
-column that begins with NULLs the type integer."""
+"""For each type, the value of an additional first row, in SQL and in Arrow. Without this row, ADBC
+gives the type integer to a column that begins with NULLs."""
 
 
 class Question(NamedTuple):
@@ -82,7 +82,8 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa.RecordBatchReader]:
-    # ADBC's low-level API, because its DB-API imports pandas, which takes longer than most queries.
+    # Use ADBC's low-level API, because its DB-API imports pandas, which takes longer than most
+    # queries.
     with (
         adbc_driver_sqlite.connect(read_only_uri(Path(path))) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,

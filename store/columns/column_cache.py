@@ -1,8 +1,8 @@
 """Cache columns of long time ranges, so that rows are read only once.
 
 Time is divided into chunks of ten minutes. A cached chunk is valid as long as its number of rows
-and the checksum of their times are unchanged. Reading both from the index on time takes a fiftieth
-of the time of reading the rows.
+and the checksum of their times are unchanged. The number and the checksum are read from the time
+index, in a fiftieth of the time that reading the rows takes.
 """
 
 import threading
@@ -98,14 +98,15 @@ class ColumnCache:
         first, end = window.from_unix_ns // CHUNK_NS, -(-window.to_unix_ns // CHUNK_NS)
         if end - first > _MAX_CHUNKS or end + self._reach > _LAST:
             return None
-        # Stamps before rows: if rows arrive in between, the next query reads the chunk again.
+        # Read the stamps before the rows: if rows arrive in between, the next query reads the chunk
+        # again.
         stamps = self._stamps(first - self._reach, end + self._reach)
         wanted = [place for place in range(first, end) if stamps[place].rows]
         if sum(stamps[place].rows for place in wanted) > self._max_rows:
             return None
         found = self._valid(wanted, stamps)
         if len(found) < len(wanted):
-            with self._one_reads:  # a second thread waits here
+            with self._one_reads:  # a second thread waits, and then finds the chunks in the cache
                 found = self._valid(wanted, stamps)
                 for run in _runs([place for place in wanted if place not in found], stamps):
                     found |= self._fetched(run, stamps)

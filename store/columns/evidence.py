@@ -54,7 +54,7 @@ def evidence(
     """Read the data for an explanation.
 
     Args:
-        window: the baseline and the compared range.
+        window: a range that contains the baseline and the range to explain.
         columns: columns of requests. Unknown columns are left out.
         equals: labels of the requests. Samples are not filtered.
     """

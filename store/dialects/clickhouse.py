@@ -176,7 +176,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Delete rows, and return their number, counted first."""
+    """Delete rows. Return their number, which is counted before the deletion."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)

@@ -77,8 +77,8 @@ locks, so the number also depends on the schema."""
 
 
 class _Text(Dumper):
-    """Replaces NUL in text by U+FFFD. PostgreSQL cannot store NUL, so the whole batch would
-    fail."""
+    """Replaces NUL in text by U+FFFD. PostgreSQL cannot store NUL: with one NUL, the whole batch
+    fails."""
 
     oid = psycopg.postgres.types["text"].oid
 
@@ -165,8 +165,8 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
     """Take a shared advisory lock on each connection, and check the schema's revision.
 
     The connection holds the lock until it ends. The check fails if the schema no longer supports
-    this revision. The lock comes before the check: an upgrade that excludes this revision either
-    finds the lock, or has committed before the check, which then fails.
+    this revision. The lock is taken before the check. An upgrade that excludes this revision
+    therefore either finds the lock and stops, or has already committed, and then the check fails.
     """
 
     @event.listens_for(engine, "connect")
@@ -183,7 +183,7 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
                 if (needed := cursor.fetchone()) is not None:
                     raise psycopg.OperationalError(
                         f"it was upgraded to a schema that this version ({head}) cannot use;"
-                        f" {needed[0]} or newer can"
+                        f" {needed[0]} or newer can use it"
                     )
 
 

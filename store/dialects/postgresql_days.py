@@ -4,8 +4,8 @@ Dropping a partition takes milliseconds. Deleting a day's rows takes minutes, an
 for vacuum.
 
 A table `requests` has the partition `requests_earlier`, and one partition such as
-`requests_20261124` for each later day. The writer adds a day when its first row arrives. PostgreSQL
-would search a default partition each time, so there is none.
+`requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
+no default partition, because PostgreSQL would search it each time a day is added.
 
 A table of an older version is divided while collectors write (`divide`). The old table becomes
 `requests_earlier`.
@@ -26,8 +26,8 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, rows older than this are in one partition. By default, rows are kept for a
-week."""
+"""In a new database, rows older than this many days are in one partition. By default, rows are kept
+for a week."""
 AHEAD_DAYS: Final = 3
 """A table of an older version becomes one partition, for rows up to this many days after its newest
 row. The check of the stored rows must end before that day."""
@@ -117,7 +117,8 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     """Delete the partitions whose rows are all older than a time.
 
     Dropping a partition waits for the statements that use the table, and later statements wait for
-    the drop. After `_LOCK_MS`, the drop is cancelled until the next deletion.
+    the drop. If the drop has to wait longer than `_LOCK_MS`, it is cancelled, and the next deletion
+    tries again.
 
     Returns:
         The estimated number of deleted rows, and the time from which on each day has a partition.
@@ -225,7 +226,7 @@ def _add_constraint(cursor: Any, table: Table) -> bool:
 
 
 def _withdraw_constraint(cursor: Any, table: Table, day: int) -> None:
-    """Remove the constraint if it would refuse rows of one of these days."""
+    """Remove the constraint if it would refuse rows of this day."""
     known = _read_constraint(cursor, table)
     if known is not None and day * DAY_NS >= known[0]:
         cursor.execute(f"ALTER TABLE {table.name} DROP CONSTRAINT {_constraint_name(table)}")

@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
-`synchronous` is FULL: with NORMAL, a power failure can undo commits that senders will not send
-again. The writer commits many submissions with one flush to disk.
+`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders do not send these
+rows again. The writer commits many submissions with one flush to disk.
 """
 
 import os
@@ -54,8 +54,8 @@ CHECKPOINT_PAGES: Final = 16_384
 """Pages in the write-ahead log before a checkpoint. With SQLite's defaults (1,000 pages and a
 cache of 2 MB), SQLite would read and write the same pages repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. Fewer are slower, because the driver takes Python's
-global lock for each statement."""
+"""Number of rows that one statement adds. Fewer rows per statement are slower, because the driver
+takes Python's global lock for each statement."""
 
 
 def refusal(url: URL) -> str | None:
@@ -85,7 +85,8 @@ def file(url: URL) -> Path:
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. Create the folder and the file, or check that it exists."""
+    """Return an engine. With `create`, create the folder and the file. Otherwise, check that the
+    file exists."""
     path = _path(url)
     if create:
         try:
@@ -174,8 +175,8 @@ def create_missing(connection: Connection, metadata: MetaData) -> None:
 def inserting(engine: Engine, table: Table) -> Insert:
     """Return a function that adds rows.
 
-    Passing plain tuples to the driver takes half the time of dictionaries. Rows are sorted by key,
-    so that rows of the same index page are written together.
+    Passing plain tuples to the driver takes half the time of passing dictionaries. Rows are sorted
+    by key, so that rows of the same index page are written together.
     """
     one, many = _insert_statements(table)
     names = table.columns.keys()

@@ -20,8 +20,8 @@ APART_NS: Final = 480 * 10**9
 """Maximum time between two hops of a request. After this time, a prefill engine frees its KV cache.
 Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows become separate requests. A client may use one
-trace id for all its requests."""
+"""Maximum number of hops of a request. Further rows become separate requests, because a client may
+use one trace id for all its requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
@@ -145,7 +145,7 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         used = _used(waiting)
         yield from _bounded([*waiting[:used], link])
         waiting = waiting[used:]
-    if answers == 1:  # attempts of one request
+    if answers == 1:  # all hops are attempts of one request
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
     elif len({each.role for each in waiting}) > 1:  # no decode hop has answered

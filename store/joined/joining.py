@@ -30,8 +30,8 @@ def joined_requests(
 
     Args:
         rows: rows of engines, without duplicates.
-        outside: a report is ignored if its duration is shorter than the time of a hop until its
-            last token.
+        outside: returns the reports about a chain. A report is ignored if its duration is shorter
+            than the time that one of the hops took until its last token.
     """
     found = [_join_chain(chain, outside(chain)) for chain in chains(rows, roles)]
     return sorted(found, key=lambda each: each.started_unix_ns)

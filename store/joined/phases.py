@@ -1,8 +1,8 @@
 """Divide the time of a joined request into phases.
 
 Pure. Each nanosecond from the start to the end belongs to one phase. If two hops overlap, the
-priority is: work of the decode engine, queue and work of the prefill engine, wait of the decode
-engine.
+priority is, from high to low: work of the decode engine, queue and work of the prefill engine, wait
+of the decode engine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ Phases = dict[str, float | None]
 
 
 def phases_s(axis: Axis, hops: Sequence[Placed], first_byte_ns: int) -> tuple[Phases, Phases]:
-    """Return the seconds of each phase, and those until the first byte.
+    """Return the seconds of each phase, and the seconds of each phase until the first byte.
 
     A phase that the request did not have is None.
     """
@@ -118,7 +118,7 @@ def _loaded_s(row: Row) -> float:
     """Return how long a decode engine waited for the KV cache, in seconds."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # Without reasons for waiting, queue_held_s may include a wait for a LoRA adapter.
+    # If the row has no `kv_load_s`, queue_held_s may include a wait for a LoRA adapter.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 

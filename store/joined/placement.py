@@ -1,4 +1,4 @@
-"""Place the hops of a request on one time axis, although their clocks may differ.
+"""Place the hops of a request on one time axis, although the engines' clocks may differ.
 
 Pure. Durations are never changed. A hop is moved, by the smallest possible time, only if it would
 lie outside the time range that the client or the router reports, or if a prefill would not precede

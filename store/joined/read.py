@@ -1,7 +1,8 @@
 """Read joined requests from the store.
 
-If no engine has reported a KV connector, the result is empty, because rows are joined only if an
-engine loaded tokens, and only the plugin reports loaded tokens and connectors.
+Rows are joined only if an engine loaded tokens. Only the plugin reports loaded tokens, and it also
+reports the engine's KV connector. Therefore, if no engine has reported a KV connector, the result
+is empty.
 """
 
 from collections import defaultdict
@@ -37,7 +38,7 @@ _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 class JoinedAnswer:
     """The joined requests that began in a window, in the order of their starts.
 
-    `truncated`: whether there may be more rows.
+    `truncated`: whether the maximum number of rows was read, so that requests may be missing.
     """
 
     requests: tuple[JoinedRequest, ...] = ()
@@ -55,7 +56,7 @@ def read_joined(
     Args:
         equals: labels that one hop must have. The prober's requests are left out, unless `equals`
             selects their tenant.
-        max_rows: maximum number of rows to read, the newest.
+        max_rows: maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
     if not roles:
@@ -169,12 +170,12 @@ def _router_reports(
 
     A trace may have several calls. A report is about this request if the middle of the last hop
     lies between the report's start and end. A single report that overlaps no row of the trace is
-    used too: the router's clock is wrong.
+    used too, because then the router's clock is wrong.
 
     Args:
         trace: start of the trace's first row, and end of its last row.
-        clocks_agree: True to ignore routers with a wrong clock, if the reports were found only by
-            the response's id, which clients can choose.
+        clocks_agree: True to ignore routers with a wrong clock. Needed if the reports were found
+            only by the response's id, because clients can choose this id.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2
 

@@ -1,11 +1,11 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
-The counts per objective use this module. A joined request is the row of its decode engine, with the
-start, E2E, TTFT and time to first content of the joined request, measured at the engines. The rows
-of earlier attempts are left out.
+The counts per objective use this module. In the result, a joined request is the row of its decode
+engine, with the start, E2E, TTFT and time to first content of the joined request, measured at the
+engines. The rows of earlier attempts are left out.
 
-A prefill engine's row with at most one token is left out, unless the prefill failed, because the
-user received the error.
+A prefill engine's row with at most one token is left out. The row of a failed prefill is kept,
+because the user received the error.
 
 The reports of clients and routers are not used. They may arrive late, so a count would depend on
 when it is computed.
@@ -30,7 +30,7 @@ from store.schema import REQUESTS
 from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
-"""The columns that a table needs."""
+"""The columns that the table of rows needs."""
 AT_ONCE: Final = 5_000
 """Number of rows that are joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]

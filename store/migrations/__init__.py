@@ -7,7 +7,7 @@ Revisions have numbers, so the program can compare them without Alembic.
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
 revisions, because the state can be in another database. By default one database has both schemas.
 
-An older version can use a database that newer versions have only added to
+An older version can use a database to which newer versions have only added tables and columns
 (docs/decisions/099-collectors-are-upgraded-one-after-another.md).
 """
 
@@ -46,7 +46,7 @@ class Schema(NamedTuple):
     """Tables that have their own revisions."""
 
     title: str
-    """Before "schema" in messages: "state " for the state, empty for telemetry."""
+    """The text before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
     """The folder of the revisions, in `FOLDER`."""
@@ -126,7 +126,8 @@ def check_upgradable(engine: Engine, name: str, schema: Schema) -> None:
     """Check that a database is empty, or that this version can use or upgrade it. Never writes.
 
     Raises:
-        StoreError: another program, or a version that this version cannot upgrade, wrote it.
+        StoreError: another program wrote the database, or a version of Tailspan from which this
+            version cannot upgrade.
     """
     with engine.connect() as connection:
         _read(connection, name, schema)
@@ -147,8 +148,8 @@ def upgrade_schema(
             database.
 
     Raises:
-        StoreError: the database cannot be upgraded, or was not created by Tailspan, or older
-            versions use it that cannot work with the new schema.
+        StoreError: the database cannot be upgraded, or was not created by Tailspan, or is in use by
+            older versions that cannot work with the new schema.
     """
     with engine.connect() as connection:
         found = _read(connection, name, schema)
@@ -168,8 +169,8 @@ def upgrade_schema(
         if found.oldest is not None and found.oldest < schema.oldest:
             _exclude_older(connection, name, found, schema)
         if found.revision is None or dialect.ADDITIVE:
-            # The revision table first: even without transactions, other processes then recognise
-            # the database.
+            # Create the revision table first: even without transactions, other processes then
+            # recognise the database.
             dialect.create_missing(connection, schema.revision.metadata)
             dialect.create_missing(connection, schema.metadata)
             connection.execute(insert(schema.revision).values(version_num=schema.head()))

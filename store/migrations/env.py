@@ -13,7 +13,7 @@ _other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Render a packed column as plain bytes. Revisions do not run on ClickHouse."""
+    """Render a column of bytes without its type for ClickHouse, where revisions do not run."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 
@@ -28,7 +28,7 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # SQLite too can roll back changes of the schema, and `exclusively` has locked it.
+    # SQLite can also roll back changes of the schema, and `exclusively` holds the write lock.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

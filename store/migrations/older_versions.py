@@ -1,12 +1,13 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
 A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
-after another, and an upgrade can be undone. An upgrade that older versions cannot work with stores
-a newer oldest revision. Such an upgrade must not run while one of these older versions writes the
+after another, and an upgrade can be undone. An upgrade that older versions cannot work with raises
+this oldest revision. Such an upgrade must not run while one of these older versions writes the
 database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
-PostgreSQL, this is a lock. A paused collector keeps it, and a dead collector loses it.
+PostgreSQL, the announcement is a lock. A paused collector keeps the lock, and a dead collector
+loses it.
 """
 
 from collections.abc import Sequence

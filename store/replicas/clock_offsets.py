@@ -41,8 +41,8 @@ def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the bounds of each replica's clock offset, sorted by name.
 
     The bounds of a replica are the medians of its requests' bounds. A replica with fewer than
-    `MIN_REQUESTS` requests that both sides reported is left out. Requests with corrected timestamps
-    are ignored.
+    `MIN_REQUESTS` requests that the server and the client both reported is left out. Requests with
+    corrected timestamps are ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """

@@ -11,7 +11,7 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import MAX_LOADING_S
 
 MAX_STARTS: Final = 1_000
-"""Maximum number of starts that are read, the newest. A crash loop causes many."""
+"""Maximum number of starts that are read. The newest are read. A crash loop causes many starts."""
 
 
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:

@@ -11,8 +11,8 @@ from telemetry.requests import Basis, Source
 def engine_only_replicas(engine: Engine, window: Window) -> list[str]:
     """Return the names of replicas with requests that only the engine core measured, sorted.
 
-    The rows of these requests begin in the engine's queue. For example, vLLM's Rust front end loads
-    no plugins.
+    The rows of these requests begin in the engine's queue. One cause is vLLM's Rust front end,
+    which loads no plugins.
 
     Raises:
         StoreUnavailable: the database does not respond.

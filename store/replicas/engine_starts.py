@@ -12,8 +12,8 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""Starts of replicas without stored samples are deleted after this time. Real engines send a sample
-each second."""
+"""Starts of replicas without stored samples are deleted after this time. Real engines take a sample
+each second, and send their samples every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
 """Maximum number of starts of replicas without stored samples, which bills may need."""
@@ -35,8 +35,7 @@ def in_force(
 ) -> list[EngineStart]:
     """Return the latest start of each engine of each replica until `at_unix_ns`.
 
-    Only the latest report of an engine is returned. Ended engines are included, because the store
-    has no end times. `replicas`: None for all.
+    Ended engines are included, because the store has no end times. `replicas`: None for all.
     """
     latest = func.row_number().over(
         partition_by=(STARTS.c.replica, STARTS.c.engine),
@@ -144,7 +143,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # An older start's samples may already be deleted.
+            # If the start is older than `keep_rows_ns`, its samples may already be deleted.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

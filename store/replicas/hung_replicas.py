@@ -50,10 +50,10 @@ class Progress(NamedTuple):
 
 
 def progress(engine: Engine, now_unix_ns: int) -> Progress:
-    """Return the replicas with requests in flight and no step for more than `HUNG_S`.
+    """Return the replicas that report, and those that hang: no step for more than `HUNG_S` s.
 
-    The requests in flight are summed over the front ends of a replica. A step counts
-    if a front end reports it. With several engines, the longest time without a step is used.
+    The requests in flight are summed over the front ends of a replica. A step counts if one of the
+    front ends reports it. With several engines, the longest time without a step is used.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -1,4 +1,4 @@
-"""Count the replicas whose only samples are scraped from `/metrics`."""
+"""Count the replicas with samples that were scraped from `/metrics`."""
 
 from sqlalchemy import Engine, func, select
 

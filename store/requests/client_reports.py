@@ -88,7 +88,7 @@ class Reports:
         return not (self._by_id or self._by_trace)
 
     def of(self, trace_id: str, request_id: str | None) -> Report | None:
-        """Return the only report of a request, or None."""
+        """Return the report of a request, or None if there is no report or several reports."""
         found: list[Report] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]

@@ -3,8 +3,8 @@
 A new report replaces the previous one, and the request's row replaces the last report. Each change
 marks the affected steps of the objectives' counts, in the same transaction
 (`store.alerting.slo_marks`). A report may arrive after the row. `in_flight_tables` then ignores it,
-and retention deletes it. If a server ends without sending the rows, its requests are counted from
-their last reports.
+and retention deletes it. If a server ends without sending the rows of its requests, these requests
+are counted from their last reports.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""A neighbour was received at most this long before the given request."""
+"""Requests that were received more than this long before the given request are not found."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
@@ -20,7 +20,8 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
     """Return the requests that were in an engine at the same time as a given request.
 
-    The result includes the given request. Requests that the reader may not see have no names.
+    The result includes the given request. Requests that the reader may not see are included without
+    names.
 
     Args:
         row: with the columns `OF_REQUEST`.

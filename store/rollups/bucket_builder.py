@@ -79,10 +79,10 @@ def build_some_marked(
 ) -> BuildResult:
     """Build marked buckets that have ended, the oldest first, and minutes before hours.
 
-    If a bucket cannot be built, the others still are.
+    If a bucket cannot be built, the other buckets are still built.
 
     Args:
-        engine: the first call marks all existing minutes.
+        engine: if this database has no rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
         failed: buckets to leave out. Those that fail now are added.
 

@@ -1,4 +1,4 @@
-"""Compute with rollups in memory: the label sets of many buckets, as columns. Pure.
+"""Sum and merge rollups in memory, as arrays with one entry per label set. Pure.
 
 Buckets, for example of several shards, can be merged in any order. The result equals a bucket built
 from all their requests, except for rounding errors of sums.
@@ -25,8 +25,8 @@ smallest duration has rank 1. No duration has rank 0, or a rank above the number
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, divided by the number of bins that are summed. In a larger array,
-sorting the bins is faster."""
+"""Maximum size of a dense array, divided by the number of bins that are summed. If the array would
+be larger, the bins are sorted instead, which is then faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Return the sums with new cells (one per entry). Those with the same new cell are added."""
+    """Return the sums with new cells (one per entry). Entries with the same new cell are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -280,7 +280,7 @@ def _merge_equal_bins(
 
 
 def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct values of `at`, sorted, and the sum of each one's counts."""
+    """Return the distinct values of `at`, sorted, and the sum of the counts of each value."""
     span = int(at.max(initial=-1)) + 1
     if span <= _DENSE_EACH * at.size:
         dense = np.bincount(at, counts, span)

@@ -48,7 +48,7 @@ class CodedLabels:
     def occurrences(self, label: str) -> dict[str, Occurrence]:
         """Return the number of requests of each known value of a label.
 
-        For a label in `OWNED`, also return the tenant that sent most of them.
+        For a label in `OWNED`, also return the tenant that sent most of a value's requests.
         """
         at = LABELS.index(label)
         number = len(self.values[at])
@@ -60,7 +60,7 @@ class CodedLabels:
                 self.columns[at] * len(tenants) + self.columns[LABELS.index("tenant")],
                 return_counts=True,
             )
-            for place in np.argsort(counts, kind="stable").tolist():  # the last is the largest
+            for place in np.argsort(counts, kind="stable").tolist():  # the largest count comes last
                 value, tenant = divmod(int(pairs[place]), len(tenants))
                 owners[value] = tenants[tenant] or ""
         return {

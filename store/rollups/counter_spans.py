@@ -64,10 +64,10 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
     """Read the spans of [from, to) from samples: one per minute and engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
-    # Modulo, because databases round integer divisions differently.
+    # Use modulo, because databases round integer divisions differently.
     minute = at - at % _MINUTE_NS
     key = [samples.c[name] for name in kind.key]
-    # No labels: ClickHouse would confuse a label with a column of the same name.
+    # Use no SQL aliases: ClickHouse would confuse an alias with a column of the same name.
     totals = [each(samples.c[name]) for name in kind.totals for each in (func.min, func.max)]
     means = [func.avg(samples.c[name]) for name in kind.means]
     statement = (
@@ -175,7 +175,7 @@ def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
 
 
 def _latest(values: FloatArray, starts: IntArray, ends: IntArray) -> FloatArray:
-    """Return the last value in each range that is not NaN, if any."""
+    """Return the last value that is not NaN in each range; NaN if there is none."""
     places = np.arange(values.size)
     known = np.maximum.accumulate(np.where(np.isnan(values), -1, places))[ends - 1]
     return np.where(known >= starts, values[known], np.nan)

@@ -1,7 +1,7 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-The places are given in rounds. In each round, every owner receives a place for the best of its
-candidates that has none yet. So an owner with many candidates cannot take the places of others.
+The places are given in rounds. In each round, every owner receives a place for its best candidate
+without a place. So an owner with many candidates cannot take the places of others.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
-Rollups store only a limited number of values of a label, and otherwise `_other`. Example: a result
-by tenant and route has requests with tenant `acme` and route `_other`. They may belong to any group
-with tenant `acme`, so all these groups may be incomplete. A group that has `_other` itself never
-counts as incomplete.
+Rollups store a limited number of values of a label by name, and all other values as `_other`.
+Example: a result by tenant and route has requests with tenant `acme` and route `_other`. They may
+belong to any group with tenant `acme`, so all these groups may be incomplete. A group that has
+`_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -32,7 +32,7 @@ from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
 """Maximum number of label sets in the grouping with all labels. The limit applies separately to
-label sets without a replaced value, and to those of each entry of `_FOLDS`."""
+label sets without a replaced value, and to the label sets of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
 """Maximum number of pairs of a model and a value of a label, as a multiple of the label's number of
 places."""
@@ -177,7 +177,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = KnownLabelSet(from_unix_s, grouping)
             self.changed.add(labels)
-        # The time of the newest bucket need not be exact.
+        # The time of the newest bucket need not be exact, so it is not stored each time.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)

@@ -1,9 +1,10 @@
 """Mark the buckets that must be built, and store since when their source data is complete.
 
 The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
-marked, readers use its rows. Each transaction adds its own marks. When a bucket is built, only the
-marks that existed before its rows were read are removed. Requests and samples have separate marks:
-samples arrive every second, and would keep the minutes of requests marked for longer.
+marked, readers use its rows instead of its rollup. Each transaction adds its own marks. When a
+bucket is built, only the marks that existed before its rows were read are removed. Requests and
+samples have separate marks. With common marks, samples, which arrive all the time, would keep the
+minutes of requests marked for longer.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Decide which values of a label rollups store by name. All other values are stored as `_other`.
 
 Pure. A label has a limited number of places. The values that occurred in the most hours of the last
-day get them. A value loses its place only to a value that occurred in more than twice as many
+day get a place. A value loses its place only to a value that occurred in more than twice as many
 hours, so a burst of invented values has no effect (as in decision 075). Clients can invent routes
 and LoRA names, so their places are divided fairly between tenants.
 """
@@ -74,7 +74,8 @@ class Occurrence:
 
 @dataclass(slots=True)
 class Names:
-    """The values of one label: up to `limit` with a place, and up to `limit` candidates for one."""
+    """The values of one label: up to `limit` with a place, and up to `limit` candidates for a
+    place."""
 
     limit: int
     owned: bool = False
@@ -119,7 +120,7 @@ class Names:
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
         # If every value has a place, no new value was stored as `_other` in the last day.
-        # Otherwise, a new value may have been, even earlier in this minute.
+        # Otherwise, a new value may have been stored as `_other`, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

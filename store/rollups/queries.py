@@ -49,7 +49,7 @@ from telemetry.sketches import IntArray
 
 SKETCHES_AT_ONCE = 120
 """Number of buckets whose sketches are read at a time. A large fleet's tenants have 130 MB of
-sketches per day. Reading them at once takes twice the CPU time of 12 parts."""
+sketches per day. Reading them at once takes twice the CPU time of reading them in 12 parts."""
 _MINUTE_NS = MINUTE_S * SECOND_NS
 _AT = {label: at for at, label in enumerate(LABELS)}
 _ALL: Mapping[str, Any] = MappingProxyType({})
@@ -120,8 +120,8 @@ class Rollups:
         if not self._unnamed:
             return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because there was no place for
-        # its label set. The second reason is impossible in the label that a grouping adds to
-        # `COMMON`, and in the model of the second grouping.
+        # its label set. The second reason is impossible for the label that a grouping adds to
+        # `COMMON`, and for the model of the second grouping.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -275,7 +275,7 @@ class Rollups:
     def _grouping(self) -> int:
         """Return the index of the smallest grouping that has all needed labels.
 
-        These are the labels of the query, and those on which the reader's access depends.
+        These are the labels of the query, and the labels on which the reader's access depends.
         """
         needed = {*self.by, *self.equals, *self.unless}
         access = access_of(self.engine)
@@ -284,7 +284,8 @@ class Rollups:
         return min(fitting, key=lambda each: len(GROUPINGS[each]))
 
     def _label_sets(self, grouping: int, numbers: IntArray) -> Mapping[int, LabelSet]:
-        # After the buckets, because label sets are stored before the buckets that use them.
+        # Read label sets after buckets, because label sets are stored before the buckets that use
+        # them.
         known = self._meanings.setdefault(grouping, {})
         missing = set(pa.array(numbers).unique().to_pylist()) - known.keys()
         if missing:
@@ -417,9 +418,10 @@ def rolled_label_values(engine: Engine, window: Window, label: str) -> list[str]
 
 
 def _read_ahead(read: Callable[[_Part], _Read], parts: Sequence[_Part]) -> Iterator[_Read]:
-    """Yield what `read` returns for each part. While the caller uses one, a thread reads the next.
+    """Yield what `read` returns for each part.
 
-    So the database and the caller work at the same time.
+    While the caller uses one result, a thread reads the next part, so that the database and the
+    caller work at the same time.
     """
     if not parts:
         return

@@ -104,7 +104,7 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
 ) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
-    """Build two rollups of a bucket: of its simulated requests, and of its other requests.
+    """Build two rollups of a bucket: one of its simulated requests, and one of its other requests.
 
     Args:
         label_sets: new label sets are added.

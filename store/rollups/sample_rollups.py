@@ -111,7 +111,8 @@ def read_counter_spans(
     ):
         last_hour = first_hour
     if start < minutes_from:
-        # Only rollups per hour exist here. Callers ignore spans outside the window.
+        # Before `minutes_from`, only rollups per hour exist. Callers ignore spans outside the
+        # window.
         first_hour = down(start, HOUR_S)
         last_hour = max(last_hour, min(up(end, HOUR_S), minutes_from))
     unmade = {

@@ -59,14 +59,14 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """The labels of each grouping. The first has all labels; in some of its label sets, values are
 replaced by `_other`. The second serves the most frequent queries, which then read only a few
-sketches per minute. Each further grouping has the labels of the second and one more label, in which
-all requests of a named value are under this name (decision 098). A bucket of an older version has
-only the first two.
+sketches per minute. Each further grouping has the labels of the second and one more label. In this
+grouping, all requests of a value of this label that is stored by name are under this name (decision
+098). A bucket of an older version has only the first two.
 """
 
 
 class _Base64(TypeDecorator[bytes]):
-    """Type for bytes in ClickHouse. Queries return base64: the driver would decode bytes as
+    """Type for bytes in ClickHouse. Queries return base64, because the driver would decode bytes as
     text."""
 
     impl = LargeBinary
@@ -95,7 +95,7 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # A simulation can be deleted without changing other data.
+    # Separate rows, so that a simulation can be deleted without changing other data.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.

@@ -61,7 +61,7 @@ def test_an_error_shows_only_the_beginning_of_a_long_text() -> None:
 def test_rules_require_whole_seconds(text: str) -> None:
     """Prometheus does not accept fractions of a second."""
     with pytest.raises(
-        ValueError, match=re.escape(repr(text)) + ".*whole number above 0 of seconds.*5m"
+        ValueError, match=re.escape(repr(text)) + ".*whole number of seconds above 0.*5m"
     ):
         parse_s(text)
 

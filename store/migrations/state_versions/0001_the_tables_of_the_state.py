@@ -1,6 +1,7 @@
 """Create the tables of the state.
 
-In older databases, the revisions of telemetry have created them; 0028 records this.
+In older databases, the revisions of telemetry have created them; revision 0028 of telemetry records
+this.
 """
 
 import sqlalchemy as sa
