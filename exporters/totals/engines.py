@@ -1,7 +1,8 @@
 """Computes totals and gauges of engines, from the samples of one or several processes per engine.
 
-Several processes (vLLM's API servers) may report one engine, each with a share of the engine's
-steps. Totals are summed over the processes.
+Several processes (vLLM's API servers) may report one engine. Each reports totals of its own
+requests, and only one of them reports the totals of the engine's steps. Totals are summed over the
+processes.
 
 A total decreases only when the server restarts. The server has restarted if a process with a new
 start timestamp sends a sample, and no other process of the engine sent a sample shortly before this
