@@ -68,7 +68,7 @@ def probe_group(explorer_url: str) -> Group:
                 "5m",
                 "page",
                 f"{ENDPOINT} gives no answer to {REGION}",
-                "No probe from this region has received a complete answer for 5 min. `tailspan"
+                "No probe from this region has received a complete answer for 10 min. `tailspan"
                 " probe` prints the reason of each failure. If other regions succeed, look at the"
                 " network of this region, else at the endpoint.",
             ),
