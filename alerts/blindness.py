@@ -1,4 +1,4 @@
-"""Find objectives that count too few events to alert. Pure."""
+"""Find blind objectives, which count too few events to alert. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -16,7 +16,8 @@ from alerts.periods import Span
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The counts of the events between the previous bucket's instant and this one."""
+    """The counts of the events between the previous bucket's instant and the instant of this
+    bucket."""
 
     until_s: int
     counts: Counts

@@ -35,14 +35,14 @@ class GoodEvents:
         where: selects the events; None for all.
         good: the condition that a good event meets.
         by: fields whose values define groups.
-        reserved: groups that always have a place (`alerts.evaluation.group_places`).
+        reserved: groups that are always counted separately (`alerts.evaluation.group_places`).
         part: the group that is counted; None to count all groups together.
         slices: the time slices, if each slice is an event; None if each request or probe is an
             event.
     """
 
     rows: ClassVar[str]
-    """The plural noun for what is counted."""
+    """The plural noun for what is counted, such as "requests"."""
     counted_as: ClassVar[str] = ""
     """The prefix of the key of stored counts."""
 
@@ -63,7 +63,7 @@ class GoodEvents:
         )
 
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
-        """Return the indicator of a group that has a place, or of `groups.other(by)`."""
+        """Return the indicator of a group that is counted separately, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
         return replace(self, where=where, part=Part(self, placed, group))
 

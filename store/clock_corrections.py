@@ -1,9 +1,10 @@
 """Store the corrections of rows' timestamps, so that all collectors correct a row equally.
 
-If a sender's clock is ahead, the collector subtracts the measured lead from the timestamps of its
-rows, which are part of the rows' keys. If a row is sent again, another collector would measure a
-different lead and store the row under a second key. Therefore each row's first correction is stored
-in the row's transaction, and a repeated row gets this correction.
+If a sender's clock is ahead, the collector measures by how much (the lead), and subtracts the lead
+from the timestamps of the sender's rows. These timestamps are part of the rows' keys. If a row is
+sent again, another collector would measure a different lead and store the row under a second key.
+Therefore each row's first correction is stored in the row's transaction, and a repeated row gets
+this correction.
 
 A row is stored twice only if two collectors receive it within the same milliseconds, and only one
 of them corrects it.

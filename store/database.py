@@ -109,7 +109,7 @@ def _opened(
 
 
 class DatabasePurpose(NamedTuple):
-    """What a database is for."""
+    """What a database is for: telemetry or the state."""
 
     what: str
     options: str
@@ -141,7 +141,7 @@ class _Opening(NamedTuple):
     report: Callable[[str], None]
 
     def connect(self, url: str) -> Engine:
-        """Return an engine, without a connection."""
+        """Return an engine that has not connected yet."""
         parsed, dialect = _parse(url, self.purpose)
         try:
             engine = dialect.connect(parsed, create=self.create, timeout_s=self.timeout_s)
@@ -151,8 +151,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce a writer's revision on each of its connections: no upgrade may make the schema
-        too new for this writer."""
+        """Announce a writer's revision on each of its connections, so that no upgrade makes the
+        schema too new for this writer."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)

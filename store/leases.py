@@ -110,7 +110,7 @@ class Leases:
         self._connection: Connection | None = None
 
     def term(self, name: str) -> Term | None:
-        """Return the current term of a lease, or None if it is not held."""
+        """Return the current term of a lease, or None if this process does not hold the lease."""
         if not self.shared:
             return Term(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))

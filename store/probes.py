@@ -30,7 +30,7 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 
 class Sample(NamedTuple):
-    """Probes in order of time."""
+    """A sample of probes, in order of time."""
 
     table: pa.Table
     scale: float

@@ -41,8 +41,8 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 _NOT_EXACT_NS = 10**6
 
 DERIVED = ("tpot_s", *PARTS)
-"""Columns that are computed from others: the time per output token, and parts such as `stall_s`,
-the sum of the part's time in prefill and in decode."""
+"""Columns that are computed from other columns: the time per output token, and parts such as
+`stall_s`, the sum of `prefill_stall_s` and `decode_stall_s`."""
 
 REQUEST_COLUMNS = (*REQUESTS.columns.keys(), *DERIVED)
 REQUEST_LABELS = labels_of(RequestTimeline)
@@ -330,7 +330,7 @@ def _request_column(name: str) -> ColumnElement[Any]:
 
 
 def _part(name: str) -> ColumnElement[float | None]:
-    """`telemetry.requests.part_s` as an SQL expression."""
+    """Return `telemetry.requests.part_s` as an SQL expression."""
     in_prefill, in_decode = REQUESTS.c[f"prefill_{name}"], REQUESTS.c[f"decode_{name}"]
     return case((REQUESTS.c.decode_s.is_(None), in_prefill), else_=in_prefill + in_decode)
 
@@ -338,7 +338,7 @@ def _part(name: str) -> ColumnElement[float | None]:
 def tpot(
     decode_s: ColumnElement[float | None], output_tokens: ColumnElement[int | None]
 ) -> ColumnElement[float | None]:
-    """`telemetry.requests.tpot_s` as an SQL expression."""
+    """Return `telemetry.requests.tpot_s` as an SQL expression."""
     return case((output_tokens >= 2, decode_s / (output_tokens - 1)))
 
 

@@ -125,7 +125,7 @@ def delete_older(
     """Delete the rows that are older than their retention.
 
     Args:
-        batch_rows: rows per transaction; more if several rows have the time of the last one.
+        batch_rows: rows per transaction; more if several rows have the same time as the last row.
         pause: called after each batch, outside a transaction.
 
     Returns: the number of deleted rows, or 0 if the database deletes old rows itself. PostgreSQL

@@ -1,17 +1,18 @@
 """Store how far each sender's clock is ahead, so that all collectors correct its samples equally.
 
-Each collector measures on its own how far a sender's clock is ahead. If collectors corrected the
-start timestamp of an engine's counters by different amounts, a bill would count the counters
-several times. Therefore, the database has a record for each sender, which decides whether and by
-how much its samples are corrected:
+Each collector measures on its own how far a sender's clock is ahead (the lead). If collectors
+corrected the start timestamp of an engine's counters by different amounts, a bill would count the
+counters several times. Therefore, the database has a record for each sender, which decides whether
+and by how much its samples are corrected:
 
 - The first collector that corrects a sample of the sender stores its correction.
-- If a collector's measurement is within `CHANGED_NS` of the record, the collector corrects by the
-  record, even if the measurement is too small to begin a correction.
-- A collector whose correction differs from the record by more than `CHANGED_NS` replaces it.
-- A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. The
-  correction ends when a collector measures less, and no collector has supported the record for
-  `SUPPORTED_NS`. The collector then sets the record to 0.
+- If a collector's measurement is within `CHANGED_NS` of the record, the collector uses the record
+  as its correction, even if the measurement is too small to begin a correction.
+- If a collector's correction differs from the record by more than `CHANGED_NS`, this correction
+  becomes the record.
+- A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. If a
+  measurement does not support the record, and no collector has supported the record for
+  `SUPPORTED_NS`, the correction ends: the collector sets the record to 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +32,11 @@ SENDERS: Final = Table(
     Column("at_unix_ns", BigInteger, nullable=False),
 )
 """The record of each sender whose clock is or was ahead: its correction, and when a collector last
-supported it, as the sent timestamp of a row."""
+supported it (the timestamp that the sender sent)."""
 CHANGED_NS: Final = 2 * 10**9
 """If two corrections differ by more than this, the sender's clock has changed. Each collector's
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
-`collector/rows/clock_correction.py`), so two can differ by 2 s."""
+`collector/rows/clock_correction.py`), so two collectors' corrections can differ by 2 s."""
 MIN_NS: Final = 5 * 10**8
 """A correction continues while the measured lead is above this value. The correction begins at
 twice this lead (`TOLERANCE_NS`), so that a lead near one of the two limits does not switch the

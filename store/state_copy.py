@@ -45,7 +45,7 @@ def link_state(
         if found is None:
             link = new_link(state_name)
             _refuse_users(engine, name)
-            # The link first: after an interruption, no other database can become the state
+            # Store the link first: after an interruption, no other database can become the state
             # database.
             store_link(engine, link)
             _copy(engine, connection, name, state_name, report)
@@ -93,7 +93,8 @@ def _copy_table(connection: Connection, to: Connection, table: Table) -> int:
     for some in rows.partitions():
         values = [dict(row) for row in some]
         if table is NOTIFICATIONS:
-            # No claims: no sender runs now, and the terms in the new database begin at 1.
+            # Copy no claims: no sender runs now, and the lease tokens in the new database begin at
+            # 1.
             values = [{**row, "claimed_term": None} for row in values]
         upsert(to, table, values)
         copied += len(values)

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 INSECURE_OPTION: Final = "--insecure-credentials"
 """The option that allows unencrypted credentials."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The key in a YAML file. In scrape targets, it is the label `__insecure_credentials__`."""
+"""The key of this option in a YAML file. Scrape targets have the label `__insecure_credentials__`.
+"""
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
 

@@ -46,9 +46,9 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). If a trace
-has this many operations, others may not have been stored, and the application's time before and
-after a model call is unknown."""
+"""Maximum number of stored operations of a trace (50 kB at about 200 bytes each). If a trace has
+this many operations, further operations may not have been stored, and the application's time before
+and after a model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,5 +75,5 @@ class ApplicationOperation:
 
     @property
     def sent_unix_ns(self) -> int:
-        """Return the uncorrected start."""
+        """Return the start as the sender sent it, without the clock correction."""
         return self.at_unix_ns + round((self.clock_ahead_s or 0.0) * 1e9)

@@ -42,7 +42,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSpans:
-    """Spans of engine samples. Entry i is a span of the counters with the key `counts[which[i]]`.
+    """Spans of engine counters. Entry i is a span of the counters with the key `counts[which[i]]`.
 
     A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
     have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
@@ -79,7 +79,8 @@ class EngineCounterSpans:
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergySpans:
-    """Spans of GPU samples. Entry i is a span of `gpus[which[i]]`, a pair of replica and GPU.
+    """Spans of GPU energy counters. Entry i is a span of `gpus[which[i]]`, a pair of replica and
+    GPU.
 
     See `EngineCounterSpans`.
     """
@@ -109,7 +110,7 @@ class GpuEnergySpans:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Requests by labels and hour (cells).
+    """Sums of requests. A cell has one combination of labels and one hour.
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
     `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the

@@ -33,8 +33,8 @@ class CacheNames:
         milliseconds: span attributes that sum to the duration of the lookup.
         kind: None if the status or the similarity of a lookup determines its kind.
         similarity_alone: the result of a lookup that reports a similarity, but no status.
-        models_only: whether other servers send the same header. The header then counts only in
-            responses to calls of a model.
+        models_only: whether servers other than this product send the same header. If so, the header
+            counts only in responses to calls of a model.
     """
 
     cache: str
@@ -121,7 +121,7 @@ CACHES: Final = (
 
 
 class Status(NamedTuple):
-    """A reported result."""
+    """The meaning of a reported status: the result of the lookup, and the kind of the cache."""
 
     result: CacheResult
     kind: CacheKind | None = None
@@ -207,7 +207,7 @@ class Reported(NamedTuple):
 
 
 Get = Callable[[str, bool], object]
-"""Returns the value of a name, or None. The second argument: whether it is a header's name."""
+"""Returns the value of a name, or None. The second argument is true for a header's name."""
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:

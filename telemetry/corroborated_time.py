@@ -36,8 +36,8 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Smaller steps of the system clock are always accepted. The limit is a third of the evaluator's
-interval of 15 s. NTP's usual steps are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Jumps of the system clock below this are always accepted. The limit is a third of the evaluator's
+interval of 15 s. NTP's corrections are usually smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
@@ -64,7 +64,7 @@ def since_boot_ns() -> int:
 class _Sender:
     """The state of one sender.
 
-    Its offset is its newest timestamp minus the time since boot at the arrival.
+    Its offset is its newest timestamp minus the time since boot when this timestamp arrived.
     """
 
     offset_ns: int

@@ -41,7 +41,7 @@ def series_numbers(*columns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class CounterSeries:
-    """Samples or spans (n), sorted by series and time.
+    """n samples or n spans, sorted by series and time.
 
     Attributes:
         order: (n,) indices in the original columns.
@@ -141,7 +141,7 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return the column index of each span, then of the span before each interval."""
+        """Return the index in the columns of each span, then of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:

@@ -98,7 +98,7 @@ class Field(NamedTuple):
 
     @property
     def quantity(self) -> Quantity:
-        """Return the kind of values."""
+        """Return the kind of the field's values."""
         if self.about.quantity is not None:
             return self.about.quantity
         if self.type is float:

@@ -1,9 +1,9 @@
 """Parse prefix ladders, which show which requests begin with the same tokens.
 
-Pure. A ladder is a text: the tokens per block, such as `16:`, followed by four characters for each
-rung. The first rung stands for the empty prompt, and each further rung for the prefix that ends at
-one of `POSITIONS`. Requests with equal rungs up to a position have the same tokens up to it. The
-plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
+Pure. A ladder is a text: the tokens per KV-cache block, such as `16:`, followed by four characters
+for each rung. The first rung stands for the empty prompt, and each further rung for the prefix that
+ends at one of `POSITIONS`. Requests with equal rungs up to a position have the same tokens up to
+it. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re
@@ -32,11 +32,11 @@ class Ladders:
     """The ladders of n requests."""
 
     block_tokens: NDArray[np.int64]
-    """An array (n,) with the tokens per block of each request; 0 for a request without a ladder."""
+    """An array (n,) with the tokens per KV-cache block; 0 for a request without a ladder."""
     offsets: NDArray[np.int64]
-    """An array (n + 1,). Request i has the rungs `offsets[i]` to `offsets[i + 1] - 1`."""
+    """An array (n + 1,). The rungs of request i are `rungs[offsets[i]:offsets[i + 1]]`."""
     rungs: NDArray[np.uint32]
-    """An array (m,) with the four characters of each rung as a number."""
+    """An array (m,), the rungs of all requests. Each number stands for a rung's four characters."""
 
 
 def is_ladder(text: str) -> bool:

@@ -81,7 +81,8 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """Return the ranks of the bounds of a confidence interval, or None if the sample is too small.
+    """Return the ranks of the bounds of a quantile's confidence interval, or None for too few
+    values.
 
     Raises:
         ValueError: q is outside (0, 1), or z is not above 0.

@@ -69,8 +69,8 @@ class RequestRows(Sequence[RequestTimeline]):
     """A sequence of requests that stores rows. Add rows only before the first column is read.
 
     Args:
-        measures: the numeric fields (MEASURES, requests), with NaN for unknown values; None to
-            compute them when needed.
+        measures: the numeric fields, an array (MEASURES, requests), with NaN for unknown values;
+            None to compute the array when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")

@@ -142,7 +142,7 @@ class Sketch:
         counts = self.counts
         counts[bin_] = counts.get(bin_, 0) + 1
         self.sum_ns += round(value_s * 1e9)
-        # `_widen` inlined, because this runs for every received request.
+        # `_widen` is inlined, because this code runs for every received request.
         if self.min_s is None or value_s < self.min_s:
             self.min_s = value_s
         if self.max_s is None or value_s > self.max_s:
@@ -161,7 +161,7 @@ class Sketch:
         (places,) = np.nonzero(counts)
         added = zip((places + LOWEST).tolist(), counts[places].tolist(), strict=True)
         self._add_counts(added)
-        # In two halves, because ten very long durations would overflow 64 bits.
+        # Sum high and low bits separately, because ten very long durations would overflow 64 bits.
         upper, lower = np.divmod(np.rint(values_s * 1e9).astype(np.int64), 1 << 31)
         self.sum_ns += (int(upper.sum()) << 31) + int(lower.sum())
         self._widen(float(values_s.min()), float(values_s.max()))

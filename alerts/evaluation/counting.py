@@ -59,10 +59,11 @@ SETTLED_S: Final = 600
 """The counts of a step are stored this many seconds after it ended. Senders stop retrying much
 earlier, so all requests of the step are in the store by then."""
 LONGEST_REQUEST_S: Final = 3600
-"""Seconds. The stored counts leave out requests that ran longer than this."""
+"""The stored counts leave out requests that ran longer than this many seconds."""
 MAX_GAP_S: Final = 300
-"""Seconds. Data with longer gaps does not show when counting began. The shortest window of a paging
-alert has the same length, and `/metrics` counts a request above this age as late."""
+"""Maximum gap in seconds: data with longer gaps does not show when counting began. The shortest
+window of a paging alert has the same length, and `/metrics` counts a request above this age as
+late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -88,7 +89,7 @@ class Count(Protocol):
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return the verdict counts of the requests that ended in (from, to]."""
+        """Return the counts of verdicts on the requests that ended in (from, to]."""
 
 
 def cached(count: Count) -> Count:
@@ -195,7 +196,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # before the group had a place, its requests counted in `other`
+        since_s = kept.from_unix_s  # earlier requests of the group counted in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -341,8 +342,8 @@ def store_tally(
 
 
 def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
-    """Return an empty time range at the instant where counting begins. Return None if there are no
-    requests or probes, or only old ones.
+    """Return an empty time range at the instant at which counting begins. Return None if there are
+    no requests or probes, or only old ones.
 
     The data is old if it ended more than `MAX_GAP_S` ago, unless it covers a longer time than the
     time since its end. Old data may be a span that was sent days late.
@@ -399,7 +400,7 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Return the verdict counts of an objective's requests or probes in (from, to], by bucket.
+    """Return the counts of verdicts on an objective's requests or probes in (from, to], by bucket.
 
     A bucket includes the requests that ended in it, and the bad requests in flight that were last
     reported in it. Simulated requests are counted separately. If the objective is one of several

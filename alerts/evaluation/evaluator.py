@@ -9,7 +9,7 @@ future. In this case, evaluation resumes after the newest incident in the past, 
 most `LONGEST_PAUSE_S`. Incidents that began in the future are ended.
 
 Late requests are counted even if they arrived while this process was stopped, because the writer
-marks their steps (`store.alerting.slo_marks`). Past incidents do not change.
+marks the time steps of these requests (`store.alerting.slo_marks`). Past incidents do not change.
 """
 
 import time
@@ -55,7 +55,7 @@ BEHIND_S: Final = 60
 evaluation resumes in the past. If it lies less far in the future, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
 """If a recount of old requests takes longer than the evaluation interval, the next recount waits
-for this many times that duration. So a sender of old requests cannot delay a page."""
+for this many times that duration. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
 """An instant is evaluated this many seconds later, so that the last rows before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
@@ -97,10 +97,10 @@ class Evaluator:
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """The steps of late requests are not counted again before this time."""
+        """The time steps of late requests are not counted again before this time."""
 
     def follow(self) -> None:
-        """Read which groups are counted separately. Another process assigns their places.
+        """Read which groups are counted separately. Another process chooses these groups.
 
         Raises:
             StoreUnavailable: the database cannot be used.
@@ -135,7 +135,8 @@ class Evaluator:
         return changed
 
     def _recount(self, now_s: int) -> bool:
-        """Find the steps that received requests since the last call, and count these steps again.
+        """Find the time steps that received requests since the last call, and count these steps
+        again.
 
         Returns:
             True if steps that ended more than 2 · `SETTLED_S` ago are counted again now. If these
@@ -260,7 +261,8 @@ class Evaluator:
     ) -> None:
         rows = []
         if changed:
-            # Only the share of the budget that a burn spent needs the counts of the whole period.
+            # The counts of the whole period are needed only for the share of the budget that a burn
+            # spent.
             from_s = min(
                 min(each.began_s, objective.period_at(each.last_s).start_s) for each in changed
             )

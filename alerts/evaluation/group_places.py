@@ -59,7 +59,7 @@ class Candidates:
         return len(self._seen)
 
     def add(self, group: Group, hour: int, requests: int) -> None:
-        """Add requests of a group in an hour."""
+        """Add a number of requests that a group had in an hour."""
         hours, before = self._seen.get(group, (set(), 0))
         self._seen[group] = (hours | {hour}, before + requests)
         if len(self._seen) > 2 * self._most:
@@ -213,8 +213,8 @@ class GroupPlaces:
         counted_ranges = placed_groups(self._engine, definition)
         since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # Read again from before the last assignment, because a request is stored only when it ends.
-        # An hour that is read twice is added once.
+        # Begin before the last assignment, because a request is stored only when it ends. An hour
+        # that is read twice is added once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}

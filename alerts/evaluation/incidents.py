@@ -32,7 +32,8 @@ class Incident:
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: the highest burn rate during alerts, over the severity's shortest long window.
+        peak_burn: the highest burn rate during alerts, over the shortest of the severity's long
+            windows.
         ended_s: `last_s` after the incident is over; None before.
         simulated: True if there would have been no alert without simulated requests.
     """

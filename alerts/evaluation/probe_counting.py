@@ -1,4 +1,4 @@
-"""Count an objective's good and bad probes. A probe counts in the step in which it ended."""
+"""Count an objective's good and bad probes. A probe counts in the time step in which it ended."""
 
 from collections.abc import Iterator
 
@@ -21,14 +21,14 @@ _HOUR_S = 3600
 def count_probes(
     engine: Engine, indicator: GoodProbes, from_s: int, to_s: int, bucket_s: int, lead_s: int
 ) -> list[SloCount]:
-    """Return the verdict counts of an objective's probes that ended in (from, to], by bucket.
+    """Return the counts of verdicts on an objective's probes that ended in (from, to], by bucket.
 
     If the objective is one of several groups, the result has the counts of every group.
 
     Args:
         from_s: start in unix seconds.
         to_s: end in unix seconds.
-        lead_s: a probe that was due longer than this before `from_s` is not counted.
+        lead_s: probes that were due more than this many seconds before `from_s` are not counted.
     """
     part = indicator.part
     whole = part.whole if part else indicator

@@ -22,8 +22,8 @@ class Status:
         budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
         exhausted_in_s: seconds until the budget is spent, at the burn rate of the long window of
-            the shortest pair that pages. None if unknown, or if the budget lasts until a calendar
-            period ends.
+            the shortest pair with the severity page. None if unknown, or if the budget lasts until
+            a calendar period ends.
         states: for each pair, whether it fires, or why it does not.
     """
 

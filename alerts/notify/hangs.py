@@ -29,7 +29,7 @@ class Hangs:
     """Compares the hung replicas with the outbox, and adds the missing notifications.
 
     Args:
-        channels: those that receive no pages are ignored.
+        channels: channels without the severity `page` are ignored.
         explorer_url: returns the explorer's address for links; None for no link.
     """
 

@@ -75,7 +75,7 @@ class Message:
             seconds and `events` events, of which `bad` were bad.
         counted_in: the plural noun for an event, such as "requests".
         budget_left: a share of the period's budget; negative if overspent.
-        budget_spent: the share that this incident spent.
+        budget_spent: the share of the period's budget that this incident spent.
         exhausted_in_s: seconds that the remaining budget lasts at this burn rate.
         hang: the hang that the message reports; None for a burn.
         test: True if the message only tests the channel.

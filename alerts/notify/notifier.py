@@ -37,7 +37,7 @@ REFRESH_S: Final = 60
 LikelyCause = Callable[[Objective, IncidentRow, int], str | None]
 
 Outbox = dict[tuple[str, int, str, str], Notification]
-"""Rows by severity, time of the first alert, transition and channel."""
+"""Rows of the outbox, by severity, time of the first alert, transition and channel."""
 
 
 class Notifier:

@@ -18,7 +18,7 @@ def delay_s(attempts: int, chance: float, retry_after_s: float | None = None) ->
 
     Args:
         attempts: number of failed attempts, 1 or more.
-        chance: in [0, 1).
+        chance: a random number in [0, 1).
         retry_after_s: the seconds that the receiver asks to wait, or None.
     """
     doubled = min(LONGEST_S, FIRST_S * 2.0 ** min(attempts - 1, 16))

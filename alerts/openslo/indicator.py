@@ -96,7 +96,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
 
 
 def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return the groups that always have a place: values of the only field of `by`."""
+    """Return the groups that are always counted separately: values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
     if len(by) != 1:
@@ -110,7 +110,7 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
     if OTHER in values:
         raise selection.error(
             "reserved",
-            f"{OTHER} is the group of all requests without a place; allowed: other values",
+            f"{OTHER} is the group of all remaining requests; allowed: other values",
         )
     return tuple((value,) for value in values)
 
@@ -144,8 +144,8 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
             "by",
-            "a ratio has no counts, so groups without a place could not be added up; allowed: by"
-            " in the spec of total, with good or bad",
+            "a ratio has no counts, so small groups could not be added up to other; allowed: by in"
+            " the spec of total, with good or bad",
         )
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 

@@ -36,8 +36,8 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The evaluation interval in seconds. The first sample of a window may be this late."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind for this time, in which a new deployment
-can correct the fault. The time is a quarter of the hour that is checked."""
+"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time, in
+which a new deployment can correct the fault. The time is a quarter of the hour that is checked."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. A restart of a

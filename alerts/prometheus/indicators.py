@@ -49,7 +49,7 @@ class EventQueries(Protocol):
 
     @property
     def staleness_s(self) -> int:
-        """Seconds that `present` still has a result after the counters disappeared."""
+        """Seconds for which `present` still has a result after the counters disappeared."""
 
     @property
     def present(self) -> str:
@@ -57,8 +57,8 @@ class EventQueries(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression with the groups that have a place. None if Prometheus does not assign
-        places."""
+        """An expression with the groups that are counted separately. None if Prometheus does not
+        choose these groups."""
 
     def events(self, window: str) -> str:
         """Return the expression that counts all events."""
@@ -197,8 +197,8 @@ def of_vllm(objective: Objective) -> EventQueries:
     goodput = objective.indicator
     if isinstance(goodput, GoodProbes):
         raise RuleError(
-            f"{where}: vLLM's histograms have no probes; allowed: objectives on requests, or rules"
-            " for Tailspan"
+            f"{where}: vLLM's histograms do not count probes; allowed: objectives on requests, or"
+            " rules for Tailspan"
         )
     assert isinstance(goodput, Goodput)
     if goodput.by:

@@ -67,7 +67,7 @@ LIMITS: Final = (
         " Add capacity, or limit admission.",
     ),
 )
-"""The limits. If one does not suit a service, define an objective and silence the alert."""
+"""If one of these limits does not suit a service, define an objective and silence the alert."""
 
 
 def latency_group(explorer_url: str) -> Group:

@@ -12,10 +12,11 @@ from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, lite
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""A wait is slow above this multiple of the usual wait. The rule on cache hits has the same
-factor."""
+"""A wait is slow above this multiple of the wait in the 6 h before. The rule on cache hits has the
+same factor."""
 NOTICED_S: Final = "0.1"
-"""Nielsen, Usability Engineering, 1993, ch. 5: below 0.1 s a delay is not noticed."""
+"""Users do not notice a delay below this many seconds (Nielsen, Usability Engineering, 1993, ch.
+5)."""
 CERTIFICATE_S: Final = 7 * 86_400
 """An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
 Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""

@@ -27,18 +27,18 @@ COUNTS: Final = ("increase", "sum_over_time", "count_over_time")
 
 ALLOWED: Final = (
     "a counter (name{…}), its sum, or an expression in which every outermost range is"
-    f" [{WINDOW}], inside rate() alone or inside {', '.join(COUNTS)}"
+    f" [{WINDOW}], all inside rate() or all inside {', '.join(COUNTS)}"
 )
 
 GAUGES_ALLOWED: Final = (
     "a gauge (name{…}), its sum, its count, or an expression in which every outermost range is"
-    f" [{WINDOW}], inside rate() alone or inside {', '.join(COUNTS)}"
+    f" [{WINDOW}], all inside rate() or all inside {', '.join(COUNTS)}"
 )
 
 RATIOS: Final = ("avg_over_time", *COUNTS)
 RATIO_ALLOWED: Final = (
-    f"an expression of one series without labels, every value over [{WINDOW}] inside rate() alone"
-    f" or inside {', '.join(RATIOS)}: sum(rate(a[{WINDOW}])) / sum(rate(b[{WINDOW}]))"
+    f"one series without labels, such as sum(rate(a[{WINDOW}])) / sum(rate(b[{WINDOW}])), in which"
+    f" every metric has the range [{WINDOW}], all inside rate() or all inside {', '.join(RATIOS)}"
 )
 
 _PLACEHOLDER_S: Final = 7919

@@ -43,7 +43,7 @@ class Queries:
 
     @property
     def present(self) -> str:
-        """The number of all events in 5 min."""
+        """An expression for the number of all events in 5 min."""
         return self.events("5m")
 
     @property
@@ -70,7 +70,8 @@ class Queries:
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
     def _count(self, query: Query, window: str) -> str:
-        """Return the number of events of each group that has a place, and of the group `other`."""
+        """Return the number of events of each group that is counted separately, and of the group
+        `other`."""
         whole = _count(query, window, self.ratio.by)
         if not self.ratio.by:
             return whole

@@ -64,7 +64,7 @@ class Cells(NamedTuple):
     def cumulative(self, counts: IntArray) -> IntArray:
         """Convert counts by cell to cumulative counts by classic bucket: (n, cells) → (n, buckets).
 
-        The last count is the total.
+        n is the number of histograms. The last count of a histogram is its total.
         """
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed

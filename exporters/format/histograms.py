@@ -1,4 +1,4 @@
-"""Stores histograms as counts by cell, and writes them as text and protobuf."""
+"""Stores histograms as counts by cell (`histogram_cells`), and writes them as text and protobuf."""
 
 from array import array
 from collections.abc import Iterator, Mapping

@@ -29,8 +29,8 @@ _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Maximum number of consecutive empty buckets that are written as zeros (one byte each). A longer
-gap begins a new span (six bytes)."""
+"""Maximum number of consecutive empty buckets that are written as zeros (one byte each). After a
+longer gap, a new span of buckets begins (six bytes)."""
 
 
 def varint(number: int) -> bytes:
@@ -39,7 +39,7 @@ def varint(number: int) -> bytes:
 
 
 def varints(numbers: list[int]) -> list[bytes]:
-    """Encode each number."""
+    """Encode each number as a varint."""
     if max(numbers, default=0) < len(_SMALL):
         return [*map(_SMALL.__getitem__, numbers)]
     return [*map(varint, numbers)]

@@ -47,7 +47,7 @@ class Message(NamedTuple):
     body: bytes
     json: bool
     received_s: float
-    """Monotonic seconds."""
+    """When the message was received, in monotonic seconds."""
 
 
 class Post(Protocol):

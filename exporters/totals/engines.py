@@ -22,11 +22,11 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""A process that sent no sample for this long before another process started has ended, because no
-server restarts and loads a model in less time."""
+"""If a process sent no sample for this long before another process started, it has ended: no server
+restarts and loads a model in less time."""
 AHEAD_NS: Final = 600 * 10**9
-"""A stored sample with a timestamp further in the future than this was stored while Tailspan's
-clock was ahead. The next sample replaces it."""
+"""A stored sample whose timestamp is more than this in the future was stored while Tailspan's clock
+was ahead. The next sample replaces it."""
 MAX_PROCESSES: Final = 64
 """Maximum number of processes of one engine. A further process replaces the process whose last
 sample is oldest."""

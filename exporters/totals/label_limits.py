@@ -211,7 +211,7 @@ class Labels:
         )
 
     def holds_tenant_pair(self, pair: tuple[str, str]) -> bool:
-        """Return whether a model and tenant are still admitted."""
+        """Return whether a pair of a model and a tenant is still admitted."""
         model, tenant = pair
         return (
             _is_within_limit(self._models, model)

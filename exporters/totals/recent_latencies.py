@@ -1,8 +1,9 @@
 """Counts latencies of the last five minutes in bins, by replica, by model and by tenant.
 
-A window consists of slices of 15 s and their total. When the window moves, the oldest slices are
-subtracted from the total, so a scrape does not add up slices. A request is counted in the slice in
-which it ended. Requests that ended before the window are not counted.
+A bin is a small range of durations (`telemetry.sketches`). A window consists of slices of 15 s and
+their total. When the window moves, the oldest slices are subtracted from the total, so a scrape
+does not add up slices. A request is counted in the slice in which it ended. Requests that ended
+before the window are not counted.
 
 A slice stores a two-byte bin number for each request and latency. A slice with many requests
 instead stores a few hundred bins with their counts, six bytes each. Windows without recent requests

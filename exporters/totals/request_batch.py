@@ -108,7 +108,7 @@ class RequestBatch:
 
 
 def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
-    """Merge equal pairs."""
+    """Return the label pairs of requests, with equal pairs merged."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
     return LabelGroups(list(known), np.array([known[pair] for pair in labels], int)[place])
 

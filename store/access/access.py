@@ -23,7 +23,8 @@ class Grant:
     """What one role allows.
 
     Attributes:
-        tenants: the visible tenants, or None for all and for requests without a tenant.
+        tenants: the visible tenants. With None, all tenants, and requests without a tenant, are
+            visible.
         models: the served models that are visible, or None for all.
     """
 
@@ -107,7 +108,7 @@ class Access:
 
     @property
     def tenants(self) -> frozenset[str] | None:
-        """The tenants with at least some visible requests, or None for all."""
+        """The tenants of which at least some requests are visible, or None for all."""
         names: frozenset[str] = frozenset()
         for each in self.grants:
             if each.tenants is None:

@@ -51,7 +51,7 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 
 
 def with_masked_rows(engine: Engine) -> Engine:
-    """Return an engine that also returns the hidden requests, without names.
+    """Return an engine that also returns the hidden requests, with masked names (`tables.masked`).
 
     Explanations need them: a request also waits for requests of other tenants.
     """
@@ -88,7 +88,7 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    Needed for reads without SQLAlchemy's connections, which restrict statements automatically.
+    SQLAlchemy's connections restrict statements automatically. Other reads must call this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

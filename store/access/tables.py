@@ -26,8 +26,8 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""The prefix of columns that also contain the ids of hidden requests. Only
-`store.requests.best_source` compares them. They are never returned."""
+"""The prefix of columns that also contain the ids of hidden requests. Queries never return these
+columns. Only `store.requests.best_source` compares them."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
@@ -206,9 +206,9 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the groupings of rollups that a reader may see.
+    """Return the indices in `GROUPINGS` of the groupings that a reader may see.
 
-    Their label sets contain the model, and the tenant if tenants are limited.
+    These groupings have the label model, and if some tenants are hidden, the label tenant.
     """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]

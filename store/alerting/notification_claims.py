@@ -36,7 +36,8 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt if this token still claims the row. Return whether it does.
+    """Store the result of an attempt if the row is still claimed with this token. Return whether it
+    is.
 
     The result is stored even if the lease was lost after the message was sent.
     """

@@ -149,7 +149,7 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Without `ahead`, a row that was created while the clock was ahead would wait.
+    # Without `ahead`, a row that was created while the clock was ahead would wait for this time.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

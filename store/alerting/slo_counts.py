@@ -140,7 +140,7 @@ def summed_counts(engine: Engine, definition: str, instants: Sequence[int]) -> l
 def stepped_counts(
     engine: Engine, definition: str, from_s: int, to_s: int, step_s: int
 ) -> list[SloCount]:
-    """Return the stored counts in (from, to], summed over steps of `step_s`."""
+    """Return the stored counts in (from, to], summed over intervals of `step_s` seconds."""
     found = []
     with reading(state_of(engine)) as connection:
         for table, simulated in _TABLES:
@@ -219,12 +219,12 @@ def store_counts(
 def mark_counts_incomplete(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
-    """Record that all counts after a time are incomplete, and delete the marks that caused this.
+    """Record that all counts after a time are incomplete, and delete the marks of the new requests.
 
     Both changes are in one transaction. If the state is in a separate database, the marks are
     deleted after the commit in the state database. After a crash between the two transactions, the
-    marked steps are counted again. Removed objectives are included, because they may be added
-    again.
+    time steps of these marks (`slo_marks`) are counted again. Removed objectives are included,
+    because they may be added again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None without new requests.

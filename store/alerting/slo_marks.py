@@ -1,4 +1,4 @@
-"""Mark the time steps whose counts per objective are out of date.
+"""Mark the time steps of 15 s whose counts of requests per objective are out of date.
 
 The writer marks the steps of new requests in the transaction that writes the requests. The
 evaluator removes a mark in the transaction that records the step as incomplete
@@ -39,7 +39,7 @@ MARKS: Final = Table(
 
 
 class Mark(NamedTuple):
-    """A mark for the requests of one source, transaction and step.
+    """A mark: one transaction wrote requests of one source that belong to one time step.
 
     A request belongs to the step in which it ended. A request in flight belongs to the step of its
     last report.
@@ -48,7 +48,7 @@ class Mark(NamedTuple):
     token: int
     """A random number, the same for all marks of one transaction."""
     until_unix_s: int
-    """The end of the step."""
+    """The end of the time step."""
     source: str
     received_unix_ns: int
     """When the earliest request of this mark was received."""
@@ -82,14 +82,14 @@ def marks_of(several: Iterable[RequestRows]) -> list[Mark]:
 
 
 def mark_steps(connection: Connection, several: Iterable[RequestRows]) -> None:
-    """Mark the steps of requests, in the transaction that writes them."""
+    """Mark the time steps of requests, in the transaction that writes the requests."""
     marks = marks_of(several)
     if marks:
         dialects.of(connection.engine).inserting(connection.engine, MARKS)(connection, marks)
 
 
 def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> None:
-    """Mark the steps of requests in flight, in the transaction that changes their reports.
+    """Mark the time steps of requests in flight, in the transaction that changes their reports.
 
     Args:
         seen: time of each request's last report (unix nanoseconds), and its source.
@@ -117,7 +117,7 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks, and the other marks of their transactions from the earliest given step
+    """Delete all marks of the transactions of these marks, from the earliest step of these marks
     on."""
     if not marks:
         return

@@ -1,9 +1,10 @@
-"""Sum billed requests by label and hour of a time range.
+"""Sum the billed requests of a time range, by label and hour.
 
-The sums are read from rollups: a day with ten million requests takes a second. Rollups assign a
-request to the hour in which it was received, but a bill assigns it to the hours in which the engine
-worked on it. Therefore, single rows are read for the few requests that span an hour's end. Their
-billed seconds are divided in proportion to the time in each hour.
+The sums are read from rollups: a day with ten million requests takes a second. A cell contains the
+sums of one group of requests in one hour. Rollups assign a request to the hour in which it was
+received, but a bill assigns it to the hours in which the engine worked on it. Therefore, single
+rows are read for the few requests that span an hour's end. Their billed seconds are divided in
+proportion to the time in each hour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ def billed_requests(engine: Engine, window: Window, by: Sequence[str]) -> Billed
 
     Args:
         window: widened to whole minutes, or to hours if the rollups per minute were deleted.
-        by: the labels of a cell.
+        by: the labels to group requests by.
     """
     first_s = window.from_unix_ns // SECOND_NS // HOUR_S * HOUR_S
     found = rollups(engine, window, by=by, step_s=HOUR_S, first_unix_s=first_s)
@@ -101,9 +102,9 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Convert sums to cells.
+    """Convert sums to cells, one per group and hour.
 
-    Index = group × (hours in the window) + hour; hour 0 begins at `first_unix_s`.
+    A number in `sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`.
     """
     return Cells(
         by=by,

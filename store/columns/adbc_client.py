@@ -44,7 +44,7 @@ class ColumnReader:
 
         Args:
             statements: up to 16, run in parallel.
-            schema: of all results. The dictionaries of a column are merged.
+            schema: the schema of every result. The dictionaries of a column are merged.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.

@@ -34,7 +34,7 @@ CHUNK_NS: Final = 600 * 10**9
 MAX_ROWS: Final = 2_000_000
 
 _MAX_CHUNKS: Final = 14 * 144
-"""Maximum number of chunks in a range, which is 14 days. Longer ranges are not cached."""
+"""Maximum number of chunks in a range: 14 days of chunks. Longer ranges are not cached."""
 _LAST: Final = 2**63 // CHUNK_NS
 _ASKED_AT_ONCE: Final = 48
 _READ_AT_ONCE: Final = 250_000
@@ -55,7 +55,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps of the chunk and of its neighbours, whose rows may replace some of its rows."""
+    """The stamps of the chunk and of its neighbours. Rows of a neighbour may replace rows of the
+    chunk."""
 
 
 class ColumnCache:
@@ -63,8 +64,8 @@ class ColumnCache:
 
     Args:
         read: returns the rows of a window in order of time.
-        depends: returns whether rows up to `reach_ns` before or after can replace some of these
-            rows. None if rows are never replaced.
+        depends: returns whether rows up to `reach_ns` earlier or later can replace rows of a table.
+            None if rows are never replaced.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Downsampled:
-    """The rows of every `one_in`-th slot, in order of time."""
+    """The rows of every `one_in`-th time slot, in order of time."""
 
     table: pa.Table
     one_in: int

@@ -128,7 +128,7 @@ def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
 
 
 def _parts(engine: Engine, window: Window, number: int) -> list[Window]:
-    """Split a window into parts with about the same number of rows; empty for few rows."""
+    """Split a window into parts with about equal numbers of rows; return no parts for few rows."""
     received, inside = REQUESTS.c.received_unix_ns, _inside(window)
     with reading(engine) as connection:
         if has_few_rows(connection, select(received).where(*inside)):

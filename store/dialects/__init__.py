@@ -56,7 +56,8 @@ class Dialect(Protocol):
     def announce(self, engine: Engine, oldest: Table, revisions: str, head: str) -> None:
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
-        If the oldest revision that may connect (table `oldest`) is newer, the connection fails.
+        If `head` is older than the oldest revision that may connect (table `oldest`), the
+        connection fails.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:

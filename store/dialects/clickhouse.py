@@ -59,7 +59,7 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL has a database, and no secret option."""
+    """Check that the URL names a database, and has no secret option."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):

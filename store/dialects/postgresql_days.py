@@ -32,7 +32,7 @@ AHEAD_DAYS: Final = 3
 """A table of an older version becomes one partition, for rows up to this many days after its newest
 row. The check of the stored rows must end before that day."""
 _LOCK_MS: Final = 2_000
-"""Maximum time that a change waits for a table's lock. Other statements wait behind it."""
+"""Maximum time that a change waits for a table's lock. Meanwhile, later statements wait too."""
 _LOCK: Final = 0x64617973
 """The number of the advisory lock for new days: "days" in ASCII."""
 _END: Final = 2**63

@@ -5,7 +5,7 @@ request id. Model, adapter, tenant and number of prompt tokens must be equal too
 choose an id that joins requests of two tenants. A row without one of these values is joined if this
 value is equal in all other rows.
 
-A chain contains the rows of one request. Each row is in one chain. Takes O(n log n) time.
+A chain contains the rows of one request, its hops. Each row is in one chain. Takes O(n log n) time.
 """
 
 import re
@@ -61,8 +61,8 @@ def end_ns(row: Row) -> int:
 def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
     """Divide rows into joined requests.
 
-    Returns: a chain for each request with several hops, and for each other row whose engine has a
-        stated role.
+    Returns: a chain for each request with several hops, and for each single row whose engine has
+        reported its role.
     """
     found: list[Chain] = []
     alone: list[Row] = []
@@ -124,7 +124,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 
 
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
-    """Divide the rows of one group into requests.
+    """Divide rows with equal ids and labels into requests.
 
     Each decode hop that answered ends one request.
     """

@@ -21,7 +21,7 @@ DELIVERY: Final = "delivery_s"
 JOINED_PHASES: Final = (
     *(ROUTE, PREFILL_QUEUE, PREFILL, KV_TRANSFER, DECODE_QUEUE, DECODE, DELIVERY),
 )
-"""The phases of a joined request, in the usual order. They sum to `e2e_s`."""
+"""The phases of a joined request, in the order in which they usually occur. They sum to `e2e_s`."""
 
 HOP_COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
@@ -136,6 +136,6 @@ class JoinedRequest:
         return tpot_s(self.last["decode_s"], self.last["output_tokens"]) if self.complete else None
 
     def label(self, name: str) -> Any:
-        """Return a label of the last hop that has it."""
+        """Return the value of a label, from the last hop that has the label."""
         values = (each.row[name] for each in reversed(self.hops))
         return next((value for value in values if value is not None), None)

@@ -1,8 +1,8 @@
 """Divide the time of a joined request into phases.
 
-Pure. Each nanosecond from the start to the end belongs to one phase. If two hops overlap, the
-priority is, from high to low: work of the decode engine, queue and work of the prefill engine, wait
-of the decode engine.
+Pure. Each nanosecond from the start to the end belongs to one phase. If two hops overlap, the time
+belongs to the phase with the highest priority. The priorities are, from high to low: work of the
+decode engine, queue and work of the prefill engine, wait of the decode engine.
 """
 
 from collections.abc import Iterator, Sequence

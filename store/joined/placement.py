@@ -57,8 +57,8 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
 def generated_ns(row: Row) -> int:
     """Return the time from receipt until the engine had the last token, in nanoseconds.
 
-    Only this part must lie within the time range that the client or the router reports: a server
-    may record the delivery after the client has read the last byte.
+    Only this part of a hop must lie within the time range that the client or the router reports: a
+    server may record the delivery after the client has read the last byte.
     """
     return _length_ns(row) - min(_length_ns(row), _ns(row["delivery_s"]))
 

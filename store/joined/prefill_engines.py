@@ -20,8 +20,8 @@ from store.replicas.engine_starts import in_force
 from store.schema import REQUESTS
 
 EVIDENCE_NS: Final = 900 * 10**9
-"""The roles at an instant are derived from the rows of the 15 minutes before it. An analysis reads
-the same length of time by default."""
+"""The roles at an instant are derived from the rows of the 15 minutes before this instant. An
+analysis reads the same length of time by default."""
 MAX_LOADED: Final = 500
 """Maximum number of rows with a loaded KV cache that are read. The newest are read."""
 _MINUTE_NS: Final = 60 * 10**9

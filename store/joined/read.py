@@ -1,8 +1,8 @@
 """Read joined requests from the store.
 
-Rows are joined only if an engine loaded tokens. Only the plugin reports loaded tokens, and it also
-reports the engine's KV connector. Therefore, if no engine has reported a KV connector, the result
-is empty.
+Rows are joined only if an engine loaded tokens through a KV connector. Only the plugin reports such
+loads, and it also reports the engine's KV connector. Therefore, if no engine has reported a KV
+connector, the result is empty.
 """
 
 from collections import defaultdict
@@ -147,9 +147,10 @@ def _join_rows(
 def _routers_by_id(
     engine: Engine, window: Window, request_ids: Set[str | None]
 ) -> Mapping[str, Sequence[ApplicationOperation]]:
-    """Return routers' reports by the response's id without vLLM's prefix.
+    """Return the reports of routers, grouped by response id without vLLM's prefix.
 
-    These ids are needed for routers that pass no trace context to the engines.
+    If a router passes no trace context to the engines, only this id connects its report with the
+    rows of the engines.
     """
     bases = {base for each in request_ids if (base := base_id(each)) is not None}
     ids = {f"{prefix}{base}" for base in bases for prefix in PREFIXES}
@@ -173,7 +174,7 @@ def _router_reports(
     used too, because then the router's clock is wrong.
 
     Args:
-        trace: start of the trace's first row, and end of its last row.
+        trace: start of the trace's first row, and end of its last row (unix nanoseconds).
         clocks_agree: True to ignore routers with a wrong clock. Needed if the reports were found
             only by the response's id, because clients can choose this id.
     """

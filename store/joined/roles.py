@@ -17,8 +17,8 @@ ARGUMENT: Final = "kv_transfer.kv_role"
 _STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
 
 Roles = Mapping[tuple[str, int | None], Role | None]
-"""The stated role of each engine with a KV connector; None for `kv_both`. A key with engine None is
-for rows without an engine's number."""
+"""The role that each engine with a KV connector has reported; None for `kv_both`. A key with engine
+None is for rows without an engine's number."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:

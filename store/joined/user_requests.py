@@ -4,11 +4,11 @@ The counts per objective use this module. In the result, a joined request is the
 engine, with the start, E2E, TTFT and time to first content of the joined request, measured at the
 engines. The rows of earlier attempts are left out.
 
-A prefill engine's row with at most one token is left out. The row of a failed prefill is kept,
-because the user received the error.
+The row of a prefill engine is left out if the prefill succeeded with at most one token. The row of
+a failed prefill is kept, because the user received the error.
 
-The reports of clients and routers are not used. They may arrive late, so a count would depend on
-when it is computed.
+The reports of clients and routers are not used. A report may arrive after its request was counted,
+so the count would depend on the time of counting.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,14 +30,14 @@ from store.schema import REQUESTS
 from telemetry.requests import Outcome
 
 COLUMNS: Final = HOP_COLUMNS
-"""The columns that the table of rows needs."""
+"""The columns that `user_requests` needs in the table of rows."""
 AT_ONCE: Final = 5_000
 """Number of rows that are joined at a time, and maximum number of ids in a statement."""
 _Span = tuple[str, str]
 
 
 class _Times(NamedTuple):
-    """The columns that are replaced by values of the joined request."""
+    """The values of a joined request that replace columns of its decode row."""
 
     received_unix_ns: int
     e2e_s: float
@@ -89,7 +89,7 @@ def _join_prefills(
 def _prefills_of(
     connection: Connection, decodes: Sequence[Row], replicas: Sequence[str], name: str
 ) -> Iterable[Row]:
-    """Yield the rows of prefill engines whose id `name` is also in `decodes`."""
+    """Yield the rows of prefill engines whose id in the column `name` is also in `decodes`."""
     ids = sorted({row[name] for row in decodes if row[name] is not None})
     if not ids:
         return

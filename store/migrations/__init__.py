@@ -55,9 +55,9 @@ class Schema(NamedTuple):
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str
-    """The oldest revision whose code can use a database of the newest revision. Raise it if a
-    revision does more than add tables, indexes, and columns that are nullable or have a default, or
-    if this version relies on data that older versions do not write."""
+    """The oldest revision whose code can use a database of the newest revision. Set a newer
+    revision here if a revision does more than add tables, indexes, and columns that are nullable or
+    have a default, or if this version relies on data that older versions do not write."""
 
     def head(self) -> str:
         """Return the newest revision."""
@@ -162,7 +162,7 @@ def upgrade_schema(
         return
     dialect, begun_s = dialects.of(engine), None
     with dialect.exclusively(engine) as connection:
-        # Another process may have upgraded it.
+        # Another process may have upgraded the schema in the meantime.
         found = _read(connection, name, schema)
         if found.serves(schema):
             return
@@ -191,7 +191,7 @@ class _Found(NamedTuple):
     """The schema versions that a database records."""
 
     revision: str | None
-    """None if the schema does not exist yet."""
+    """The schema's revision, or None if the schema does not exist yet."""
     oldest: str | None
     """The oldest revision whose code can use the schema, if it is recorded."""
 

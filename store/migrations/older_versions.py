@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
 A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
-after another, and an upgrade can be undone. An upgrade that older versions cannot work with raises
-this oldest revision. Such an upgrade must not run while one of these older versions writes the
-database.
+after another, and an upgrade can be undone. If older versions cannot work with an upgrade, the
+upgrade stores a newer oldest revision. Such an upgrade must not run while one of these older
+versions writes the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
 PostgreSQL, the announcement is a lock. A paused collector keeps the lock, and a dead collector
@@ -31,7 +31,7 @@ def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions
-    # In ClickHouse, the table may still contain replaced rows. The highest one is the newest.
+    # In ClickHouse, the table may still contain replaced rows. The highest revision is the newest.
     found: str | None = connection.scalar(select(func.max(OLDEST.c.oldest)).where(which))
     return found
 
@@ -53,7 +53,7 @@ def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> 
 
     Older revisions are those from `first` to before `oldest`.
 
-    Returns: those whose code is connected now.
+    Returns: the older revisions whose code is connected now.
     """
     older = [f"{number:04}" for number in range(int(first), int(oldest))]
     return dialects.of(connection.engine).exclude(connection, revisions, older)

@@ -16,7 +16,7 @@ UNSEEN_NS: Final = 3_600 * 10**9
 each second, and send their samples every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
-"""Maximum number of starts of replicas without stored samples, which bills may need."""
+"""Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""
 _AT_ONCE: Final = 200
 _INT64_LAST = 2**63 - 1
 

@@ -30,8 +30,8 @@ _IDS: Final = frozenset({"trace_id", "span_id", "request_id"})
 _ALL: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 NEAR_NS: Final = 3600 * 10**9
-"""Maximum difference between the clocks of two sources. Better rows are searched up to this time
-before and after a window."""
+"""Maximum difference between the clocks of two sources. Rows of better sources are searched up to
+this time before and after a window."""
 
 
 def counts(

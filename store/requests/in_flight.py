@@ -1,7 +1,7 @@
 """Store the newest report of each request in flight, until the row of the request arrives.
 
 A new report replaces the previous one, and the request's row replaces the last report. Each change
-marks the affected steps of the objectives' counts, in the same transaction
+marks the time steps whose requests must be counted again, in the same transaction
 (`store.alerting.slo_marks`). A report may arrive after the row. `in_flight_tables` then ignores it,
 and retention deletes it. If a server ends without sending the rows of its requests, these requests
 are counted from their last reports.
@@ -85,8 +85,8 @@ def in_flight_tables(
 ) -> Iterator[pa.Table]:
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
-    Requests with a row are left out. If a row arrives during the query, its request may be in
-    neither table; the next evaluation counts it.
+    Requests with a row are left out. If a row arrives during the query, its request may be missing
+    here and among the read rows. The next evaluation counts it.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -20,8 +20,8 @@ OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")
 def neighbours(engine: Engine, row: Mapping[str, Any], columns: Sequence[str]) -> pa.Table:
     """Return the requests that were in an engine at the same time as a given request.
 
-    The result includes the given request. Requests that the reader may not see are included without
-    names.
+    The result includes the given request. Requests that the reader may not see are included with
+    masked names.
 
     Args:
         row: with the columns `OF_REQUEST`.

@@ -1,7 +1,8 @@
-"""Build the marked buckets: minutes from rows, and hours from minutes.
+"""Build the rollups of marked buckets: minutes from rows, and hours from minutes.
 
-A bucket is always built as a whole, and replaces the stored bucket. Therefore a repeated row counts
-once, and a late row causes its minute to be built again.
+A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is always built as a whole,
+and replaces the stored bucket. Therefore a repeated row counts once, and a late row causes its
+minute to be built again.
 
 If two processes build the same bucket, the second process discards its result, because one of the
 marks is gone. In ClickHouse, which has no transactions, the second process cannot discard its
@@ -58,7 +59,8 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built, as kind of rows, width in seconds, and start in unix seconds."""
+"""Buckets that cannot be built. A bucket is given as kind of rows, width in seconds, and start in
+unix seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:

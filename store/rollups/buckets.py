@@ -1,7 +1,8 @@
-"""Sum and merge rollups in memory, as arrays with one entry per label set. Pure.
+"""Sum and merge rollups in memory, as arrays with one entry per cell. Pure.
 
-Buckets, for example of several shards, can be merged in any order. The result equals a bucket built
-from all their requests, except for rounding errors of sums.
+A cell is one entry of a result: a label set, or a group of label sets in a time step. Buckets, for
+example of several shards, can be merged in any order. The result equals a bucket built from all
+their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,9 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Returns the ranks to look up (cells, ranks), from each cell's number of durations (cells,). The
-smallest duration has rank 1. No duration has rank 0, or a rank above the number of durations."""
+"""Returns the ranks to look up, an array (cells, ranks). The argument is an array (cells,) with
+each cell's number of durations. The smallest duration has rank 1. For rank 0, and for ranks above
+the number of durations, there is no duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
@@ -34,8 +36,8 @@ class Sums:
     """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
     A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is an array
-    (cells, 4), with the columns `tables.FACTS`. A row without values is 0, 0, ∞ and −∞. Minimum and
-    maximum exist only for latencies; for other quantities they are ∞ and −∞.
+    (cells, 4), with the columns `tables.FACTS`. The row of a cell without values is (0, 0, ∞, −∞).
+    Minimum and maximum exist only for latencies; for other quantities they are ∞ and −∞.
     """
 
     cells: IntArray
@@ -80,8 +82,8 @@ def merged(several: Sequence[Bucket]) -> Bucket:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The requests with a value of a quantity: arrays (known,) of their rows, and of their values
-    or bins."""
+    """The requests with a value of a quantity: arrays (known requests,) of their row indices, and
+    of their values or bins."""
 
     rows: IntArray
     values: FloatArray | IntArray
@@ -148,7 +150,8 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: Sums, cells: IntArray) -> Sums:
-    """Return the sums with new cells (one per entry). Entries with the same new cell are added."""
+    """Return the sums with `cells` as the new cell of each entry. Entries with the same new cell
+    are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -211,11 +214,11 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations of each cell, and the cell's quantiles (within 1 %)."""
+    """The number of durations in each cell, and its durations with given ranks (within 1 %)."""
 
     number: IntArray
     value_s: FloatArray
-    """An array (cells, shares) of quantiles, in seconds; NaN in a cell without durations."""
+    """An array (cells, ranks) of durations in seconds; NaN in a cell without durations."""
 
 
 def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Quantiles:
@@ -248,10 +251,10 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
 
 
 def nearest_ranks(shares: Sequence[float]) -> Ranks:
-    """Return a function that computes the nearest rank of each share, as in `telemetry.quantiles`.
+    """Return a function that computes the rank of each quantile, as in `telemetry.quantiles`.
 
     Raises:
-        ValueError: a share is outside (0, 1).
+        ValueError: a quantile is outside (0, 1).
     """
     for share in shares:
         nearest_rank(1, share)
@@ -291,7 +294,7 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """Return the facts of a quantity without any value."""
+    """Return the facts of a quantity, for this number of cells without values."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts

@@ -61,7 +61,7 @@ class CounterSpans:
 
 
 def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> CounterSpans:
-    """Read the spans of [from, to) from samples: one per minute and engine or GPU."""
+    """Read the spans of [from, to) from samples: one span per minute of each engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
     # Use modulo, because databases round integer divisions differently.
@@ -105,7 +105,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class SpanOwners:
-    """Numbers the engines or GPUs, and keeps their texts (`Kind.about`)."""
+    """Assigns a number to each engine or GPU, and stores their texts (`Kind.about`)."""
 
     def __init__(self) -> None:
         self.owners: list[tuple[Any, ...]] = []

@@ -46,8 +46,8 @@ def find_incomplete_groups(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other`, by the values of the labels to group by, followed by
-            those of the filter's labels.
+        unnamed: the requests with `_other`. A key has the values of the labels to group by,
+            followed by the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
         named: returns whether a value (label's index, value) has been stored by name since a time

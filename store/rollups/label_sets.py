@@ -1,10 +1,10 @@
-"""Assign requests to a limited number of label sets, for each grouping.
+"""For each grouping of `GROUPINGS`, assign requests to a limited number of label sets.
 
 The number of values of each label is limited (`names.py`), and so is the number of label sets. If a
-label set has no place, some of its values are replaced by `_other`. In a grouping with one label of
-`NAMED`, the model is replaced, so that all requests of a named value are stored under its name. In
-the grouping with all labels, the labels of `_FOLDS` are replaced. The places are divided fairly
-between tenants.
+label set is beyond this limit, some of its values are replaced by `_other`. In a grouping with one
+label of `NAMED`, the model is replaced, so that all requests of a named value are stored under its
+name. In the grouping with all labels, the labels of `_FOLDS` are replaced. The permitted label sets
+are divided fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -34,15 +34,15 @@ SETS: Final = 1_000
 """Maximum number of label sets in the grouping with all labels. The limit applies separately to
 label sets without a replaced value, and to the label sets of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a value of a label, as a multiple of the label's number of
-places."""
+"""Maximum number of pairs of a model and a label's value, as a multiple of the number of values of
+this label that are stored by name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels whose values are replaced by `_other`, entry by entry, until a label set has a
-place."""
+"""The labels whose values are replaced by `_other`, entry by entry, until a label set is within the
+limit."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
@@ -56,7 +56,8 @@ def number_of(labels: LabelSet) -> int:
 
 @dataclass(slots=True)
 class KnownLabelSet:
-    """A label set: the start of the newest bucket that contains it, and its grouping."""
+    """What is stored about a label set: the start of the newest bucket with this label set, and the
+    index of the first grouping with it."""
 
     newest_unix_s: int
     grouping: int
@@ -70,7 +71,7 @@ def no_names() -> dict[str, Names]:
 
 @dataclass(slots=True)
 class LabelSets:
-    """The known label sets of the last day, and the names of each label."""
+    """The label sets of the last day, and the values of each label that are stored by name."""
 
     known: dict[LabelSet, KnownLabelSet] = field(default_factory=dict)
     names: dict[str, Names] = field(default_factory=no_names)
@@ -78,7 +79,7 @@ class LabelSets:
     sets: int = SETS
 
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
-        """Assign a label set of each grouping to each request of a bucket.
+        """For each grouping, assign a label set to each request of a bucket.
 
         Returns: for each grouping, the label sets, and an array (requests,) of indices.
         """
@@ -114,7 +115,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Return the label sets of the grouping with all labels; `_other` replaces some values.
+        """Return the label sets of the grouping with all labels. Beyond the limit, values become
+        `_other`.
 
         Args:
             rows: (sets, labels) codes.
@@ -145,7 +147,7 @@ class LabelSets:
         alive: list[LabelSet],
         label: str,
     ) -> None:
-        """If a pair of a model and a value of a label has no place, replace the model by `_other`.
+        """Replace models by `_other` if there are too many pairs of a model and a value of a label.
 
         Args:
             rows: (sets, labels) codes, which are changed.
@@ -185,7 +187,7 @@ class LabelSets:
 
 
 def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
-    """Return label sets with only the labels of a grouping; others are None."""
+    """Return label sets with only the labels of a grouping; all other labels are None."""
     kept = [name in GROUPINGS[grouping] for name in LABELS]
     return [
         tuple(v if keep else None for keep, v in zip(kept, labels, strict=True)) for labels in sets

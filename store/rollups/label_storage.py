@@ -70,7 +70,7 @@ def label_sets_since(
 def meaning(
     engine: Engine, grouping: int, from_unix_s: int, numbers: Collection[int]
 ) -> dict[int, LabelSet]:
-    """Return the label sets of a grouping by number.
+    """Return the label sets of a grouping, by their numbers (`label_sets.number_of`).
 
     Args:
         numbers: the wanted numbers. The result may contain more.
@@ -115,7 +115,7 @@ def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
 
 
 def load_names(engine: Engine) -> dict[str, Names]:
-    """Return the `Names` of each label: its values with a place, and its candidates."""
+    """Return the `Names` of each label: its values that are stored by name, and the candidates."""
     names = no_names()
     with reading(engine) as connection:
         for row in connection.execute(select(NAMES)):

@@ -1,4 +1,5 @@
-"""Mark the buckets that must be built, and store since when their source data is complete.
+"""Mark the buckets (minutes and hours) whose rollups must be built, and store since when their
+source data is complete.
 
 The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
 marked, readers use its rows instead of its rollup. Each transaction adds its own marks. When a
@@ -61,7 +62,7 @@ def mark(
     starts_unix_s: Iterable[int],
     of: RollupSource = REQUEST_ROLLUPS,
 ) -> None:
-    """Mark buckets."""
+    """Mark buckets whose rollups must be built."""
     token = randbits(63)
     rows = [(width_s, start, token) for start in sorted(starts_unix_s)]
     if rows:
@@ -75,7 +76,7 @@ def unmark(
     marks: Sequence[int],
     of: RollupSource = REQUEST_ROLLUPS,
 ) -> int:
-    """Remove marks. Return how many of the marks still existed."""
+    """Remove marks of a bucket. Return how many of these marks still existed."""
     remove = dialects.of(connection.engine).remove
     return sum(
         remove(

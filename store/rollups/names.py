@@ -18,12 +18,13 @@ from store.rollups.tables import HOUR_S, MINUTE_S
 
 OTHER: Final = "_other"
 ALIVE_S: Final = 86_400
-"""A value that did not occur during this time no longer counts towards the limit."""
+"""A value that did not occur for this many seconds no longer counts towards the limit."""
 LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {"model": 200, "lora": 1_000, "route": 200, "tenant": 2_000, "region": 200, "replica": 10_000}
 )
-"""The number of places of each label. 10,000 replicas are enough for a fleet of 5,000 that replaces
-each replica once a day (cost: `benchmarks/names.py`). `outcome` and `streamed` have few values."""
+"""Maximum number of values of each label that are stored by name. 10,000 replicas are enough for a
+fleet of 5,000 that replaces each replica once a day (cost: `benchmarks/names.py`). `outcome` and
+`streamed` have few values."""
 EXPORTED_TENANT: Final = "exported_tenant"
 """Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
@@ -65,7 +66,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """The requests of a value in a bucket."""
+    """The requests with one value of a label in a bucket."""
 
     requests: int
     owner: str
@@ -74,8 +75,8 @@ class Occurrence:
 
 @dataclass(slots=True)
 class Names:
-    """The values of one label: up to `limit` with a place, and up to `limit` candidates for a
-    place."""
+    """The values of one label: up to `limit` values that are stored by name (that have a place),
+    and up to `limit` candidates for a place."""
 
     limit: int
     owned: bool = False
@@ -84,7 +85,7 @@ class Names:
     """The values whose rows must be written, or deleted if the value is not in `known`."""
 
     def named(self) -> Iterator[str]:
-        """Yield the values that have a place."""
+        """Yield the values that are stored by name."""
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
@@ -129,7 +130,7 @@ class Names:
                 self.changed.add(value)
 
     def _ranked(self, occurred: Mapping[str, Occurrence]) -> list[str]:
-        """Return the values that get the places, followed by the candidates, the best first."""
+        """Return the values to store by name, followed by the candidates, the best first."""
         values = list(self.known)
         names = list(self.known.values())
         owners: dict[str, int] = {}

@@ -59,7 +59,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal steps: step i begins at `first_unix_s + i * width_s`."""
+    """Time steps of equal width: step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
     width_s: int
@@ -68,7 +68,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Rollups:
-    """A query of rollups. Its results are by cell: a pair of a group and a step.
+    """A query of rollups. Its results are by cell: one group of requests in one time step.
 
     Groups are numbered in the order of `groups`.
     """
@@ -85,7 +85,7 @@ class Rollups:
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
     _group_of: dict[int, int] = field(default_factory=dict)
-    """The group of each label set, by its number."""
+    """The group of each label set, by the label set's number."""
     _meanings: dict[int, dict[int, LabelSet]] = field(default_factory=dict)
     """The label sets of each grouping that was read."""
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
@@ -119,9 +119,9 @@ class Rollups:
             return IncompleteGroups(requests=missing, groups=frozenset(self.groups))
         if not self._unnamed:
             return IncompleteGroups()
-        # A value is `_other` because it is not stored by name, or because there was no place for
-        # its label set. The second reason is impossible for the label that a grouping adds to
-        # `COMMON`, and for the model of the second grouping.
+        # A value is `_other` because it is not stored by name, or because its label set is beyond
+        # the limit. The second reason is impossible for the label that a grouping adds to `COMMON`,
+        # and for the model of the second grouping.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -187,7 +187,8 @@ class Rollups:
         return total
 
     def sums(self, quantities: Sequence[str]) -> Sums:
-        """Return the number of requests, and the `FACTS` of each quantity, by cell.
+        """Return the number of requests and the `FACTS` of each quantity, for each cell (group and
+        step).
 
         Empty cells are omitted.
         """
@@ -227,7 +228,8 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks, by cell; NaN for a cell without durations."""
+        """Return the durations with given ranks in each cell (group and time step); NaN if a cell
+        has none."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         parts = [

@@ -43,7 +43,7 @@ _EARLIEST_NS: Final = -(2**63)
 
 
 class RequestRollups:
-    """Builds buckets of requests, and keeps the known label sets."""
+    """Builds the rollups of requests by minute and hour, and caches the label sets."""
 
     of: RollupSource = REQUEST_ROLLUPS
 

@@ -35,7 +35,7 @@ edges."""
 
 
 class SampleRollups:
-    """Builds buckets of samples."""
+    """Builds the rollups of samples by minute and hour."""
 
     of: RollupSource = SAMPLE_ROLLUPS
 
@@ -93,7 +93,8 @@ def known_from_unix_s(engine: Engine) -> int | None:
 def read_counter_spans(
     engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS
 ) -> list[CounterSpans]:
-    """Return the spans of each kind of samples in a window, and shortly before and after it."""
+    """Return the counter spans of each kind of samples in a window, and shortly before and after
+    it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (

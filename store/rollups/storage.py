@@ -120,7 +120,7 @@ class StoredSketches:
 
     @property
     def simulated(self) -> bool:
-        """Whether any sketch is simulated."""
+        """Whether any sketch contains simulated requests."""
         return any(row.simulated for row in self.rows)
 
     def only(self, wanted: NDArray[np.bool_]) -> Sketches:
@@ -198,7 +198,8 @@ def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, 
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Return the packed facts of a quantity, or None without a value."""
+    """Return the facts (count, sum, minimum, maximum) of a quantity as bytes, or None without a
+    value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]

@@ -59,9 +59,9 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
 )
 """The labels of each grouping. The first has all labels; in some of its label sets, values are
 replaced by `_other`. The second serves the most frequent queries, which then read only a few
-sketches per minute. Each further grouping has the labels of the second and one more label. In this
-grouping, all requests of a value of this label that is stored by name are under this name (decision
-098). A bucket of an older version has only the first two.
+sketches per minute. Each further grouping has the labels of the second and one more label. If a
+value of this label is stored by name, this grouping stores all requests with the value under this
+name (decision 098). A bucket of an older version has only the first two.
 """
 
 

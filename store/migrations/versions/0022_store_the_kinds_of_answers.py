@@ -1,4 +1,4 @@
-"""Store the time to first content and the tokens of each kind."""
+"""Store the time to first content, and the numbers of tool-call tokens and of content tokens."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Store starts that failed."""
+"""Store engine starts that failed."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -37,7 +37,7 @@ def test_an_objective_has_groups_by_any_label(by: list[str]) -> None:
         ({"by": "tenant"}, "must be a sequence of items from: model"),
         ({"reserved": ["acme"]}, "reserved: lists values of a single field, but by has 0"),
         ({"by": ["tenant", "model"], "reserved": ["a"]}, "by has 2 fields; allowed: by: [tenant]"),
-        ({"by": ["tenant"], "reserved": ["other"]}, "other is the group of all requests without"),
+        ({"by": ["tenant"], "reserved": ["other"]}, "other is the group of all remaining requests"),
         ({"by": ["tenant"], "reserved": ["a", "a"]}, "'a' is given twice"),
         ({"by": ["tenant"], "reserved": [""]}, "contains an empty text"),
         (
