@@ -80,7 +80,9 @@ _FRONT_END = (
         ),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="no effect: before it existed, vLLM reported every end with its reason",
+        otherwise=(
+            "no effect: a vLLM without this method reports every end of a request with its reason"
+        ),
     ),
     Hook(
         "OutputProcessor._update_stats_from_finished",
@@ -127,14 +129,18 @@ _FRONT_END = (
         Attributes("RequestState", ("num_cache_creation_tokens",)),
         OUTPUTS,
         "front_end/capture.py",
-        otherwise="no tokens written to the prefix cache (`cache_write_tokens`)",
+        otherwise=(
+            "the number of tokens written to the prefix cache (`cache_write_tokens`) is unknown"
+        ),
     ),
     Hook(
         "RequestState.external_req_id",
         Attributes("RequestState", ("external_req_id",)),
         OUTPUTS,
         "front_end/capture.py",
-        otherwise="the engine's id is reported; up to 0.13, it is the client's id",
+        otherwise=(
+            "the engine's request id is reported; up to 0.13, it is also the client's request id"
+        ),
     ),
     Hook(
         "RequestStateStats: instants, tokens",
@@ -177,7 +183,10 @@ _FRONT_END = (
         ),
         LOGGERS,
         "front_end/request_hooks.py",
-        otherwise="no effect: before it existed, a queue was never full",
+        otherwise=(
+            "no effect: a vLLM without this method never refuses a request because its queue is"
+            " full"
+        ),
     ),
     Hook(
         "DPLBAsyncMPClient.get_core_engine_for_request",
@@ -213,14 +222,16 @@ _FRONT_END = (
         Constant("FINISH_REASON_STRINGS", ("stop", "length", "abort", "error", "repetition")),
         ENGINE,
         "front_end/request_hooks.py",
-        otherwise="an unknown reason is reported as an error",
+        otherwise="an unknown finish reason is reported as an error",
     ),
     Hook(
         "A request ends in _update_stats_from_finished",
         Contains("OutputProcessor.process_outputs", ("error.to_exception()",), never=True),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="a request that the engine core refuses is removed and reported as an error",
+        otherwise=(
+            "vLLM removes a request that the engine core refuses, and the plugin reports an error"
+        ),
     ),
     Hook(
         "A request with streaming input also ends in _update_stats_from_finished",
@@ -290,7 +301,7 @@ _PLUGIN = (
         Contains("LLMEngine.from_engine_args", ("envs.VLLM_ENABLE_V1_MULTIPROCESSING",)),
         ("vllm/v1/engine/llm_engine.py",),
         "plugin.py",
-        otherwise="an engine inside the caller's own process has no ledger",
+        otherwise="an engine inside the caller's own process has no step ledger",
     ),
     Hook(
         "app.state.args",
@@ -354,7 +365,7 @@ _STAT_LOGGER = (
         Attributes("PrefixCacheStats", ("hits_by_source",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="hits in an external cache are not divided by tier",
+        otherwise="hits in an external cache are not divided by storage tier",
     ),
     Hook(
         "MultiModalCacheStats: queries, hits",
@@ -395,21 +406,21 @@ _STAT_LOGGER = (
         Attributes("SchedulerStats", ("num_kv_fetch_reqs_by_stage",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="requests that fetch their cache count as waiting requests",
+        otherwise="requests that fetch their KV cache count as waiting requests",
     ),
     Hook(
         "SchedulerStats: speculation, adapters",
         Attributes("SchedulerStats", ("spec_decoding_stats", "running_lora_adapters")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="drafts, acceptances and adapters are missing from the samples",
+        otherwise="the engine's samples lack drafted tokens, accepted tokens and adapters",
     ),
     Hook(
         "SchedulerStats.perf_stats",
         Attributes("SchedulerStats", ("perf_stats",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="modelled FLOPs and bytes are not reported",
+        otherwise="the FLOPs and bytes that vLLM estimates are not reported",
     ),
     Hook(
         "PromptTokenStats: computed, local, external",
@@ -483,7 +494,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/scheduler_hooks.py",
-        otherwise="the ledger counts the time of an eviction as decoding",
+        otherwise="the step ledger counts the time after an eviction as decoding",
     ),
     Hook(
         "Scheduler: requests, has_unfinished_requests",
@@ -492,13 +503,13 @@ _ENGINE_CORE = (
         "engine_core/observer.py",
     ),
     Hook(
-        "schedule() adds the step's tokens to num_computed_tokens",
+        "schedule() calls _update_after_schedule()",
         Contains("Scheduler.schedule", ("self._update_after_schedule(",)),
         SCHEDULER,
         "engine_core/observer.py",
     ),
     Hook(
-        "… in _update_after_schedule",
+        "_update_after_schedule() adds the step's tokens to num_computed_tokens",
         Contains(
             "Scheduler._update_after_schedule",
             ("request.num_computed_tokens += num_scheduled_token",),
@@ -621,14 +632,14 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row below: each version has one of the two names",
+        otherwise="as for the row below: no effect, because each version has one of the two names",
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row above: each version has one of the two names",
+        otherwise="as for the row above: no effect, because each version has one of the two names",
     ),
     Hook(
         "StructuredOutputRequest._grammar",
@@ -642,14 +653,14 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("lora_config",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="the time without a slot for the adapter is not reported",
+        otherwise="the time for which a request waits for a slot of its adapter is not reported",
     ),
     Hook(
         "Scheduler: connectors",
         Attributes("Scheduler", ("connector", "ec_connector")),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="a lookup in an external cache does not count as held time",
+        otherwise="the wait for a lookup in an external cache does not count as held time",
     ),
     Hook(
         "Scheduler.max_num_encoder_input_tokens",
@@ -688,7 +699,7 @@ _ENGINE_CORE = (
         Contains("Scheduler.schedule", ("self.connector.get_external_cache_hit_sources(",)),
         SCHEDULER,
         "engine_core/kv_loads.py",
-        otherwise="the tier of a loaded KV cache is not reported",
+        otherwise="the storage tier of a loaded KV cache is not reported",
     ),
     Hook(
         "Scheduler: limits, memory",
@@ -716,14 +727,17 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("num_waiting_for_streaming_input",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: before it existed, a waiting session had no place in the batch",
+        otherwise=(
+            "no effect: in a vLLM without this attribute, a waiting session has no place in the"
+            " batch"
+        ),
     ),
     Hook(
         "Scheduler._pause_state",
         Attributes("Scheduler", ("_pause_state",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: before it existed, the scheduler could not be paused",
+        otherwise="no effect: in a vLLM without this attribute, the scheduler cannot be paused",
     ),
     Hook(
         "schedule() stops at the limit of requests",
@@ -821,7 +835,7 @@ _ENGINE_CORE = (
         "engine_core/block_hashes.py",
         otherwise=(
             "ladders of two servers are comparable only with the same PYTHONHASHSEED; tailspan"
-            " what-if reports ladders that are not"
+            " what-if reports ladders that are not comparable"
         ),
     ),
     Hook(
@@ -851,7 +865,7 @@ _ENGINE_ONLY = (
         Attributes("Request", ("trace_headers", "lora_request", "prefill_stats")),
         REQUEST,
         "engine_only/capture.py",
-        otherwise="missing from the rows of the Rust front end, which exists since 0.22",
+        otherwise="the rows of the Rust front end (since 0.22) lack these values",
     ),
     Hook(
         "PrefillStats.num_cached_tokens",
@@ -872,7 +886,7 @@ _ENGINE_ONLY = (
         Attributes("KVCacheManager", ("usage",)),
         ("vllm/v1/core/kv_cache_manager.py",),
         "engine_only/capture.py",
-        otherwise="no cache usage on arrival",
+        otherwise="the KV cache usage at the arrival of a request is unknown",
     ),
     Hook(
         "EngineCoreOutputs.scheduler_stats",
@@ -956,7 +970,7 @@ _FINGERPRINT = (
         Attributes("CacheConfig", ("num_gpu_blocks",)),
         ("vllm/config/cache.py",),
         "engine_state/config_fingerprint.py",
-        otherwise="missing from the start event",
+        otherwise="the start event does not contain the number of blocks",
     ),
     Hook(
         "ModelConfig: the model's own configuration",
@@ -977,7 +991,7 @@ _FINGERPRINT = (
         Attributes("VllmConfig", tuple(f"{part}_config" for part in ARGUMENTS)),
         ("vllm/config/vllm.py",),
         "engine_state/config_fingerprint.py",
-        otherwise="missing from the fingerprint",
+        otherwise="the fingerprint lacks the arguments of the missing parts",
     ),
     *(
         Hook(
@@ -985,7 +999,7 @@ _FINGERPRINT = (
             Attributes(owner, names),
             (f"vllm/config/{part}.py",),
             "engine_state/config_fingerprint.py",
-            otherwise="missing from the fingerprint",
+            otherwise="the fingerprint lacks the missing arguments",
         )
         for part, (owner, names) in ARGUMENTS.items()
     ),
@@ -1000,7 +1014,7 @@ def _traced(name: str) -> Hook:
         Attribute("SpanAttributes", f"gen_ai.{name}"),
         _TRACING,
         "../../collector/normalise/engine_spans.py",
-        otherwise="the field is unknown for requests with vLLM's own spans",
+        otherwise="the field is unknown for requests that only vLLM's own spans report",
     )
 
 
@@ -1056,7 +1070,7 @@ def _metric(name: str, otherwise: str) -> Hook:
     )
 
 
-_UNKNOWN = "unknown for servers that are only scraped"
+_UNKNOWN = "the value is unknown for servers that are only scraped"
 _METRICS = (
     *(
         _metric(name, _UNKNOWN)
@@ -1099,7 +1113,7 @@ _METRICS = (
     _metric("prompt_tokens_by_source", "prefill tokens include tokens found in a cache"),
 )
 
-_UNDIVIDED = "the parts of a start are unknown, or not divided"
+_UNDIVIDED = "the parts of a start are unknown, or several parts are reported as one"
 _START = (
     Hook(
         "Executor.__init__",
@@ -1149,7 +1163,7 @@ _START = (
         Attributes("CompilationConfig", ("compilation_time",)),
         ("vllm/config/compilation.py",),
         "start_up/hooks.py",
-        otherwise="the longest of torch's own timers is used",
+        otherwise="the compilation time is the longest of torch's own timers",
     ),
     Hook(
         "CompilationConfig.encoder_compilation_time",
