@@ -122,8 +122,9 @@ def what_if(
     makes this change, tailspan compare compares the prediction with the measured change. The output
     states how many earlier predictions contained the measured change.
 
-    With --trace, the command predicts the latencies of the requests of a trace, which are not
-    measured. The output lists lengths and rates that exceed those of the range.
+    With --trace, the command predicts the latencies of a trace's requests. A trace contains no
+    measured latencies. The output lists the lengths and rates of the trace that exceed those of the
+    range.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

@@ -142,7 +142,7 @@ def left_out(answer: WhatIfAnswer) -> list[str]:
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return two cells: a predicted duration, and its interval."""
+    """Return two table cells: a predicted duration, and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]

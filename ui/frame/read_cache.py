@@ -1,8 +1,8 @@
-"""Cache the results of store reads. Viewers with the same access share the cache.
+"""Cache the results of store reads. Viewers with the same access rights share the cache.
 
 The cache key contains the time range. The range of a live page ends at a multiple of its refresh
-interval, so that its viewers have the same key. The key also contains the viewer's access, so that
-viewers with other access never see the results.
+interval, so that its viewers have the same key. The key also contains the viewer's access rights,
+so that viewers with other rights never see the results.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""Write joined requests as HTML: their phases and their hops.
+"""Write joined requests as HTML: their phases, and their hops (the engines that served them).
 
 Pure. All external text is escaped.
 """

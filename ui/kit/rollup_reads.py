@@ -48,7 +48,8 @@ class Rolled:
     p99: Mapping[str, Estimate]
     """P99 over the whole range, by the column of the latency."""
     means: phases.Matrix
-    """Mean seconds per request as (bins, layers), NaN for empty bins."""
+    """Mean seconds per request in each layer of `phases.LAYERS`, as (bins, layers). NaN for empty
+    bins."""
     number: IntArray
     """(bins,) number of requests."""
     outcomes: Mapping[str, int]

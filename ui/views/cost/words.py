@@ -30,8 +30,8 @@ MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """Idle share of the bill above which the page mentions idle time."""
 NOTHING: Final = 0.005
-"""Rounding the range may change a part of the bill by this share of the bill. A small part may
-therefore be negative."""
+"""Because the range is widened to whole minutes, a part of the bill may be wrong by this share of
+the bill. A small part may therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 

@@ -34,9 +34,9 @@ MAX_ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The roofline verdict on one engine over the whole range.
+    """The bottleneck of one engine over the whole range, found with the roofline model.
 
-    Without a verdict, `window` is None, and `why` is the reason.
+    If the bottleneck is unknown, `window` is None, and `why` is the reason.
     """
 
     replica: str
@@ -56,7 +56,7 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """Return the roofline verdict of each engine.
+    """Return the bottleneck of each engine.
 
     Args:
         samples: with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.

@@ -13,7 +13,8 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. The sentence only counts the rest."""
+"""Maximum number of replicas that a sentence names. The sentence contains only the number of all
+other replicas."""
 EVEN: Final = 1.5
 """Load counts as even if the busiest server has at most 1.5 times the requests of the least
 busy."""

@@ -41,7 +41,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The headline: a sentence, and a mood that is bad, near, fine or unknown."""
+    """The headline: a sentence, and a mood: bad, near (nearly bad), fine or unknown."""
 
     mood: str
     sentence: str

@@ -61,8 +61,9 @@ class Neighbours:
 def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
     """Return the neighbours of a request, which is the row `victim` of the table.
 
-    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` names the
-    requests that delayed the request; they are rows of the same table.
+    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see
+    `diagnosis.one_request`) names the requests that delayed the request; they are rows of the same
+    table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
