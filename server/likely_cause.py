@@ -324,8 +324,9 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict three times: first with all shares from accounting, then with the shares of
-    the first latency from a replay, then with the shares of all latencies from replays.
+    """Yield the verdict three times: first with all shares from accounting (estimates from the step
+    ledger), then with the shares of the first latency from a replay, then with the shares of all
+    latencies from replays.
 
     Yields nothing if the objective has no latency target. This function runs in the child
     process."""

@@ -123,8 +123,8 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
     Raises:
         StoreUnavailable: the database cannot be used. Rollups that were already computed and
             deletions that were already made are kept.
-        Exception: a rollup could not be computed, or a deletion failed unexpectedly. The first such
-            error is raised after all deletions.
+        Exception: a rollup could not be computed, or the deletion of rows or rollups failed. The
+            first such error is raised after all deletions.
     """
     failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]

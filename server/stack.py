@@ -108,7 +108,7 @@ class Ports:
 
 
 class Arrivals:
-    """The replicas that have sent data. A message announces each new replica."""
+    """The replicas that have sent data. `tailspan up` prints a line for each new replica."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()

@@ -15,7 +15,8 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if there is no prediction, because the replay does not reproduce the window."""
+"""Exit status if there is no prediction, because the replay does not reproduce the measured
+latencies."""
 
 
 @click.command(

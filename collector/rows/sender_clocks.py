@@ -51,12 +51,13 @@ MIN_MESSAGES: Final = 3
 """Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Maximum excess of a row's lead over its message's median; other rows are outliers. An exporter's
-queue contains minutes of data, not hours."""
+"""Maximum excess of a row's lead over its message's median; rows with a larger excess are outliers.
+An exporter's queue contains minutes of data, not hours."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Maximum number of tracked senders. Messages of other senders are corrected individually."""
+"""Maximum number of tracked senders. The messages of all further senders are corrected
+individually."""
 SILENT_NS: Final = 600 * 10**9
-"""A sender that is silent for this time is not reported, and may be replaced."""
+"""A sender that is silent for this time is not reported, and a new sender may replace it."""
 MAX_REPEATS: Final = 100_000
 """Maximum number of corrected rows to remember, in case a sender sends them again. They take 20
 MB."""
@@ -128,7 +129,7 @@ class SenderClocks:
         self.overflows = 0
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Correct a message's rows that are ahead of their arrival."""
+        """Correct the timestamps of a message's rows."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:

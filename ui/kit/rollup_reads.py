@@ -38,7 +38,7 @@ _MINUTE_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Aggregates of the requests in a range."""
+    """Counts, means and percentiles of the requests in a range, and the slowest requests."""
 
     latency: str
     """The column of the selected latency, for `percentiles` and `slowest`."""

@@ -37,7 +37,7 @@ Grid = FloatArray
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and the engine process (line) of each."""
+    """The samples, and for each sample the engine process that sent it (its line)."""
 
     samples: Samples
     line: IntArray

@@ -21,7 +21,7 @@ busy."""
 
 
 def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
-    """Return a sentence: how many replicas there are, and which have problems.
+    """Return a sentence that states how many replicas there are, and which have problems.
 
     `incident` is the newest incident that overlaps the range, if any.
     """

@@ -86,7 +86,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read a range.
+    """Read the traffic and the percentiles of a range.
 
     `width_ns` is the width of the bins; None selects a width that fits the range.
     """

@@ -111,7 +111,8 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence: how many neighbours there are, and how long they delayed the request."""
+    """Return a sentence that states how many neighbours there are, and how long they delayed the
+    request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"
