@@ -26,7 +26,8 @@ are in one message instead of five, a collector needs a quarter less CPU time fo
 MAX_SAMPLES: Final = 512
 """A message with this many samples is sent at once. It has at most about 10,000 data points."""
 LOOK_S: Final = 2 * SEND_S
-"""Interval between two looks at the state. At least one message is sent in this time."""
+"""Interval between two checks for changes to print: the state of the GPUs, and whether the
+collector accepts messages. At least one message is sent in this time."""
 
 _log = logging.getLogger(__name__)
 

@@ -62,7 +62,7 @@ class Refusal(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     UNKNOWN_BASIS = "unknown_basis"
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
-    """The sum of the phases differs from the duration by more than a millisecond."""
+    """The sum of a request's phases differs from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
     """The parts of a phase do not add up to the phase (tolerance: 1 ms), or parts are missing. Or
     the time to first token or the longest time between tokens is longer than the request. Or the
@@ -77,7 +77,7 @@ WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
-"""Explanations for the sender. The other reasons need none."""
+"""Explanations for the sender. The names of all other reasons need no explanation."""
 
 
 class DroppedValue(StrEnum):
@@ -86,8 +86,8 @@ class DroppedValue(StrEnum):
     LADDER_WRONG_TYPE = "prefix_ladder_wrong_type"
     LADDER_TOO_LONG = "prefix_ladder_too_long"
     LADDER_MALFORMED = "prefix_ladder_malformed"
-    """The prefix ladder does not have the form `16:` (tokens per block), followed by groups of four
-    base64 characters.
+    """The prefix ladder (`telemetry.prefix_ladders`) does not have the form `16:` (tokens per
+    block), followed by groups of four base64 characters.
     """
     HTTP_STATUS = "http_status"
     """The HTTP status is not between 100 and 599."""

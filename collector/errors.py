@@ -11,7 +11,7 @@ RETRY_AFTER_S = 1
 
 
 class CollectorError(Exception):
-    """Base class of these errors."""
+    """Base class of the collector's errors."""
 
 
 class ListenError(CollectorError):

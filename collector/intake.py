@@ -53,9 +53,10 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit. This also applies to the listeners of other rows.
+        listeners: called after the commit, as are the listeners of GPUs, requests in flight and
+            probes.
         limits: above a limit, senders must retry.
-        reading: reads the messages. `stop` closes it.
+        reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted, and the rows are stored without its changes.
@@ -199,7 +200,7 @@ class Intake:
         await self._answered(0.2 * grace_s)
         # A reader in this process cannot be aborted, but no caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._reading.close()  # a reader may have started after the first `close`
+        self._reading.close()  # its process may have started after the first `close`
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:

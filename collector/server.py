@@ -41,7 +41,8 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit. This also applies to the listeners of other rows.
+        listeners: called after the commit, as are the listeners of GPUs, requests in flight and
+            probes.
         tokens: None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
             OTLP/gRPC.

@@ -1,4 +1,8 @@
-"""Renew the leases of this collector in a thread, and take expired leases of other collectors."""
+"""Renew the leases of this collector in a thread, and take expired leases of other collectors.
+
+If several collectors use one database, the lease on a task, such as sending notifications,
+determines which of them does the task.
+"""
 
 import logging
 import threading

@@ -8,7 +8,8 @@ commands and messages read the stored answer, so they show the same shares
 A notification is never delayed until the cause is found. The diagnosis reads every request of the
 time range, and the replay takes seconds. So both run in a separate process with limits on time and
 memory. If that process fails, notifications are still sent. If only the replay fails, the answer
-contains the causes' shares from accounting. If the replay took too long, it is tried again.
+contains the causes' shares from accounting: estimates from the step ledger, without a replay. If
+the replay took too long, it is tried again.
 """
 
 import logging
@@ -65,11 +66,12 @@ _log = logging.getLogger(__name__)
 
 
 class VerdictError(Exception):
-    """The process ended without an answer. The message contains the reason."""
+    """The separate process ended without a verdict. The message contains the reason."""
 
 
 class DueIncident(NamedTuple):
-    """An incident whose answer is due, and the last evaluated instant in unix seconds."""
+    """An incident whose answer is due. `at_s` is its last evaluation or its end, in unix
+    seconds."""
 
     objective: Objective
     incident: IncidentRow
@@ -193,7 +195,7 @@ class IncidentAnswers:
             if objective is None or not _has_latencies(objective):
                 continue
             if answered_incident(self._engine, row) != row:
-                continue  # the ticket has the answer of its page
+                continue  # the incident of severity "page" has the answer
             answer = stored_answer(self._engine, objective, row)
             tried = self._tried.get(_key(row))
             if is_due(row, answer, tried, now_s):
@@ -262,7 +264,7 @@ def _is_better(
     """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
     without a cause is not stored, and a verdict with shares from accounting does not replace one
     with shares from a replay. After the end, a verdict whose replay took too long does not replace
-    one with shares from a replay if both ranges have the same start."""
+    one with shares from a replay if both verdicts are about ranges with the same start."""
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:
         return False
@@ -322,8 +324,9 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict three times: first with all shares from accounting, then with the shares of
-    the first latency from a replay, then with the shares of all latencies from replays.
+    """Yield the verdict three times: first with all shares from accounting (estimates from the step
+    ledger), then with the shares of the first latency from a replay, then with the shares of all
+    latencies from replays.
 
     Yields nothing if the objective has no latency target. This function runs in the child
     process."""

@@ -71,7 +71,7 @@ class RetentionTask:
     Args:
         clock: returns the current time, and the time from which the age of data is computed for its
             deletion.
-        leases: the leases of this process. Without the lease on retention, nothing is done.
+        leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ def _print_line(text: str) -> None:
 
 
 async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedClock) -> int:
-    """Compute rollups and delete old data once.
+    """Compute the rollups that are out of date, then delete the data that is older than `keep`.
 
     Returns:
         The number of deleted requests and samples.
@@ -123,7 +123,8 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
     Raises:
         StoreUnavailable: the database cannot be used. Rollups that were already computed and
             deletions that were already made are kept.
-        Exception: a rollup could not be built. The first such error is raised after all deletions.
+        Exception: a rollup could not be computed, or the deletion of rows or rollups failed. The
+            first such error is raised after all deletions.
     """
     failure = await _compute_marked(engine, clock() // 10**9)
     failures = [] if failure is None else [failure]

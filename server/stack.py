@@ -108,7 +108,7 @@ class Ports:
 
 
 class Arrivals:
-    """The replicas that have sent data. A message announces each new replica."""
+    """The replicas that have sent data. `tailspan up` prints a line for each new replica."""
 
     def __init__(self) -> None:
         self.replicas: set[str] = set()
@@ -364,7 +364,8 @@ class Stack:
             if self._explorer is not None:
                 self._find_explorer_port()
             await asyncio.to_thread(begin, self._engine, self.clock)
-            # Engines report their device only when they start.
+            # An engine reports its device, which determines its price, only when it starts. So read
+            # the stored starts.
             self._pricing.update(await asyncio.to_thread(in_force, self._engine))
             await asyncio.to_thread(self._evaluator.places.read, self._objectives)
             await self.collector.start()
@@ -415,7 +416,7 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Export the same tenants by name as the other collectors of the database."""
+        """Name the same tenants on /metrics as the other collectors of the database do."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 

@@ -86,12 +86,13 @@ class Supervisor:
 
     @property
     def vital(self) -> list[str]:
-        """The components that receive or store telemetry and do not work, with the reasons."""
+        """The components that do not work and are needed to receive or store telemetry, with the
+        reasons."""
         return list(_words((task, why) for task, why in self.report() if task.vital))
 
     @property
     def degraded(self) -> list[str]:
-        """The other components that do not work, with the reasons."""
+        """The components that do not work and are not in `vital`, with the reasons."""
         return list(_words((task, why) for task, why in self.report() if not task.vital))
 
     async def _run(

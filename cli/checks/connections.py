@@ -154,7 +154,7 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
 
 
 def vllm(url: str) -> Iterator[Finding]:
-    """Check that a vLLM is healthy and exports the state of its engine."""
+    """Check that a vLLM server is healthy and exports the state of its engine."""
     health = http_check.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
         yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")

@@ -13,7 +13,7 @@ _WIDEST: Final = 120
 
 
 def front_ends(url: str | None) -> Iterator[Finding]:
-    """Yield a finding for each server whose requests only the engine core measures."""
+    """Yield a finding for each server whose requests are measured only by the engine core."""
     from store.queries import Window
     from store.replicas.engine_only_replicas import engine_only_replicas
 

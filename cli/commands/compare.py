@@ -15,8 +15,8 @@ from cli.options.shared import objectives_option
 from store.queries import Window
 
 METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
-"""The keys of `analysis.compare.work_terms.METRICS`. Importing that module would delay each
-command."""
+"""The keys of `analysis.compare.work_terms.METRICS`. They are repeated here, because importing that
+module delays each command."""
 WORSE: Final = 1
 """Exit status if the latency is worse, so that a pipeline stops."""
 
@@ -110,14 +110,15 @@ def compare(
     affect it.
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
-    or undecided (the output has the reason). If the range after the change begins at a fixed time,
-    the interval holds for any number of looks, so a gate may ask every minute and stop at the first
-    "worse". If the range moves (--last), the interval holds for 20 looks.
+    or undecided (the output has the reason). Each run of the command is one look at the requests so
+    far. If the range after the change begins at a fixed time, the interval is valid for any number
+    of looks, so a gate may run the command every minute and stop at the first "worse". If the range
+    moves (--last), the interval is valid for 20 looks.
 
-    The output also has the change by load (the number of running requests), the coefficients of
-    the engine steps, and the total change, which includes the load that the change itself caused.
-    The total change needs a replay of the requests on a model of the server before the change;
-    --fast omits it.
+    The output also has the change by load (the number of running requests), the coefficients of the
+    engine steps (the time per unit of work), and the total change, which includes the load that the
+    change itself caused. The total change needs a replay of the requests on a model of the server
+    before the change; --fast omits it.
 
     If tailspan what-if predicted the change, the output compares the prediction with the measured
     change.
@@ -152,7 +153,8 @@ def compare(
     ]
     if both := set(selection.equals) & {label for each in labels for label in each}:
         raise click.UsageError(
-            f"--where {min(both)}=…: the label also selects a side; remove it from --where"
+            f"--where {min(both)}=…: the label also selects the requests before or after the"
+            " change; remove it from --where"
         )
     sides = [
         Side(window or selection.window, {**selection.equals, **each})

@@ -48,9 +48,9 @@ def probe(
 ) -> None:
     """Send small streamed requests to the endpoints in FILE, and print their latencies.
 
-    Run it near users, in each region. Each endpoint is probed at fixed instants, never retried, and
-    within the budget of FILE. If FILE has an `endpoint`, the results are also sent to that
-    collector.
+    Run the command near users, in each region. Each endpoint is probed at fixed instants, without
+    retries, and within the daily budget in FILE. If FILE has an `endpoint`, the results are also
+    sent to that collector.
     """
     check_extra("h11", "probe", "tailspan probe")
     from probe.errors import PlanError

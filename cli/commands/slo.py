@@ -214,7 +214,7 @@ def status(paths: Sequence[Path], form: str, at: str | None, database: str | Non
     The numbers are computed from the stored requests. Time without data counts as good traffic,
     with the same request rate as the rest of the period.
 
-    Exit status 1: an objective pages, or a server hangs.
+    Exit status 1: an alert of severity "page" fires, or a server hangs.
     """
     now = time.time_ns()
     try:
@@ -350,7 +350,7 @@ def _state_text(found: Status, state: State) -> str:
 
 
 def _print_group(found: Status) -> None:
-    """Print a line about a group of an objective.
+    """Print a line about one group, such as a tenant, of an objective.
 
     The line names each alert that fires, or would fire with enough data.
     """

@@ -15,7 +15,8 @@ from cli.options.replay_question import replay_question, replaying
 from cli.options.shared import block_size_option, objectives_option, prices_option
 
 REFUSED: Final = 1
-"""Exit status if there is no prediction, because the replay does not reproduce the window."""
+"""Exit status if there is no prediction, because the replay does not reproduce the measured
+latencies."""
 
 
 @click.command(
@@ -122,8 +123,9 @@ def what_if(
     makes this change, tailspan compare compares the prediction with the measured change. The output
     states how many earlier predictions contained the measured change.
 
-    With --trace, the command predicts the latencies of the requests of a trace, which are not
-    measured. The output lists lengths and rates that exceed those of the range.
+    With --trace, the command predicts the latencies of a trace's requests. A trace contains no
+    measured latencies. The output lists the lengths and rates of the trace that exceed those of the
+    range.
 
     Exit status 1: the range cannot be replayed, the replay does not reproduce it, or --find finds
     no value.

@@ -1,4 +1,4 @@
-"""Check that the libraries of an extra are installed."""
+"""Check that the libraries of an extra (a group of optional dependencies) are installed."""
 
 from cli.errors import Unreachable
 from telemetry.installing import MissingExtra, require

@@ -1,4 +1,4 @@
-"""Numbers as options."""
+"""Types of options whose value is a number."""
 
 import math
 from typing import Any

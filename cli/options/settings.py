@@ -191,7 +191,7 @@ def _read(ctx: click.Context, given: Path | None) -> None:
     """
     if ctx.resilient_parsing:
         return
-    if ctx.parent is not None:  # a question of the API has no parent
+    if ctx.parent is not None:  # None for a question of the API
         _warn_of_unknown_variables()
     file = given or Path(FILE_NAME)
     if given is None and not file.exists():

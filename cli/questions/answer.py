@@ -60,7 +60,7 @@ class _LimitedText(io.StringIO):
 
 
 class _TooMuchError(BaseException):
-    """Derived from BaseException, so that no command catches it."""
+    """The answer exceeds a limit. A BaseException, so that no command catches this exception."""
 
 
 def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERYTHING) -> Answer:

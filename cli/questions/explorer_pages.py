@@ -71,7 +71,7 @@ def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str
 
 
 def _compared(given: Sequence[tuple[str, str]]) -> Mapping[str, str] | None:
-    """Return the query parameters for both sides of a comparison, and for its percentile.
+    """Return the query parameters for the requests before and after a change, and the percentile.
 
     The page compares two ranges, or two values of one label in a range. Return None for any other
     comparison.

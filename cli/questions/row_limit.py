@@ -42,7 +42,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
         numbers = [request_count(read, each) for each in windows]
     finally:
         engine.dispose()
-    # The limit of a comparison applies to each side.
+    # The limit of a comparison applies separately to the requests before and after the change.
     number, most = sum(numbers), MAX_READ
     place = 0
     if name == "compare":

@@ -1,4 +1,5 @@
-"""The questions as tools of the MCP server, with short answers for a language model."""
+"""The questions (queries of the API) as tools of the MCP server, with short answers for a language
+model."""
 
 import json
 import os

@@ -242,7 +242,7 @@ def requests_per_s(found: "CostAnswer") -> float:
 
 
 def compliance_text(even: "BreakEven") -> str:
-    """Return a sentence: whether the objectives can be met at the break-even rate."""
+    """Return a sentence that states whether the objectives can be met at the break-even rate."""
     kept = even.sustainable
     if not kept.known:
         counted = f"only {kept.requests:,}" if kept.requests else "no"

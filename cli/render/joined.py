@@ -40,7 +40,7 @@ def joined_lines(requests: Sequence[JoinedRequest]) -> Iterator[str]:
 
 
 def explanation_lines(found: JoinedExplanation, metric: Metric) -> Iterator[str]:
-    """Yield the phases of the slowest joined requests, and the causes in each pool."""
+    """Yield the phases of the slowest joined requests, and the causes in each pool of servers."""
     name = NAMES[metric.value]
     yield (
         f"{text.count(found.requests)} joined requests (prefill and decode on different servers),"

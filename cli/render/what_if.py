@@ -142,7 +142,7 @@ def left_out(answer: WhatIfAnswer) -> list[str]:
 
 
 def predicted_cells(each: Predicted) -> list[str]:
-    """Return two cells: a predicted duration, and its interval."""
+    """Return two table cells: a predicted duration, and its interval."""
     if each.low is None or each.high is None:
         return [text.seconds(each.value), text.UNKNOWN]
     return [text.seconds(each.value), f"{text.seconds(each.low)} to {text.seconds(each.high)}"]
@@ -183,7 +183,8 @@ def binding(binds: str) -> str:
 
 
 def sweep_json(name: str, points: Sequence[SweepPoint]) -> dict[str, Any]:
-    """Return a sweep as a JSON object: the common values, and each prediction."""
+    """Return a sweep as a JSON object: the values that all predictions share, and each
+    prediction."""
     whole = as_json(points[0].answer)
     shared = ("window", "requests", "simulated", "left_out", "reproduced", "refused", "now")
     own = ("edits", "predicted", "objectives", "binds", "saturated", "extrapolated")

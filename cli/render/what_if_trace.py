@@ -21,7 +21,7 @@ from telemetry.time_text import length
 def trace_json(answer: TraceAnswer) -> dict[str, Any]:
     """Return the answer as a JSON object, with null for unknown values.
 
-    `now` has the values of the window.
+    The key `now` has the values that were measured in the window.
     """
     window = as_json(answer.of_window)
     predicted: dict[str, Any] | None = None

@@ -55,7 +55,7 @@ OF_MEMORY: Final = (
 
 
 def read_card(nvml: Any, device: Any, into: Measurements) -> None:
-    """Set the power and energy of a card.
+    """Read the power and energy of a card into `into`.
 
     Raises:
         ReaderError: the GPU is gone.
@@ -64,12 +64,12 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Set the clocks and throttle reasons of a card. They also apply to each slice of the card."""
+    """Read the clocks and throttle reasons of a card into `into`. They also apply to each slice."""
     _read(nvml, device, OF_CLOCKS, into)
 
 
 def read_memory(nvml: Any, device: Any, into: Measurements) -> None:
-    """Set the used and total memory of a card or a slice."""
+    """Read the used and total memory of a card or a slice into `into`."""
     memory = result_of(nvml, lambda: _memory(nvml, device))
     for query in OF_MEMORY:
         if isinstance(memory, Absence):

@@ -50,7 +50,8 @@ class AbsenceReason(StrEnum):
     UNREACHABLE = "unreachable"
     """The address does not resolve or respond."""
     SHUT = "shut"
-    """The exporter requires a token or a certificate, or its certificate is not trusted."""
+    """The exporter requires a token or a certificate, or Tailspan does not trust the exporter's
+    certificate."""
     NOT_UNDERSTOOD = "not_understood"
     """The response has no GPU metrics."""
     NOT_KEPT = "not_kept"
@@ -66,9 +67,11 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""The machine has no GPU of this vendor. This is not an error."""
+"""Reasons for which a machine is treated as one without a GPU of this vendor. They are not
+errors."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
-"""The GPU is no longer usable. It may be found again after the library is reopened."""
+"""Reasons for which a GPU is no longer usable. The GPU may be found again after the library is
+reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ class Reader(Protocol):
     """Reads GPUs."""
 
     async def read(self) -> Reading:
-        """Return the current values of all GPUs that do not fail.
+        """Return the current values of all GPUs that can be read.
 
         Raises:
             ReaderError: the reader could not read any GPU.

@@ -57,7 +57,7 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add to a sender's load; the number may be negative."""
+        """Add to a sender's load (its uncommitted rows). The number may be negative."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:

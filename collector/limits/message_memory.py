@@ -59,7 +59,7 @@ class MessageMemory:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Add to the counts; negative numbers reduce them."""
+        """Add to the counts of waiting messages and bytes. Negative numbers reduce them."""
         usage = self._peers.setdefault(peer, _Usage())
         for each in (usage, self._all):
             each.messages += messages
@@ -94,7 +94,8 @@ class Reservation:
             self.size_bytes = size_bytes
 
     def move(self) -> "Reservation":
-        """Transfer the reserved memory to a new object. Return it, and close this object."""
+        """Transfer the reserved memory to a new reservation, which is returned, and close this
+        one."""
         moved = Reservation(self._memory, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False

@@ -1,7 +1,7 @@
 """Accepts TCP connections within limits.
 
-asyncio's own server has no limit. When file descriptors run out, it logs up to 2,048 errors per
-second.
+asyncio's own server does not limit connections. When file descriptors run out, it logs up to 2,048
+errors per second.
 
 This acceptor counts a connection before the TLS handshake. There is a limit per address and a limit
 for all addresses. At a limit, a new connection replaces the connection that has waited longest for

@@ -25,7 +25,7 @@ chunk, so 16 MiB in chunks of one byte would block the event loop for minutes.
 
 
 class TimedH11(H11Protocol):
-    """One connection.
+    """uvicorn's protocol for one HTTP/1.1 connection, with time limits.
 
     Args:
         given: the arguments of uvicorn's own protocol.

@@ -17,7 +17,8 @@ from telemetry.starts import EngineStart
 
 @dataclass(slots=True)
 class Batch:
-    """A normalised message. Each of its items is counted as accepted, skipped or refused."""
+    """The rows of one message. Each item of the message is counted as accepted, skipped or
+    refused."""
 
     requests: RequestRows = field(default_factory=RequestRows)
     samples: list[EngineSample] = field(default_factory=list)

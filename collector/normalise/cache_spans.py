@@ -56,7 +56,7 @@ MODEL_PATHS: Final = (
     ":streamGenerateContent",
 )
 """A call to a path with one of these endings is a call to a model. Headers that any web server may
-send are read only from such calls."""
+send are read only from calls to a model."""
 
 
 def _header(name: str) -> tuple[str, str]:

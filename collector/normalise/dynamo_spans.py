@@ -1,9 +1,9 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines.
 
 Pure. With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. The span
-contains no data of the engine, so the row's basis is `edge`. Numbers are texts, rounded to
-hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the same
-requests.
+contains no data of the engine, so the row's basis is `edge`. The span's numbers are texts, rounded
+to hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the
+same requests.
 
 The attribute `ttft_ms` is the time until the front end receives the first token. Dynamo's prefill
 time is not read, because it includes the time in the engine's queue.

@@ -119,7 +119,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # these drops are intended
+    if part != names.UNAUTHENTICATED:  # drops for this reason are intended
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 

@@ -108,8 +108,8 @@ class KnownLayouts:
     def missed_before(self, body_bytes: int) -> bool:
         """Return whether an earlier message of this size was read without a known layout.
 
-        Call this after each message without a known layout. Only the second such message is
-        learned, so messages that do not repeat are not learned.
+        Call this after each message without a known layout. Layouts are learned from the second
+        such message, so no layout is learned from a message that does not repeat.
         """
         with self._lock:
             before = body_bytes in self._missed

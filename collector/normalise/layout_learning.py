@@ -108,7 +108,8 @@ class _Parts:
         self._points = points
         self.times: list[int] = []
         self.starts: list[int] = []
-        # As in `normalise_points`, the last value of a repeated part of a sum is used.
+        # As in `normalise_points`, if two points of a sum have the same label, the last value is
+        # used.
         self._values: dict[str, dict[str | None, int]] = {}
 
     def set(self, field: str, part: str | None, place: int) -> None:

@@ -38,7 +38,8 @@ from telemetry.requests import (
 )
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when sums are checked. The rounding to nanoseconds is much smaller."""
+"""Tolerance when the sum of a duration's parts is checked. The rounding to nanoseconds is much
+smaller."""
 
 _OUTCOMES: Final = {outcome.value: outcome.value for outcome in Outcome}
 _BASES: Final = {basis.value: basis.value for basis in Basis}
@@ -55,8 +56,8 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
 
 
 def _ladder(reader: Reader, name: str) -> str:
-    """Return the prefix ladder, or a `DroppedValue` if it is invalid; the request is stored
-    anyway."""
+    """Return the prefix ladder (`telemetry.prefix_ladders`), or a `DroppedValue` if it is invalid;
+    the request is stored anyway."""
     try:
         text = reader.untouched(name)
     except RefusalError:
@@ -165,7 +166,7 @@ def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> R
         if isinstance(values[place], DroppedValue):
             batch.dropped_values[values[place]] += 1
             values[place] = None
-    values.pop()  # the extra value, which attributes without a field have set
+    values.pop()  # the last element has the values of attributes without a field
     return tuple(values)
 
 

@@ -37,7 +37,7 @@ TIMESTAMP, INTEGER, DOUBLE = "Q", "q", "d"
 
 
 class Number(NamedTuple):
-    """A number of a scope."""
+    """One number in an encoded scope. `offset` is its position in bytes."""
 
     offset: int
     kind: str
@@ -47,7 +47,7 @@ class Number(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The allowed range of the number at this place."""
+    """The allowed range of one number. `place` is its index in `Description.numbers`."""
 
     place: int
     low: float

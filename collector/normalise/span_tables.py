@@ -32,7 +32,8 @@ Names = tuple[str, ...]
 """Names of an attribute. The first one that is present is used."""
 
 SLACK_S: Final = 1e-3
-"""The phases may exceed the total by this much, because another clock measures the total."""
+"""The sum of a request's phases may exceed its duration by this much, because another clock
+measures the duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

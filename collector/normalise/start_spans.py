@@ -16,7 +16,8 @@ from telemetry.fields import on_the_wire
 from telemetry.starts import MAX_LOADING_S
 
 TOLERANCE_S: Final = 1e-3
-"""Tolerance when the parts are summed. The rounding to nanoseconds is much smaller."""
+"""Tolerance when the sum of a start's parts is checked. The rounding to nanoseconds is much
+smaller."""
 
 _Read = Callable[[Reader, str], Any]
 _READERS: Final[Mapping[str, _Read]] = {
@@ -32,7 +33,7 @@ _TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
 def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdStart, int] | None:
     """Return the cold start that a span describes, and the number of truncated texts.
 
-    None for other spans.
+    Return None if the span is not an engine start.
 
     Raises:
         RefusalError: a value is invalid or missing, or the parts do not sum to the span.

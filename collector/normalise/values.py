@@ -18,7 +18,8 @@ MAX_TEXT_CHARS: Final = 256
 truncated."""
 MAX_DURATION_S: Final = 7 * 86_400.0
 MAX_COUNT: Final = 2**31 - 1
-"""Maximum number of tokens or requests in one value, such as a context or a queue."""
+"""Maximum number of tokens or requests in one value, such as the length of a context or of a
+queue."""
 MAX_TOTAL: Final = 2**63 - 1
 """Maximum running total: the largest integer that a database can store."""
 MAX_TOTAL_S: Final = 100 * 365 * 86_400.0

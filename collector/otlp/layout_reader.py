@@ -19,7 +19,8 @@ MAX_AT_ONCE_BYTES: Final = 2**17
 96 kB in 5 s."""
 MAX_LEARNED_BYTES: Final = 2**18
 MAX_LEARNED_POINTS: Final = 2_048
-"""Maximum size of a message from which layouts are learned. Learning takes at most about 50 ms."""
+"""Maximum number of data points in a message from which layouts are learned. Learning takes at most
+about 50 ms."""
 
 _log = logging.getLogger(__name__)
 

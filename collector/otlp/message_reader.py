@@ -60,7 +60,7 @@ class MessageReader(Protocol):
     """Converts a message to a batch."""
 
     def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
-        """Read a protobuf message that takes much less than a millisecond, else return None.
+        """Read a protobuf message if this takes much less than a millisecond, else return None.
 
         May be called from any thread.
         """
@@ -206,7 +206,8 @@ def serve(
         questions: messages, each with the header `_QUESTION`.
         answers: results, each with the header `_ANSWER`.
         max_cpu_s: None for no limit.
-        limit: sets after how many seconds the kernel ends this process; 0 for never.
+        limit: a function that sets the number of seconds after which the kernel ends this process;
+            0 for no limit.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:
@@ -252,7 +253,8 @@ def _rows(batch: Batch) -> Any:
 
 
 class _TakesTooLongError(BaseException):
-    """A BaseException, so that the reading code does not catch it."""
+    """Reading a message took too much CPU time. A BaseException, so that the reading code does not
+    catch this exception."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from telemetry.application_operations import Operation
 from telemetry.request_rows import PLACE, RequestRows
 
 MINUTE_NS: Final = 60 * 10**9
-"""Width of a rollup. The rollup of a minute before the age limit no longer changes."""
+"""The time that one rollup covers. Rollups of minutes before the age limit no longer change."""
 
 _received: Callable[[Any], int] = itemgetter(PLACE["received_unix_ns"])
 _seen: Callable[[Any], int] = attrgetter("seen_unix_ns")
@@ -28,8 +28,8 @@ class AgeLimit:
 
     Attributes:
         keep_ns: retention of rows, or None for ever.
-        deletable_unix_ns: returns the timestamp from which `keep_ns` counts back. None for the
-            arrival of the message.
+        deletable_unix_ns: returns the timestamp from which `keep_ns` counts back. If None,
+            `keep_ns` counts back from the arrival of the message.
     """
 
     keep_ns: int | None

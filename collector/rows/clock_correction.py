@@ -1,4 +1,8 @@
-"""Subtracts the lead of a sender's fast clock (`sender_clocks`) from a message's timestamps."""
+"""Corrects the timestamps of a message from a sender with a fast clock.
+
+The lead is the time by which a timestamp is later than the arrival of its message. `sender_clocks`
+measures each sender's lead, and this module sets the timestamps back.
+"""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, MutableMapping, Sequence
@@ -16,7 +20,8 @@ from telemetry.request_rows import PLACE, RequestRows, Row
 from telemetry.requests import Basis
 
 TOLERANCE_NS: Final = 10**9
-"""A lead below this is ignored. NTP keeps clocks accurate to milliseconds."""
+"""A clock that is ahead by at most this time is not corrected. NTP keeps clocks accurate to
+milliseconds."""
 
 _REPLICA, _RECEIVED, _BASIS = PLACE["replica"], PLACE["received_unix_ns"], PLACE["basis"]
 _TRACE, _SPAN = PLACE["trace_id"], PLACE["span_id"]
@@ -44,9 +49,10 @@ class Lead:
     Attributes:
         lead_ns: the lead of the message, without outliers.
         known_ns: the current correction of the sender's rows.
-        proven_ns: the correction for rows that are not ahead of their arrival. 0 until enough
-            messages have shown that the sender's clock is ahead.
-        shared_ns: the lead of Tailspan's own clock if the sender uses the same clock, else 0.
+        proven_ns: the correction for rows whose timestamps are not later than their arrival. 0
+            until enough messages have shown that the sender's clock is ahead.
+        shared_ns: by how much Tailspan's own clock has jumped, if the sender uses the same clock;
+            else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
 
@@ -58,7 +64,8 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Return whether rows are corrected even if they are not ahead of their arrival."""
+        """Return whether rows are corrected even if their timestamps are not later than their
+        arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
@@ -163,7 +170,7 @@ class Correction:
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
     def _lookups(self, batch: Batch) -> None:
-        """Correct the timestamps of the lookups.
+        """Correct the timestamps of the cache lookups.
 
         A span that is also a request has the same key, so both get the same correction.
         """

@@ -16,7 +16,7 @@ MAX_REMEMBERED: Final = 100_000
 
 
 class OperationLimits:
-    """Removes operations beyond the limit of their trace from a message."""
+    """Removes a message's operations that exceed the limit of their trace."""
 
     def __init__(self) -> None:
         self._traces: OrderedDict[str, set[str]] = OrderedDict()

@@ -7,7 +7,8 @@ from a delayed message, so it is reported, but not corrected.
 Each replica is a separate sender. A message's lead is the lead of its newest rows, without
 outliers. A sender's lead is the median over its last messages.
 
-- Rows that are ahead of their arrival are set back by their message's lead.
+- Rows with a timestamp later than their arrival are set back: the message's lead is subtracted from
+  their timestamps.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
   back. If the new median differs by at most `TOLERANCE_NS` from the correction, the correction does
   not change: the start timestamp of totals is corrected too, so a change would look like a restart
@@ -16,8 +17,8 @@ outliers. A sender's lead is the median over its last messages.
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or start that is further ahead is refused: if several samples were set back by their own leads,
-  they would get the same timestamp.
+  or an engine start that is further ahead is refused: if several samples were set back by their own
+  leads, they would get the same timestamp.
 - A row without a replica name, such as a client's row, can be from any sender. It is corrected
   separately.
 
@@ -50,14 +51,16 @@ MIN_MESSAGES: Final = 3
 """Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Maximum excess of a row's lead over its message's median; other rows are outliers. An exporter's
-queue contains minutes of data, not hours."""
+"""Maximum excess of a row's lead over its message's median; rows with a larger excess are outliers.
+An exporter's queue contains minutes of data, not hours."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Maximum number of tracked senders. Messages of other senders are corrected individually."""
+"""Maximum number of tracked senders. The messages of all further senders are corrected
+individually."""
 SILENT_NS: Final = 600 * 10**9
-"""A sender that is silent for this time is not reported, and may be replaced."""
+"""A sender that is silent for this time is not reported, and a new sender may replace it."""
 MAX_REPEATS: Final = 100_000
-"""Maximum number of rows whose correction is kept. They take 20 MB."""
+"""Maximum number of corrected rows to remember, in case a sender sends them again. They take 20
+MB."""
 UNNAMED: Final = "unnamed"
 OTHER: Final = "other"
 """The common name of all senders beyond `MAX_SOURCES`."""
@@ -95,7 +98,7 @@ class Source:
 
     @property
     def proven_ns(self) -> int:
-        """Return the correction of rows that are not ahead of their own arrival."""
+        """Return the correction of rows whose timestamps are not later than their arrival."""
         return self.ahead_ns if len(self.leads_ns) >= MIN_MESSAGES else 0
 
     def learn(self, lead_ns: int, at_unix_ns: int) -> None:
@@ -126,7 +129,7 @@ class SenderClocks:
         self.overflows = 0
 
     def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
-        """Correct a message's rows that are ahead of their arrival."""
+        """Correct the timestamps of a message's rows."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
         for row in batch.requests.rows:

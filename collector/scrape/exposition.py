@@ -124,7 +124,7 @@ def _fill(
             if engine.number not in answer.engines and len(answer.engines) >= MAX_ENGINES:
                 raise ScrapeError(Reason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
-            # Several models can have the same engine number; they are summed.
+            # Several models can have the same engine number; their values are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)

@@ -13,7 +13,7 @@ class Reason(StrEnum):
     NO_TOKEN = "no_token"
     """The token file cannot be used."""
     UNAUTHORISED = "unauthorised"
-    """The target refuses the request with or without a token: status 401 or 403."""
+    """The target refuses the request (status 401 or 403), whether or not a token was sent."""
     TIMEOUT = "timeout"
     """The response was not complete within the time limit."""
     REDIRECT = "redirect"

@@ -1,4 +1,4 @@
-"""Scrapes each target every few seconds, and passes the samples to the sink.
+"""Scrapes each target every few seconds, and stores the samples.
 
 Each target has its own task, so a slow target does not delay the others. The next scrape of a
 target begins after the samples of the last scrape are stored. Samples that the store does not
@@ -34,7 +34,8 @@ MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
 PROCESS: Final = 0
-"""The process id of scraped samples, because a scrape does not report it."""
+"""The process id that is stored with scraped samples. A scrape does not report the engine's process
+id."""
 
 
 @dataclass(slots=True)
@@ -254,8 +255,8 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the start of the server, or the time of the first scrape. If a total has decreased,
-        the server restarted, and the result is a new timestamp.
+        This is the start of the server if the response reports it, or else the time of the first
+        scrape. If a total has decreased, the server restarted, and the result is a new timestamp.
         """
         reported_unix_ns = 0
         # Ignore a start that is too early or in the future, because another clock reported it.

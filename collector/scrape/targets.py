@@ -51,8 +51,8 @@ class Discovery(Protocol):
         """Return the current targets.
 
         Raises:
-            DiscoveryError: the targets cannot be found at the moment. The caller uses the previous
-                ones.
+            DiscoveryError: the targets cannot be found at the moment. The caller keeps the previous
+                targets.
         """
 
 

@@ -12,7 +12,8 @@ NO_ENGINES: Final = {
     "smg_": "this is SGLang's router, which is not an engine; scrape the workers instead",
     "vllm_router_": "this is vLLM's router, which is not an engine; scrape the workers instead",
 }
-"""Advice by the prefix of the series' names, from tests/collector/samples."""
+"""By prefix of the series' names: the advice for the log. The names are from
+tests/collector/samples."""
 
 _SERIES: Final = re.compile(rb"([A-Za-z_:][A-Za-z0-9_:]{0,99})[{ \t]")
 _READ_BYTES: Final = 65_536

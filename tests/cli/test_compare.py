@@ -142,7 +142,7 @@ def test_an_empty_range_is_undecided_and_passes(ask: Callable[..., Result]) -> N
         ),
         ([*SIDES, "--after-where", "replica"], "--after-where 'replica': must be LABEL=VALUE"),
         ([*SIDES, "--metric", "first_content"], "'first_content' is not one of"),
-        ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "also selects a side"),
+        ([*SIDES, "--where", "replica=a", "--after-where", "replica=b"], "selects the requests"),
         ([*SIDES, "--metric", "speed"], "'speed' is not one of"),
         ([*SIDES, "--quantile", "p90"], "'p90' is not one of"),
         ([*SIDES, "--margin", "-1"], "margin -1; allowed: above 0"),

@@ -194,7 +194,7 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 
 
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
-    """Return a label's values.
+    """Return the values of a label in a range.
 
     The range is extended to whole minutes, so that the cache can answer repeated reads.
     """

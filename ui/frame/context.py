@@ -1,4 +1,4 @@
-"""The interface between the frame and a page."""
+"""The interface between a page and the frame, which draws everything around the page."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

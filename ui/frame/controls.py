@@ -165,7 +165,8 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a list of a label's values. It includes the chosen value, even without data."""
+    """Draw a list of a label's values. It includes the chosen value, even if no request has this
+    value."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(

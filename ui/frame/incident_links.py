@@ -1,9 +1,9 @@
 """Find the range and the baseline for a link to an incident.
 
 The incident's stored answer contains both. Without a stored answer, they are the same as those of
-`tailspan explain --incident`. They are read once, when the address is opened. The page's links
-contain the range, the baseline, the filters and the latency, so that "Copy link" reproduces the
-view.
+`tailspan explain --incident`. The range and the baseline are read once, when the address is opened.
+The page's links contain the range, the baseline, the filters and the latency, so that "Copy link"
+reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -89,9 +89,9 @@ def find(
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """Return the incident among `incidents` that the view's address names.
 
-    If the address names none of them, return the first of them. If the first is a ticket, return
-    the page (paging incident) of the same SLO that overlaps it, if there is one. Return None if
-    there are no incidents.
+    If the address names none of them, return the first of them. If the first has the severity
+    "ticket", return the incident of severity "page" of the same SLO that overlaps it, if there is
+    one. Return None if there are no incidents.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)

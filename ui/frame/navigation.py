@@ -98,7 +98,7 @@ def change(view: View) -> None:
 
 
 def go(view: View) -> None:
-    """Switch to a view, in one step of the browser's history."""
+    """Switch to a view. The browser's history gets one new entry."""
     if view.page == current().page:
         change(view)
         st.rerun()
@@ -111,15 +111,16 @@ def resolve(view: View) -> None:
 
 
 def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
-    """Decorate a widget's callback so that it runs only for a reader's choice.
+    """Decorate a widget's callback so that it runs only if the reader has changed the widget.
 
     After the Back button, the browser sends the new address together with the widget values of the
-    previous page. Streamlit would treat these values as choices. The callback is therefore not
-    called if the browser sends an unexpected address.
+    previous page. Streamlit calls the callbacks of these widgets, although the reader has not
+    changed them. The decorated callback therefore does nothing if the browser sends an unexpected
+    address.
 
     A reader may make a second choice before the browser has received the address of the first
     choice. The browser then sends the address from before the first choice. `_REPLACED` contains
-    this address, so that the second choice counts.
+    this address, so that the second choice is not lost.
     """
 
     @wraps(callback)

@@ -36,7 +36,8 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan itself counts. The others contain queries for Prometheus."""
+        """The objectives that Tailspan itself counts. All other objectives contain queries for
+        Prometheus."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property

@@ -21,7 +21,7 @@ class Page:
     """Seconds between refreshes of a live page, by the range's length."""
     by_latency: bool = False
     by_content: bool = False
-    """Whether the latencies include the time to the first content."""
+    """Whether the reader can choose the time to first content as the latency."""
     filters: bool = True
     compares: bool = False
     splits: bool = False

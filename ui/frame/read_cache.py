@@ -1,8 +1,8 @@
-"""Cache the results of store reads. Viewers with the same access share the cache.
+"""Cache the results of store reads. Viewers with the same access rights share the cache.
 
 The cache key contains the time range. The range of a live page ends at a multiple of its refresh
-interval, so that its viewers have the same key. The key also contains the viewer's access, so that
-viewers with other access never see the results.
+interval, so that its viewers have the same key. The key also contains the viewer's access rights,
+so that viewers with other rights never see the results.
 """
 
 from collections.abc import Callable, Hashable
@@ -20,7 +20,8 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Objects are cached for at most this many combinations of a database and a reader's access."""
+"""Maximum number of combinations of a database and a reader's access rights with their own objects
+in the cache."""
 MAX_LARGE_RESULTS: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -67,10 +68,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """Return the cache of a database's columns of requests, for explanations.
+    """Return the cache that keeps the requests of a database for explanations.
 
-    All ranges, and all viewers with the same access, share this cache. It also contains requests
-    that these viewers may not see, but without names.
+    All ranges, and all viewers with the same access rights, share this cache. It also contains
+    requests that these viewers may not see, but without names.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence

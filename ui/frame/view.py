@@ -23,10 +23,11 @@ LATENCIES: Final = {
     "first_content": "first_content_s",
 }
 CONTENT: Final = "first_content"
-"""The latency that only some pages show. Rollups and replays do not have it."""
+"""The time to first content, a latency that only some pages show. Rollups and replays do not have
+it."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
-"""Steps of the compliance history."""
+"""The time steps of the compliance history on the SLOs page."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by the size of the growth."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
@@ -71,7 +72,7 @@ class View:
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label by which the Compare page divides the requests into two sides; empty to compare the
+    """The label whose values `before` and `after` the Compare page compares; empty to compare the
     range with its baseline."""
     before: str = ""
     """The label's value before the change, such as the stable replica."""
@@ -97,7 +98,7 @@ class View:
         return next(name for name, column in LATENCIES.items() if column == self.latency)
 
     def window(self, now_unix_ns: int) -> Window:
-        """Return the range to show, half-open."""
+        """Return the half-open range to show."""
         to = now_unix_ns if self.to_unix_ns is None else self.to_unix_ns
         if self.last is not None:
             return Window(max(0, to - RANGES_S[self.last] * SECOND_NS), to)

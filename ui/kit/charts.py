@@ -138,8 +138,8 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
     figure.update_yaxes(fixedrange=True, zeroline=False, automargin=False)
     figure.add_annotation(
         text=wording.zone_offset(zone, window.to_unix_ns),
-        # The note is beside the second line of the tick labels. Only the first tick of each day has
-        # this line, with the date.
+        # The time zone is beside the second line of the tick labels. Only the first tick of each
+        # day has this line, with the date.
         xref="paper",
         yref="paper",
         x=1,

@@ -1,4 +1,4 @@
-"""Write joined requests as HTML: their phases and their hops.
+"""Write joined requests as HTML: their phases, and their hops (the engines that served them).
 
 Pure. All external text is escaped.
 """
@@ -37,7 +37,7 @@ _HEADER: Final = (
 
 
 def sentence(request: JoinedRequest) -> str:
-    """Return a sentence: how long the user waited, and where this was measured."""
+    """Return a sentence that states how long the user waited, and where this was measured."""
     whole = f"The user’s request took <b>{wording.seconds(request.e2e_s)}</b>"
     if not request.complete:
         whole += ", and no decode engine has reported it"

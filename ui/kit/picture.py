@@ -12,7 +12,8 @@ from ui.kit import wording
 
 
 def caption(equals: Mapping[str, str], window: Window, zone: tzinfo, *, simulated: bool) -> str:
-    """Return the filters, the range and the time zone as one line, with a mark for simulated data.
+    """Return the filters, the range and the time zone as one line, which also states if data is
+    simulated.
 
     The values of the filters are external text.
     """

@@ -18,10 +18,11 @@ class Measure:
     name: str
     unit: str
     meaning: str
+    """The start of a sentence. The page appends the length of a time bin, such as "1 min"."""
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that is 100 %, such as 1 for a share, and the top of the scale. None without such a
-    value."""
+    """The value that is 100 %, such as 1 for a share, and the top of the scale. None for a measure
+    without a maximum."""
     of_gpu: bool = False
 
 
@@ -47,7 +48,7 @@ _ALL: Final = (
     ),
     Measure(
         *("hits", "Cache hits", "of tokens"),
-        "Share of the prompts' tokens found in the prefix cache, over",
+        "Share of prompt tokens found in the prefix cache, over",
         *(wording.percent, 1.0),
     ),
     Measure(
@@ -83,7 +84,7 @@ _ALL: Final = (
         *(wording.percent, 1.0, True),
     ),
 )
-"""All measures. The page appends the length of a bin to each `meaning`."""
+"""All measures."""
 
 MEASURES: Final = {measure.key: measure for measure in _ALL}
 FIRST_MEASURE: Final = _ALL[0].key

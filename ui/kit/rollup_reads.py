@@ -38,7 +38,7 @@ _MINUTE_NS: Final = 60 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """Aggregates of the requests in a range."""
+    """Counts, means and percentiles of the requests in a range, and the slowest requests."""
 
     latency: str
     """The column of the selected latency, for `percentiles` and `slowest`."""
@@ -48,7 +48,8 @@ class Rolled:
     p99: Mapping[str, Estimate]
     """P99 over the whole range, by the column of the latency."""
     means: phases.Matrix
-    """Mean seconds per request as (bins, layers), NaN for empty bins."""
+    """Mean seconds per request in each layer of `phases.LAYERS`, as (bins, layers). NaN for empty
+    bins."""
     number: IntArray
     """(bins,) number of requests."""
     outcomes: Mapping[str, int]

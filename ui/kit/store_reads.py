@@ -68,8 +68,8 @@ def store_errors() -> Iterator[None]:
 def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     """Set the TTFT of non-streamed responses to null.
 
-    The first byte of a non-streamed response is also its last byte. A few of these responses would
-    therefore be the slowest by TTFT. Their E2E latency still counts.
+    The first byte of a non-streamed response is also its last byte. Without this function, a few
+    long responses would be the slowest by TTFT. Their E2E latency still counts.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])

@@ -16,7 +16,8 @@ TERMS: Final[dict[str, str]] = {
     "e2e_s": "End to end: from the request's receipt to the last byte or the client's disconnect.",
     "queue_s": "Time in the engine's queue: from queued to first scheduled.",
     "frontend": "Receipt to queue: parsing, chat template, tokenisation.",
-    "queue": "Waiting in the engine's queue for a batch place, memory or the step's token budget.",
+    "queue": "Waiting in the engine's queue for a place in the batch, for memory or for the step's "
+    "token budget.",
     "prefill": "First scheduled to first token: processing the prompt.",
     "decode": "First token to last token: generating the response.",
     "preempted": "Time in prefill and decode after an eviction: the request waits again and is "

@@ -1,4 +1,4 @@
-"""A table that scrolls by itself if it is wider than the page. Pure."""
+"""A table that scrolls in its own box if it is wider than the page. Pure."""
 
 
 def wide_table(table: str) -> str:

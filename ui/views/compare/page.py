@@ -21,13 +21,13 @@ PARTS_HELP: Final = (
     "longer prompts or another tenant. Load: other work on the engines at the same time. Change: "
     "the difference between requests of the same tenant, route and adapter with about the same "
     "work. The length of the output is not matched, because a change can affect it. If the range "
-    "begins at a fixed time, the interval holds for any number of looks at this page."
+    "begins at a fixed time, the interval stays valid however often you look at this page."
 )
 CURVE_HELP: Final = (
     "By the number of running requests at arrival: the percentile after the change, and the"
     " percentile that the same requests would have had before the change. The bars are the 95 %"
-    " interval of the difference, for one look. A change can be worse only under high load, or"
-    " only under low load."
+    " interval of the difference, valid for a single look. A change can be worse only under high"
+    " load, or only under low load."
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "
@@ -61,7 +61,8 @@ def read(context: Context) -> CompareData:
 
 
 def show(context: Context, found: CompareData) -> None:
-    """Draw the finding, the parts, the curve and the coefficients."""
+    """Draw the finding, the parts of the difference, the curve by load, and the step
+    coefficients."""
     answer = found.answer
     if answer is None:
         st.html(

@@ -25,7 +25,7 @@ def headline(answer: CompareAnswer) -> str:
 
 
 def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
-    """Return a sentence about each side: number of requests, range, filters."""
+    """Return the number of requests, the range and the filters, before and after the change."""
     question = answer.question
     return (
         f"Before: {answer.requests_before:,} requests, {_side(question.before, zone)}. "
@@ -46,7 +46,7 @@ def _range(window: Window, zone: tzinfo) -> str:
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
     """Return notes about the limits of the result, and about a prediction, as HTML."""
     found = answer.decision
-    # Without parts, the headline already contains the first reason.
+    # If the difference was not divided into parts, the headline already contains the first reason.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:

@@ -42,7 +42,7 @@ BY_DAY_S: Final = 4 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The cost in one step: the bill (`line`), and the cost of requests per group.
+    """The cost in one step of time: the bill (`line`), and the cost of requests per group.
 
     `line` is None if no engine was up. The step in which the first engine came up begins at the
     instant when it came up. The step in which an engine was last up ends at the last instant when
@@ -155,7 +155,8 @@ def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, st
 
 
 def _while_up(step: Step, up_unix_ns: tuple[int, int] | None) -> Step:
-    """Cut the time before the first engine was up, and the time after the last one was up."""
+    """Return the step without the time before the first engine was up and after the last one was
+    up."""
     start, end = up_unix_ns or (0, 0)
     return replace(
         step,

@@ -28,10 +28,10 @@ from ui.views.cost.read import Spending
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
-"""Idle share of the bill above which the page mentions idle time."""
+"""The page mentions idle time if it is more than this share of the bill."""
 NOTHING: Final = 0.005
-"""Rounding the range may change a part of the bill by this share of the bill. A small part may
-therefore be negative."""
+"""Because the range is widened to whole minutes, a part of the bill may be wrong by this share of
+the bill. A small part may therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 

@@ -23,7 +23,8 @@ class Group:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the most common configuration of the model, whose value is `before`."""
+    """Differences from the model's most common configuration. `before` is the value in that
+    configuration."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:

@@ -1,8 +1,8 @@
 """Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
 
 Pure. A cell of a gauge is the maximum in the bin, summed over the replica's engines. A cell of a
-counter is the increase in the bin. Each process of an engine counts a part of its work, so the
-rates of the processes are summed.
+counter is the increase in the bin. Each process of an engine counts a part of the engine's work, so
+the rates of the processes are summed.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ Grid = FloatArray
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and the engine process (line) of each."""
+    """The samples, and for each sample the engine process that sent it (its line)."""
 
     samples: Samples
     line: IntArray

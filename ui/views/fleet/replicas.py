@@ -23,13 +23,14 @@ from ui.views.fleet.grid import WAITED, Grid
 SLOW_SHARE: Final = 0.05
 """The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""Minimum number of slow requests for a verdict that a replica is slow more often."""
+"""Minimum number of slow requests for a verdict that requests of one replica are slow more often
+than those of the others."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
 """A replica has a problem if its share of slow requests is at least this many times the share of
-the other replicas. The lower end of the ratio's interval is compared. Without this factor, even a
-tiny difference would be a problem, because it is significant with many requests."""
+the other replicas. The lower end of the ratio's interval is compared. With many requests, even a
+tiny difference is significant, but it is not a problem."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
 RECENT_PARTS: Final = 6
@@ -78,7 +79,7 @@ class Imbalance:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about one replica that are not in the grids. An unknown fact is None."""
+    """Facts about one replica, in addition to its measures. An unknown fact is None."""
 
     silent_s: float | None = None
     restarts: Sequence[int] = ()
@@ -96,9 +97,9 @@ class Replica:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """(bins,) values by measure."""
+    """By measure: its values over time, as (bins,)."""
     whole: Mapping[str, float | None]
-    """Values over the whole range, by measure."""
+    """By measure: its value over the whole range."""
     traffic: Traffic | None
     facts: Facts
     problems: Sequence[Problem]
@@ -117,11 +118,11 @@ class Fleet:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines, by server name."""
+    """By server name: the engine, if the server is one engine of several (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
-        """The number of servers that share the requests."""
+        """The number of servers (see `Imbalance`)."""
         divided = {name.replica for name in self.engines.values()}
         return len({each.name for each in self.replicas} - divided) + len(self.engines)
 
@@ -144,7 +145,7 @@ def fleet(
     """Return the replicas with their measures and problems.
 
     Args:
-        names: the replicas, in the order of the grids' rows.
+        names: the replicas, in the order of the rows of `over_time` and `whole`.
         over_time: (replicas, bins) values of each measure.
         whole: (replicas, 1) values over the whole range.
         imbalance: from `imbalance_of`.

@@ -26,7 +26,7 @@ ENGINE_COLUMNS: Final = (
     *("prefill_attention_total", "context_tokens_total", "decodes_total"),
     *("modelled_flops_total", "modelled_read_bytes_total", "modelled_write_bytes_total"),
 )
-"""Columns that the roofline needs besides those of the fleet's grids."""
+"""Columns that the roofline model needs in addition to `grid.ENGINE_COLUMNS`."""
 GPU_COLUMNS: Final = ("dram_bandwidth_bytes_per_s", "sm_active_ratio", "tensor_active_ratio")
 MAX_ROWS: Final = 50
 """Maximum number of engines to analyse."""
@@ -34,9 +34,9 @@ MAX_ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The roofline verdict on one engine over the whole range.
+    """The bottleneck of one engine over the whole range, found with the roofline model.
 
-    Without a verdict, `window` is None, and `why` is the reason.
+    If the bottleneck is unknown, `window` is None, and `why` is the reason.
     """
 
     replica: str
@@ -56,11 +56,11 @@ def bounds(
     starts: Sequence[EngineStart],
     peaks: Mapping[str, Any] | None = None,
 ) -> list[Bound]:
-    """Return the roofline verdict of each engine.
+    """Return the bottleneck of each engine.
 
     Args:
-        samples: with `ENGINE_COLUMNS`, the columns of the fleet's grids, and `engine`.
-        gpus: with `GPU_COLUMNS` and the columns of the fleet's grids.
+        samples: with `ENGINE_COLUMNS`, `grid.ENGINE_COLUMNS` and `engine`.
+        gpus: with `GPU_COLUMNS` and `grid.GPU_COLUMNS`.
         starts: the latest start of each engine.
         peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table
             (`roofline.peaks.device_named`).

@@ -31,8 +31,8 @@ _RANK: Final = {
     "bandwidth": 3,
     "clock": 4,
 }
-"""The measures with a column, and the rank of the column. A narrow page shows only columns of low
-rank."""
+"""The measures with a column in the table, and the rank of the column. A narrow page shows only
+columns of low rank."""
 
 
 def show(

@@ -13,14 +13,15 @@ from ui.views.fleet.configs import Group, shown
 from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. The sentence only counts the rest."""
+"""Maximum number of replicas that a sentence names. The sentence contains only the number of all
+other replicas."""
 EVEN: Final = 1.5
 """Load counts as even if the busiest server has at most 1.5 times the requests of the least
 busy."""
 
 
 def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
-    """Return a sentence: how many replicas there are, and which have problems.
+    """Return a sentence that states how many replicas there are, and which have problems.
 
     `incident` is the newest incident that overlaps the range, if any.
     """

@@ -1,4 +1,4 @@
-"""Read the results of probes for the page."""
+"""Read the results of probes for the Outside page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

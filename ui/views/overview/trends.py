@@ -27,7 +27,8 @@ MAX_READ: Final = 30_000
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""A default baseline must have at least this share of the requests of the selected range."""
+"""The default baseline must have at least this many requests, as a share of the number of requests
+in the selected range."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 
@@ -85,7 +86,7 @@ class Trend:
 def read(
     engine: Engine, window: Window, equals: Mapping[str, str], width_ns: int | None = None
 ) -> Trend:
-    """Read a range.
+    """Read the traffic and the percentiles of a range.
 
     `width_ns` is the width of the bins; None selects a width that fits the range.
     """

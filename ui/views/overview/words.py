@@ -41,7 +41,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The headline: a sentence, and a mood that is bad, near, fine or unknown."""
+    """The headline: a sentence, and a mood: bad, near (nearly bad), fine or unknown."""
 
     mood: str
     sentence: str
@@ -232,7 +232,7 @@ def _burn_now(each: SloState) -> float:
 
 
 def computed(answer: StoredAnswer, zone: tzinfo) -> str:
-    """Return a sentence: when an incident's stored answer was computed."""
+    """Return a sentence that states when an incident's stored answer was computed."""
     text = answer.computed(lambda unix_ns: wording.clock(unix_ns, zone))
     return f"<p class='note'>{wording.for_html(text, 300)}</p>"
 

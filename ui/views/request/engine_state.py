@@ -99,7 +99,8 @@ def gpu_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:
 
 
 def throttled(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> str | None:
-    """Return a sentence: whether the GPUs' clocks were throttled, and why; None without samples.
+    """Return a sentence that states whether the GPUs' clocks were throttled, and why; None without
+    samples.
 
     `table` has `GPU_COLUMNS`. The first sample after `to_unix_ns` is included, because it covers
     the end of the request.

@@ -61,8 +61,9 @@ class Neighbours:
 def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
     """Return the neighbours of a request, which is the row `victim` of the table.
 
-    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` names the
-    requests that delayed the request; they are rows of the same table.
+    `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see
+    `diagnosis.one_request`) names the requests that delayed the request; they are rows of the same
+    table.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9
@@ -110,7 +111,8 @@ def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
 
 
 def sentence(found: Neighbours) -> str:
-    """Return a sentence: how many neighbours there are, and how long they delayed the request."""
+    """Return a sentence that states how many neighbours there are, and how long they delayed the
+    request."""
     if not found.number:
         return "No other request shared its engine."
     text = f"{wording.counted(found.number, 'other request')} shared its engine"

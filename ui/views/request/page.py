@@ -62,7 +62,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RequestPageData:
-    """The request that the address names, or the candidates for its id."""
+    """The request that the address names, or the requests that its id may refer to."""
 
     request: RequestDetails | None = None
     candidates: Sequence[Mapping[str, Any]] = ()

@@ -56,8 +56,8 @@ class RequestDetails:
     ranks: Mapping[str, LatencyRank]
     simulated: bool
     joined: JoinedRequest | None = None
-    """The joined request of the user. None unless several engines served it, or the engine does
-    only prefill or only decode."""
+    """The user's request, joined over all engines that served it. None if one engine did both
+    prefill and decode."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ ENOUGH: Final = 20
 """Minimum number of similar requests for a comparison."""
 MAX_PARTS: Final = 3
 MAX_TENANTS: Final = 8
-"""Maximum number of tenants in the table of delays. A note below has the sum of the others."""
+"""Maximum number of tenants in the table of delays. A note below the table has the sum of all other
+tenants."""
 MIN_SHARE: Final = 0.05
 """The sentence omits parts of less than this share of the request's duration."""
 

@@ -22,7 +22,7 @@ MAX_POINTS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class EngineGauges:
-    """The lines of each gauge over time.
+    """The lines of each gauge (waiting, running, KV cache in use) over time.
 
     There is a line for each engine, or a single line if there are more than `MAX_LINES` engines.
     """

@@ -41,7 +41,7 @@ def figure(
     """Draw the distribution, and below it the lines of the servers' state on the same time axis.
 
     Args:
-        lines: in the bins of the distribution.
+        lines: the servers' state, in the bins of the distribution.
         name: the latency.
         window: the selected range.
         whole: includes the selected range and its baseline.

@@ -181,7 +181,7 @@ def _incident(
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
     if chosen and verdict and verdict.first.verdict is Verdict.INSUFFICIENT_DATA:
-        # The chosen baseline has too little data to show the cause, so use the usual baseline.
+        # The chosen baseline has too little data to show the cause, so use the default baseline.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
         verdict = replace(verdict, first=tested(verdict.first))
@@ -229,7 +229,7 @@ def _shown_incident(view: View, found: RootCauseData) -> IncidentRow | None:
 
 
 def _reason(context: Context, explanation: Explanation, selected: str) -> str:
-    """Return the causes, and a sentence: how their shares were computed, as HTML."""
+    """Return as HTML the causes, and a sentence that states how their shares were computed."""
     if not explanation.causes:
         return words.reason(explanation, selected)
     window = context.window

@@ -1,7 +1,7 @@
 """Read the Root cause page's data from the store.
 
-The cache keeps a range's columns together with their explanations, so another latency of the same
-range needs no new read.
+The cache keeps the requests of a range together with their explanations, so the page needs no new
+read to explain another latency of the same range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class Heatmap(NamedTuple):
 
 @dataclass(frozen=True)
 class RootCauseData:
-    """The columns of a range and its baseline, and the results of the analysis.
+    """The requests of a range and of its baseline, and the results of the analysis.
 
     `requests` contains all requests of both ranges. `equals` selects the requests to analyse.
     """

@@ -1,7 +1,8 @@
 """Compute the servers' state as lines over the bins of the heatmap. Pure.
 
-With several replicas, a gauge's value in a bin is the mean of all samples. A share is the sum of
-the parts divided by the sum of the wholes. A bin without samples has no value.
+With several replicas, a gauge's value in a bin is the mean of all samples. A share, such as the
+share of cache hits, is the sum of its numerators divided by the sum of its denominators. A bin
+without samples has no value.
 """
 
 from collections.abc import Callable

@@ -221,7 +221,7 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 
 
 def method(explanation: Explanation, frozen_link: str | None) -> str:
-    """Return a sentence: how the shares of the causes were computed.
+    """Return a sentence that states how the shares of the causes were computed.
 
     On a live page, `frozen_link` is the address of the same range on a page that is not live. On
     any other page, it is None.

@@ -73,7 +73,8 @@ def _next(start: datetime, by: str) -> datetime:
 
 
 def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zone: tzinfo) -> str:
-    """Return a sentence: in how many steps the objective was met, until `at_s`."""
+    """Return a sentence that states in how many days or hours the objective was met, until
+    `at_s`."""
     if not steps:
         return "No request was counted yet."
     kept = sum(1 for each in steps if (each.counts.bad_ratio or 0) <= objective.budget)

@@ -120,7 +120,7 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """Return a sentence: the highest load at which all SLOs are met, or "" without a judged SLO.
+    """Return a sentence: the highest load at which all SLOs are met, or "" if no SLO was predicted.
 
     Engines may keep up with a load at which requests are too slow for the SLOs.
     """
