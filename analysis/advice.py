@@ -72,7 +72,8 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """All levers: those that help first, sorted by gain relative to effort."""
+    """The levers (possible changes) that were replayed. Levers that help come first, sorted by gain
+    relative to effort."""
 
     metric: str
     advice: Sequence[Advice]
@@ -89,7 +90,7 @@ def advise(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> AdviceAnswer:
-    """Replay each lever that applies to the engines of the window.
+    """Replay each lever (possible change of the servers) that applies to the engines of the window.
 
     Args:
         question: selects the requests whose latencies are reported. Its edits are ignored.

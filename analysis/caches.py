@@ -1,7 +1,7 @@
 """Compute hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit is not a request, so no percentile, objective or bill includes it. Its savings are estimated
-from the requests that the model answered in the same range.
+A hit does not reach the model, so it is not a request: no percentile, objective or bill includes
+it. The savings of a hit are estimated from the requests that the model answered in the same range.
 """
 
 from collections import Counter, defaultdict

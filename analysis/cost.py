@@ -147,9 +147,10 @@ def managed_usd_by(
     """Return the managed price of each group of requests.
 
     Args:
-        cells: with the labels `model` and `by`.
+        cells: the tokens of the requests, summed by labels and hour. The labels must include
+            `model` and those in `by`.
         by: the labels that define a group, which may include `hour`.
-        prices: with the managed model of each served model.
+        prices: contains the managed model that corresponds to each served model.
 
     Returns:
         Dollars by label values; None if a model of the group has no managed price. Groups without

@@ -2,8 +2,9 @@
 
 Replays of an open incident at different times give different shares. Therefore only the server
 computes the answer, at defined times (`server.likely_cause`), and pages, commands and messages read
-it. A page and a ticket that overlap share one answer (`analysis.incident.leading_incident`). A
-question with another filter or range is answered on request.
+it. If an incident of severity page and one of severity ticket overlap, they share one answer
+(`analysis.incident.leading_incident`). A question with another filter or range is answered on
+request.
 """
 
 import json

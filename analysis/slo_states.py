@@ -1,4 +1,6 @@
-"""Read the state of each objective at an instant, and its incidents, from the store."""
+"""Read the state of each objective at an instant, and its incidents, from the store. Here, a page
+and a ticket are incidents of these two severities. A burn is a time in which an objective spends
+its error budget too fast."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,7 +79,8 @@ class SloState:
     status: Status
     shown: Counts
     shown_from_s: int
-    """`shown` counts from this instant, in unix seconds, until the instant of the status."""
+    """Start of the range whose requests `shown` counts, in unix seconds. The range ends at the
+    instant of the status."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 

@@ -67,7 +67,8 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return by how many seconds the first prefill was longer than the later ones' median."""
+        """Return by how many seconds the first prefill was longer than the median of the later
+        prefills."""
         return self.prefill_s - self.usual_s
 
 

@@ -1,4 +1,5 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour. Pure."""
+"""Sum the billed seconds and the weighted tokens of each replica and hour, from cells. A cell is
+the sum of the requests with the same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

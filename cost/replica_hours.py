@@ -1,4 +1,5 @@
-"""Assign each cell the index of its replica and hour. Pure."""
+"""Assign each cell the index of its replica and hour. A cell is the sum of the requests with the
+same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

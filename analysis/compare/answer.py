@@ -1,5 +1,5 @@
-"""Compare two sides: read their requests, decide whether the latency is worse, and add independent
-evidence."""
+"""Compare two sides, the requests before and after a change: read the requests, decide whether the
+latency is worse, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -157,7 +157,8 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests to read for a range if it exceeds `most`, otherwise None."""
+    """Return the number of requests to read for a range if this number exceeds `most`, otherwise
+    None."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 

@@ -1,5 +1,5 @@
-"""Decide whether a latency is worse: parts, interval, curve and verdict, or why there is no
-verdict.
+"""Decide whether a latency is worse after a change. A decision contains the parts of the
+difference, its interval, its curve over the load, and the verdict, or why there is no verdict.
 
 Pure.
 """
@@ -29,8 +29,9 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and minimum effective number of requests before the
-change (`Matches.effective`). With fewer, the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests before the change and after it (the two sides), and minimum effective
+number of requests before the change (`Matches.effective`). With fewer, the 95 % interval of a P50
+is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
@@ -44,7 +45,7 @@ every nth request is used."""
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The settings of a decision about two sides."""
+    """The settings of a decision about two sides: the requests before and after a change."""
 
     q: float
     margin: float = MARGIN
@@ -113,7 +114,8 @@ def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
 
 
 def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comparison | Decision:
-    """Match both sides, or return the decision that they cannot be compared."""
+    """Match the requests of both sides, or return the decision that the sides cannot be
+    compared."""
     least = max(MIN_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
@@ -188,8 +190,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without `floor_s` in the percentiles. `before` is
-    `Parts.equal_s`; None if it is 0."""
+    """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
+    before − 1. `before` is `Parts.equal_s`. Return None if it is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -244,8 +246,8 @@ def _uncompared(found: Comparison) -> list[tuple[int, str]]:
         (~found.known_group, "have a new tenant, route or adapter"),
         (
             found.known_group & ~found.seen,
-            "are larger, or met more work, than any request before (median running requests at"
-            f" arrival: {was:.0f} before, {now:.0f} after)",
+            "are larger, or shared their engine with more work, than any request before"
+            f" (median running requests at arrival: {was:.0f} before, {now:.0f} after)",
         ),
         (far, "differ too much from the nearest requests before"),
     ]

@@ -1,4 +1,5 @@
-"""The coefficients of the engine steps before and after, from the sums in the engine samples.
+"""Compute the coefficients of the engine steps before and after a change, from the sums in the
+engine samples.
 
 Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
 busy time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens
@@ -33,7 +34,7 @@ INTERVAL_S: Final = 5
 BLOCK: Final = 6
 """Number of consecutive intervals that are drawn together: 30 s."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
-"""Minimum number of intervals on each side: ten for each coefficient."""
+"""Minimum number of time intervals before and after the change: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """Standard deviation, as a ratio of a value, of the error that resampling of blocks does not show.
@@ -70,7 +71,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The coefficients of both sides, and how much slower the steps became."""
+    """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, Estimate]
     """In seconds, by name in `NAMES`."""
@@ -86,7 +87,7 @@ def work_intervals_of(
     """Return the intervals of the chosen samples that have steps.
 
     Args:
-        chosen: (n,) whether a sample belongs to an engine of the side.
+        chosen: (n,) whether to use a sample: whether it is from an engine that served the requests.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():

@@ -10,7 +10,7 @@ from diagnosis.explanation import Cause
 
 
 class Kind(Enum):
-    """The kind of property."""
+    """The kind of property that a replay can reset to its value in the baseline."""
 
     RATE = "rate"
     """The times of arrival, of all requests or of the factor's tenant."""
@@ -36,9 +36,9 @@ class Kind(Enum):
     GRAMMAR = "grammar"
     """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
-    """Blocks that the window has lost."""
+    """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Blocks that the window has lost, and the lengths of the outputs, which no longer fit."""
+    """Lost KV blocks, and the lengths of the outputs, which no longer fit into the cache."""
     CONFIG = "configuration"
 
 
@@ -47,7 +47,7 @@ LENGTHS: Final = (
     *(Kind.PROMPTS, Kind.OUTPUTS, Kind.OUTGROWN_BLOCKS, Kind.CACHE_HITS, Kind.DELIVERY),
     Kind.GRAMMAR,
 )
-"""For these factors, each request gets a different value of one column."""
+"""If one of these factors is reset, each request gets another value in one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "load_exceeds_capacity": Kind.RATE,

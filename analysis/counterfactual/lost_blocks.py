@@ -1,4 +1,4 @@
-"""Find how many KV blocks a window has lost, for example by a leak.
+"""Find how many KV blocks the engines lost in a window, for example by a leak.
 
 No counter reports blocks that are unused but cannot be allocated. Bisection finds the number for
 which the slow requests are as slow in the replay as measured.

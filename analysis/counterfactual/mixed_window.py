@@ -1,4 +1,5 @@
-"""A window in which some factors are reset to the baseline, and all others are as recorded.
+"""Replay a window in which some factors (properties such as the request rate) are reset to their
+values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
 reset, each request keeps its rank: a tenant's longest prompt becomes as long as in the baseline. If
@@ -52,7 +53,7 @@ class Latencies:
 
     latency_s: FloatArray
     row: IntArray
-    """See `Requests.row`."""
+    """The recorded row that each request copies (see `Requests.row`)."""
 
 
 class MixedWindow:
@@ -184,8 +185,9 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
-        """Return a group's requests at the baseline's times of arrival. They have the window's
-        lengths, or the baseline's lengths if the group is defined by length."""
+        """Return the requests of a group (those whose rate one factor changes) at the baseline's
+        times of arrival. The requests have the window's lengths, or the baseline's lengths if the
+        group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)

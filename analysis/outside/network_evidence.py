@@ -78,8 +78,8 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """Return the seconds outside the server until the first event, by region, for the probes whose
-    server row was found."""
+    """Return the seconds outside the server until the first event, by region, for the probes of
+    which the store has the server's row."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}

@@ -1,4 +1,4 @@
-"""Divide the wait of probes into phases that sum to it. Pure."""
+"""Divide the time that each probe waited into phases, whose sum is this time. Pure."""
 
 import numpy as np
 

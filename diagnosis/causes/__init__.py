@@ -1,1 +1,1 @@
-"""One detector per cause. A detector returns the share of the growth that its cause explains."""
+"""One detector per cause. A detector returns a claim: its cause's share of the growth."""

@@ -23,8 +23,8 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the latency of requests around a start, without the growth
-    that the workload caused."""
+    """Return the cause's claim, its share of the growth of the latency of requests around a start,
+    without the growth that the workload caused."""
     # engine_hang claims the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]

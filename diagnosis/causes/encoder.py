@@ -19,7 +19,8 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the additional encoder time of a request itself and of other requests."""
+    """Return the cause's claim, its share of the additional encoder time of a request itself and of
+    other requests."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

@@ -96,7 +96,8 @@ def encoder_added_s(case: Case) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # `whole` covers the whole window, because the hot blocks contain too few images.
+    # `whole` covers the whole window, because the hot blocks (the blocks of time with nearly all
+    # slow requests) contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)

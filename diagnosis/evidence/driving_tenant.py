@@ -1,4 +1,4 @@
-"""Find the tenant that caused most of the growth of the traffic. Pure."""
+"""Find the driving tenant: the tenant that caused most of the growth of the traffic. Pure."""
 
 from math import exp, log
 from typing import Final

@@ -1,4 +1,5 @@
-"""Compute the weights of the waiting terms in a claim, from the drivers of each wait. Pure."""
+"""Compute the share of each wait that a cause claims (its weight), from the drivers of the wait:
+the changes that raised the demand. Pure."""
 
 from typing import Final
 

@@ -1,8 +1,9 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
-Pure. In results, "before" means the baseline, and "now" means the hot blocks. The window is divided
-into blocks of about a minute, and the hot blocks are those with the window's slow requests. So an
-incident of five minutes in a window of an hour is measured over these five minutes.
+Pure. The window is divided into blocks of time, of about a minute each. The hot blocks are those
+that contain nearly all of the window's slow requests. In results, "before" means the baseline, and
+"now" means the hot blocks. So an incident of five minutes in a window of an hour is measured over
+these five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -83,9 +84,9 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block is hot: (block_count,). The fewest blocks that contain nearly
-        all slow requests are hot. The earlier blocks in which the backlog of these requests grew
-        are hot too."""
+        """Return whether each block of time is hot: (block_count,). The smallest set of blocks that
+        contains nearly all slow requests is hot. The earlier blocks in which the queue of these
+        requests grew are hot too."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
