@@ -1,7 +1,7 @@
 """Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
 replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the delay of a network. The precondition of a lever names what must be checked or
-provided for it."""
+output, or the delay of a network. The precondition of a lever states what you must check or provide
+before the change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ MAX_GROUPS: Final = 200
 BINS: Final = 100
 """Number of equal bins of the similarity, from 0 to 1."""
 ESTIMATE: Final = (
-    "an estimate: each hit counts as much as the mean of the answered requests of its tenant and"
+    "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"
     " embeddings is not subtracted"
 )
@@ -80,7 +80,7 @@ class CacheGroup:
             hits nor misses.
         answer_on_hit: duration of the whole answer, as its client or gateway measured it.
         saved_usd: the estimated savings of the `priced_hits`; None without such hits.
-        timed_hits: the number of hits in `saved_engine_s`.
+        timed_hits: the number of hits whose saved seconds `saved_engine_s` contains.
     """
 
     labels: tuple[str | None, ...]

@@ -68,7 +68,7 @@ class SelectedRequests:
 
 @dataclass(frozen=True, slots=True)
 class CostAnswer:
-    """The bill of a time range, with comparisons."""
+    """The bill of a time range, with comparisons with managed APIs."""
 
     billing_data: BillingData
     bill: Bill
@@ -90,7 +90,7 @@ class CostAnswer:
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
-    """Compute the bill of a time range, and the comparisons."""
+    """Compute the bill of a time range, and its comparisons with managed APIs."""
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(

@@ -19,8 +19,8 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: while it
-is off, vLLM hashes no blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. The argument for prefix caching is not
+listed: while prefix caching is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
 """Minimum share of requests with a ladder, among the requests whose prompt fills a KV block."""

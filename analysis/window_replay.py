@@ -119,7 +119,8 @@ def replayed(
 
     Args:
         recorded: the window, with the fitted `ServerModel` of each engine.
-        chance: draws the copies that a higher rate adds.
+        chance: the random generator that chooses which requests are copied if the edits raise the
+            rate.
 
     Raises:
         EditError: an edit is not allowed.

@@ -1,4 +1,4 @@
-"""Append to the audit log: one JSON object a line, for each sign-in and each read of a request.
+"""Append to the audit log: one JSON object per line, for each sign-in and each read of a request.
 
 Each line is written with one system call, so that the lines of several processes do not mix.
 """
@@ -99,7 +99,7 @@ class AuditLog:
 
 
 def check_writable(path: Path) -> None:
-    """Create the file if it is missing.
+    """Create the file of the audit log if it is missing, and check that it can be written.
 
     Raises:
         OSError: the file cannot be created or written.

@@ -26,8 +26,9 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
     """Return the time that the application spent before and after one call to a model.
 
     The time before the call begins at the first operation of the trace, or at the end of the
-    previous call to a model. The time after the call ends with the last operation of the trace. It
-    is empty if another call follows, because it is then a part of the time before that call.
+    previous call to a model. The time after the call ends with the last operation of the trace. If
+    another call follows, the time after the call is empty, because it counts as the time before the
+    next call.
 
     Args:
         span_id: the id of the client's span of the call.

@@ -124,7 +124,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
 ) -> DecisionResult:
-    """Decide whether the latency of a question is worse. Pure."""
+    """Decide whether the latency of a question is worse after the change. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )

@@ -75,7 +75,8 @@ class Decision:
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Requests after the change without a counterpart before it: descriptions and shares."""
+    """Why requests after the change have no counterpart before it: one text for each reason, with
+    the share of the requests."""
     blocks: int = 0
     """Number of blocks of time on the side that has fewer blocks."""
     log_error: float | None = None

@@ -50,5 +50,6 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """Return (m,) the expected latencies in seconds of (m, k) terms."""
+        """Return the expected latencies of m requests, in seconds: (m,). `terms` is their work by
+        kind: (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

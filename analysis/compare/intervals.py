@@ -26,7 +26,7 @@ from telemetry.quantiles import Z_95
 DRAWS: Final = 100
 """Number of draws. The standard deviation of 100 draws is known to within 7 %."""
 BLOCKS: Final = 20
-"""Target number of blocks in a window."""
+"""Target number of blocks of time in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """Minimum and maximum length of a block in seconds. A short window has short blocks, so that there
@@ -109,8 +109,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Return the standard errors of resampled estimates (draws, ...), from the middle 68 % of the
-    draws."""
+    """Return the standard errors of estimates, from the middle 68 % of their draws. `drawn`
+    contains the estimates of each draw: (draws, ...)."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

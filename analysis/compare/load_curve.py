@@ -66,7 +66,7 @@ def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
 def points_of(
     measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, reach: float
 ) -> list[LoadPoint]:
-    """Return the curve.
+    """Return the points of the curve, from the lowest to the highest load.
 
     Args:
         drawn: (draws, points, 2) one result of `percentiles` for each draw of resampled requests:

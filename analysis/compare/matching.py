@@ -57,15 +57,16 @@ class Matches(NamedTuple):
     """(m,) whether the group of each request has enough requests before the change."""
 
     def latencies(self, values_s: FloatArray) -> FloatArray:
-        """Return (m, MATCHES) scaled latencies."""
+        """Return the latencies of the matches, multiplied by `scale`: (m, MATCHES)."""
         return np.asarray(values_s[self.rows] * self.scale)
 
     def of(self, chosen: BoolArray) -> "Matches":
-        """Return the matches of only these requests after the change."""
+        """Return the matches of only the chosen requests after the change."""
         return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
 
     def effective(self, size: int) -> float:
-        """Return the effective number of requests before the change (Kish)."""
+        """Return the effective number of requests before the change: Kish's effective sample
+        size."""
         weights = np.bincount(self.rows.ravel(), minlength=size).astype(np.float64)
         return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
 

@@ -38,7 +38,7 @@ class ProcessEffect:
     """Number of processes that were compared with other processes of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Standard deviation between processes; None if there are too few."""
+    """Standard deviation between processes; None if too few processes were compared."""
     difference: float
     """The standard deviation of the effect on after / before, in units of `log_sd`: 1.4 with one
     process on each side, and 0 with the same processes on both sides."""

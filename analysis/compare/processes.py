@@ -152,7 +152,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
-    """Return the requests of a side by the process that served them."""
+    """Return which requests of a side each process served."""
     of_replica: dict[str, list[Process]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

@@ -70,9 +70,10 @@ class Requests:
 
 
 def requests_of(table: pa.Table) -> Requests:
-    """Compute the work around each request.
+    """Return the requests, with the work of other requests around each request.
 
-    Without phases, the time to the first token counts as the prefill, and the rest as the decode.
+    If the phases of a request are unknown, its time to the first token counts as the prefill, and
+    the rest of its time as the decode.
 
     Args:
         table: requests with `COLUMNS`, in order of receipt, of all engines of a range.

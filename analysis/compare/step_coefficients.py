@@ -52,7 +52,7 @@ _WORK: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkIntervals:
-    """The work and the busy time of intervals, of all engines."""
+    """The work and the busy time of m time intervals of the engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
@@ -74,7 +74,7 @@ class Coefficients:
     """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, Estimate]
-    """In seconds, by name in `NAMES`."""
+    """The coefficients before the change in seconds, by name in `NAMES`."""
     after: Mapping[str, Estimate]
     pace: Estimate
     """The busy time after the change, divided by the time that the same work would have taken
@@ -84,7 +84,7 @@ class Coefficients:
 def work_intervals_of(
     samples: Samples, chosen: BoolArray, from_unix_ns: int, to_unix_ns: int
 ) -> WorkIntervals:
-    """Return the intervals of the chosen samples that have steps.
+    """Return the time intervals in which the chosen samples report steps.
 
     Args:
         chosen: (n,) whether to use a sample: whether it is from an engine that served the requests.

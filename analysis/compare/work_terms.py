@@ -19,7 +19,7 @@ METRICS: Final[Mapping[str, str]] = {
     "e2e": "e2e_s",
     "queue": "queue_s",
 }
-"""The latencies, with their columns."""
+"""The latencies that can be compared, each with its column in a table of requests."""
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:

@@ -386,8 +386,8 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins have only the whole time in which vLLM held a request back, which is used
-    instead.
+    Rows of older plugins have only the whole time in which vLLM held a request back. For these
+    rows, this time is returned.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
@@ -409,7 +409,7 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
     """Return requests that fill a range of the wanted length. For a longer range, the requests are
-    repeated. For a shorter range, only the last ones are kept."""
+    repeated. For a shorter range, only the last requests are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -35,8 +35,8 @@ from replay.arrivals import BoolArray, FloatArray
 MAX_FACTORS: Final = 4
 """Maximum number of factors. Each additional factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination of factors. The replays differ in the step noise, and in
-the requests if the request rate is reset."""
+"""Number of replays of each combination of factors. The replays differ in the random noise of the
+step times, and in the requests if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
@@ -86,7 +86,7 @@ class UndecidedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Which requests of a question are the slow requests."""
+    """Defines which requests of a question are the slow requests."""
 
     metric: Metric
     share: float

@@ -163,7 +163,8 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers. A cause at one server names the pool of this server."""
+    """Return an explanation of all servers, in which each cause at one server also names the pool
+    of this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

@@ -34,8 +34,8 @@ prefixes can lengthen these terms."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return the cause's claim, its share of the growth of the latency of requests to servers with
-    a new configuration, without the growth that the workload caused."""
+    """Return the part of the growth that the cause explains (its claim): the growth for requests to
+    servers with a new configuration, without the growth that the workload caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None

@@ -261,8 +261,8 @@ class Case:
     @cached_property
     def body(self) -> FloatArray:
         """Return the growth of each term of E2E in seconds: (len(TERMS),). The growth is the mean
-        over all requests of the slow servers in the hot blocks, minus the mean over their requests
-        in the baseline."""
+        over all requests to the slow servers in the hot blocks, minus the mean over the requests to
+        the same servers in the baseline."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
