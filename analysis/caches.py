@@ -33,7 +33,7 @@ MAX_READ: Final = 100_000
 MAX_GROUPS: Final = 200
 """Maximum number of groups. Rollups have the same limit for models and routes."""
 BINS: Final = 100
-"""Number of equal bins of the similarity, from 0 to 1."""
+"""Number of bins of equal width into which the similarities from 0 to 1 are divided."""
 ESTIMATE: Final = (
     "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"

@@ -81,7 +81,7 @@ class CostAnswer:
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
     sides: Sides
-    """The billed time in engine steps, divided between prefill and decode."""
+    """The billed time that engines spent in steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""

@@ -46,7 +46,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the latencies. The verdict is about the first one."""
+    """The explanations of the latencies. The verdict is about the first explanation."""
 
     explanations: Sequence[Explanation]
 
@@ -83,7 +83,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of the latencies. The verdict is about the first one."""
+        """The explanations of the latencies. The verdict is about the first explanation."""
         return (self.verdict.first, *self.verdict.others)
 
     @property

@@ -224,7 +224,7 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return the position of each node's end, in KV blocks from the start of the prompt. If
+    """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. If
     requests found the node's rung in the cache, but not the next rung, the end is the smallest
     number of blocks that one of these requests found. If there are no such requests, the end is the
     position of the node's rung."""

@@ -30,7 +30,8 @@ class Charge(NamedTuple):
 
 
 class WeighedTokens(NamedTuple):
-    """The total weight of each cell's input tokens and of its output tokens, both (cells,)."""
+    """The total weight of the input tokens and of the output tokens of each cell (the requests with
+    the same labels in one hour), both (cells,)."""
 
     input: FloatArray
     output: FloatArray
@@ -51,7 +52,8 @@ def weighed_tokens(
 
 
 def are_lost(cells: Cells) -> BoolArray:
-    """Return whether the responses of each cell's requests were not delivered: (cells,)."""
+    """Return whether the responses of the requests in each cell (with the same labels in one hour)
+    were not delivered: (cells,)."""
     place = list(cells.by).index("outcome")
     return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
 

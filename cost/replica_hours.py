@@ -14,7 +14,8 @@ Key = tuple[str | None, int]
 
 
 class ReplicaHours(NamedTuple):
-    """The replicas and hours of cells. The replica and hour of cell i are `keys[which[i]]`."""
+    """The replicas and hours of cells (the requests with the same labels in one hour). The replica
+    and hour of cell i are `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray

@@ -83,7 +83,7 @@ class Spending:
 
     @property
     def worst(self) -> Line | None:
-        """The line that overspends most; None if none overspends."""
+        """The layer that overspends most; None if no layer overspends."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
         return max(over, key=lambda line: line.over_s or 0.0, default=None)

@@ -30,7 +30,8 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""Maximum number of requests to read on each side, which takes about a second."""
+"""Maximum number of requests to read before the change, and after it. Reading them takes about a
+second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
@@ -38,7 +39,7 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """The decision on a question."""
+    """The decision on the question of a comparison."""
 
     question: CompareQuestion
     decision: Decision

@@ -39,8 +39,8 @@ MIN_FOR_WORSE: Final = 0.1
 server so many requests run together that most have no counterpart before the change. A deployment
 pipeline must then stop too."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests of a side, so that the intervals take seconds. If there are more, only
-every nth request is used."""
+"""Maximum number of requests before the change, and after it, so that the intervals take only
+seconds. If there are more, only every nth request is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class Decision:
     after_s: float | None
     parts: Parts | None
     ratio: Interval | None
-    """The interval of after / before − 1 at the same mix and load."""
+    """The interval of the percentile's relative change, after / before − 1, at the same mix and
+    load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
@@ -78,9 +79,9 @@ class Decision:
     """Why requests after the change have no counterpart before it: one text for each reason, with
     the share of the requests."""
     blocks: int = 0
-    """Number of blocks of time on the side that has fewer blocks."""
+    """Number of blocks of time before or after the change, whichever is smaller."""
     log_error: float | None = None
-    """Standard error of the logarithm of after / before."""
+    """Standard error of the logarithm of the percentile's ratio, after / before."""
 
     @property
     def change_ratio(self) -> float | None:
@@ -103,13 +104,14 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of the rows of a side that are used for the comparison."""
+    """Return the indices of the rows that are used for the comparison, of all rows before or after
+    the change."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
 def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
-    """Compare two sides. A group (tenant, route and adapter) must have the same number on both
-    sides."""
+    """Compare the requests before and after a change. A group (tenant, route and adapter) must have
+    the same number in both."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, Decision) else decided(found, criteria)
 
@@ -143,7 +145,7 @@ def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comp
 
 
 def decided(found: Comparison, criteria: Criteria) -> Decision:
-    """Compute the verdict of sides that can be compared."""
+    """Compute the verdict for requests before and after a change that can be compared."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(

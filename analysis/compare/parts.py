@@ -40,7 +40,7 @@ class Observed:
     value_s: FloatArray
     """(n,) the latency in seconds."""
     group: IntArray
-    """(n,) tenant, route and adapter as one number, the same on both sides."""
+    """(n,) tenant, route and adapter as one number, the same before and after the change."""
     mix: FloatArray
     """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray
@@ -138,7 +138,8 @@ class Equal(NamedTuple):
 
 
 class Comparison:
-    """Two sides, with fits of the expected latency, and which requests can be compared."""
+    """The requests before and after a change, with fits of the expected latency, and which requests
+    can be compared."""
 
     def __init__(self, before: Observed, after: Observed) -> None:
         self.before, self.after = joined_groups(before, after)

@@ -152,7 +152,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
-    """Return which requests of a side each process served."""
+    """Return which requests of one side (before or after the change) each process served."""
     of_replica: dict[str, list[Process]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

@@ -26,7 +26,7 @@ class Kind(Enum):
     ROUTING = "routing"
     """The share of the requests that each engine receives."""
     PACE = "pace"
-    """The duration of a step with the same work."""
+    """The speed of an engine: the duration of a step with a given amount of work."""
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
@@ -91,7 +91,8 @@ class Factor:
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
-    """Return the factor that represents each cause, or None if a replay cannot remove the cause.
+    """Return the factor (the property of the window that a replay resets) that represents each
+    cause, or None if a replay cannot remove the cause.
 
     If lost blocks alone cause preemptions, the detectors propose `preemption` and
     `kv_cache_exhausted`. These two causes then have the same factor.

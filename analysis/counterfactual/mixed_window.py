@@ -226,8 +226,8 @@ class MixedWindow:
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
-        """Replace each request's value by the value with the same rank among the tenant's requests
-        in the baseline."""
+        """Replace each request's value in the column `name` by the value with the same rank among
+        the tenant's requests in the baseline."""
         found = getattr(mixed, name).astype(np.float64)
         now, usual = (
             each.take(self._can_change_length(each))
@@ -357,8 +357,9 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's stalls and paces are shifted to lie in the window. If the
-        window is longer, the baseline is repeated, and each repetition has a shift."""
+        """Return how far the baseline's stalls and paces (changes of the engine's speed) are
+        shifted in time to lie in the window. If the window is longer, the baseline is repeated, and
+        each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)

@@ -33,7 +33,8 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MAX_FACTORS: Final = 4
-"""Maximum number of factors. Each additional factor doubles the number of replays."""
+"""Maximum number of factors, the properties that replays reset to the baseline. Each additional
+factor doubles the number of replays."""
 DRAWS: Final = 3
 """Number of replays of each combination of factors. The replays differ in the random noise of the
 step times, and in the requests if the request rate is reset."""

@@ -55,8 +55,8 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row numbers sorted by place, and the index at which each place starts. The last
-    index is the number of rows."""
+    """Return the row numbers sorted by place (endpoint, model and region), and the index at which
+    each place starts. The last index is the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()

@@ -50,7 +50,8 @@ TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
-"""The share of each driver. The shares sum to 1, or there are none."""
+"""The share of each driver (a change that raised the demand) in the growth of a wait. The shares
+sum to 1, or there are none."""
 
 NOISE: Final = 0.08
 """A growth whose logarithm is at most this value can occur by chance and is ignored."""

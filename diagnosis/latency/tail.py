@@ -16,7 +16,8 @@ import numpy as np
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The smallest share with at least `MIN_TAIL_REQUESTS` requests is used."""
+"""Candidate sizes of the tail, as shares of all requests. The smallest share with at least
+`MIN_TAIL_REQUESTS` requests is used."""
 
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
@@ -79,7 +80,8 @@ def sort_latencies(
 
 
 def share_for(now: SortedLatencies, baseline: SortedLatencies) -> float | None:
-    """Return the tail share for both time ranges. Return None if a range has too few requests."""
+    """Return the size of the tail as a share of all requests, the same share for both time ranges.
+    Return None if a range has too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
 
