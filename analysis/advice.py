@@ -1,7 +1,7 @@
 """Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
 replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the delay of a network. The precondition of a lever names what must be checked or
-provided for it."""
+output, or the delay of a network. The precondition of a lever states what you must check or provide
+before the change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,8 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """All levers: those that help first, sorted by gain relative to effort."""
+    """The levers (possible changes) that were replayed. Levers that help come first, sorted by gain
+    relative to effort."""
 
     metric: str
     advice: Sequence[Advice]
@@ -89,7 +90,7 @@ def advise(
     draws: int = RESAMPLED,
     progress: Callable[[], None] = lambda: None,
 ) -> AdviceAnswer:
-    """Replay each lever that applies to the engines of the window.
+    """Replay each lever (possible change of the servers) that applies to the engines of the window.
 
     Args:
         question: selects the requests whose latencies are reported. Its edits are ignored.

@@ -33,9 +33,9 @@ MAX_AT_A_TIME: Final = 2
 """Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The first byte of each message that the child sends. `_STEP` and `_COMPILING` have no content.
-Each of the other bytes is followed by the length of the content, in `_LENGTH` bytes, and the
-content."""
+"""The first byte of each message that the child sends. It is the kind of the message. After `_STEP`
+and `_COMPILING`, nothing follows. After the other bytes, the length of the content follows, in
+`_LENGTH` bytes, and then the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of the content of a message, in bytes."""

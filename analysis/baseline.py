@@ -40,7 +40,8 @@ def usual_baseline(
 
 
 def within(window: Span, incidents: Sequence[IncidentRow]) -> tuple[IncidentRow, ...]:
-    """Return the incidents that overlap a window, sorted by start time, pages before tickets."""
+    """Return the incidents that overlap a window, sorted by start time. If two incidents start at
+    the same time, one of severity "page" comes before one of severity "ticket"."""
     found = [row for row in incidents if _overlaps(row, window.from_unix_ns, window.to_unix_ns)]
     return tuple(sorted(found, key=lambda row: (row.began_unix_s, row.severity != "page")))
 

@@ -1,7 +1,9 @@
-"""Check in the store whether an objective counted the requests or probes of the last hour.
+"""Check in the store whether an objective counted the requests or probes of the last hour. An
+objective that should count some but counts too few to alert is blind.
 
-The generated Prometheus rules do the same check on `/metrics`. The reason `late` exists only in the
-rules, because the store counts a request that arrives late at the time when the request ended.
+The generated Prometheus rules do the same check on `/metrics`. The reason `late` (requests arrive
+too late to be counted) exists only in the rules. The store counts such a request at the time when
+the request ended.
 """
 
 from collections import Counter
@@ -40,8 +42,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # The number of all requests matters only if `where` may match none. An excluded request shows
-    # that `where` matches some requests.
+    # Read the number of all requests only if the objective's `where` may match no request. If a
+    # request was excluded, `where` matched at least this request.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,7 +1,7 @@
 """Compute hit rates, answer times and estimated savings of caches in front of the model.
 
-A hit is not a request, so no percentile, objective or bill includes it. Its savings are estimated
-from the requests that the model answered in the same range.
+A hit does not reach the model, so it is not a request: no percentile, objective or bill includes
+it. The savings of a hit are estimated from the requests that the model answered in the same range.
 """
 
 from collections import Counter, defaultdict
@@ -33,9 +33,9 @@ MAX_READ: Final = 100_000
 MAX_GROUPS: Final = 200
 """Maximum number of groups. Rollups have the same limit for models and routes."""
 BINS: Final = 100
-"""Number of equal bins of the similarity, from 0 to 1."""
+"""Number of bins of equal width into which the similarities from 0 to 1 are divided."""
 ESTIMATE: Final = (
-    "an estimate: each hit counts as much as the mean of the answered requests of its tenant and"
+    "an estimate: each hit is assumed to save as much as a mean answered request of its tenant and"
     " model in the range, or of its model if the tenant has none; the cost of lookups and"
     " embeddings is not subtracted"
 )
@@ -80,7 +80,7 @@ class CacheGroup:
             hits nor misses.
         answer_on_hit: duration of the whole answer, as its client or gateway measured it.
         saved_usd: the estimated savings of the `priced_hits`; None without such hits.
-        timed_hits: the number of hits in `saved_engine_s`.
+        timed_hits: the number of hits whose saved seconds `saved_engine_s` contains.
     """
 
     labels: tuple[str | None, ...]

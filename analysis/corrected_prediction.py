@@ -138,10 +138,10 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     later windows, the quantile q lies between the values at these two ranks.
 
     The error of a predicted quantile comes from the share of requests below it, which differs
-    between windows of the same traffic. A share is a mean over many requests, so a few blocks are
-    enough to estimate its variance. After the transformation arcsin √share, the variance is nearly
-    independent of the share. The variance counts twice, because the recorded window and a later
-    window are two samples.
+    between windows of the same traffic. A share is a mean over many requests, so a few blocks of
+    time are enough to estimate its variance. After the transformation arcsin √share, the variance
+    is nearly independent of the share. The variance counts twice, because the recorded window and a
+    later window are two samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 

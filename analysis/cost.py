@@ -68,7 +68,7 @@ class SelectedRequests:
 
 @dataclass(frozen=True, slots=True)
 class CostAnswer:
-    """The bill of a time range, with comparisons."""
+    """The bill of a time range, with comparisons with managed APIs."""
 
     billing_data: BillingData
     bill: Bill
@@ -81,7 +81,7 @@ class CostAnswer:
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
     sides: Sides
-    """The billed time in engine steps, divided between prefill and decode."""
+    """The billed time that engines spent in steps, divided between prefill and decode."""
     group_managed_usd: Sequence[float | None] = ()
     """Managed price of each group's tokens, or None if a model of the group has no managed
     price."""
@@ -90,7 +90,7 @@ class CostAnswer:
 
 
 def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
-    """Compute the bill of a time range, and the comparisons."""
+    """Compute the bill of a time range, and its comparisons with managed APIs."""
     prices, where = question.prices, question.where
     labels = tuple(dict.fromkeys((*question.by, *where)))
     read = of_replica(
@@ -147,9 +147,10 @@ def managed_usd_by(
     """Return the managed price of each group of requests.
 
     Args:
-        cells: with the labels `model` and `by`.
+        cells: the tokens of the requests, summed by labels and hour. The labels must include
+            `model` and those in `by`.
         by: the labels that define a group, which may include `hour`.
-        prices: with the managed model of each served model.
+        prices: contains the managed model that corresponds to each served model.
 
     Returns:
         Dollars by label values; None if a model of the group has no managed price. Groups without

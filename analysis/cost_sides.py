@@ -1,11 +1,14 @@
-"""Divide the cost of the time in steps between prefill and decode, with their bytes and FLOPs.
+"""Divide the cost of the engines' steps between two sides, prefill and decode, and compute the
+bytes and FLOPs of each side.
 
     requests + wasted + unbilled = prefill + decode + undivided
 
-The step model divides the time (`weights`): work on prompt tokens is prefill, work on output tokens
-is decode, and the fixed time of a step is divided among the sequences of the step. The bytes of the
-weights that a step reads are divided like the fixed time. All other bytes and FLOPs belong to the
-tokens that need them. `undivided` is the time of hours without a step model.
+`requests`, `wasted` and `unbilled` are the parts of the bill for the time that engines spent in
+steps (`cost.bill`). The step model divides the time of these steps (`cost.weights`): work on prompt
+tokens is prefill, work on output tokens is decode, and the fixed time of a step is divided among
+the sequences of the step. The bytes of the weights that a step reads are divided like the fixed
+time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is the time of
+hours without a step model.
 
 Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
 of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). The chunks of a prompt read the
@@ -48,7 +51,7 @@ class Side:
 
     Attributes:
         role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.
-        usd: cost of the side's time in steps.
+        usd: cost of the time that engines spent in steps for this side.
         busy_s: this time, in engine-seconds.
         flops: FLOPs on all GPUs.
         moved_bytes: bytes of weights and KV cache on all GPUs.
@@ -68,7 +71,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """All sides, and the cost of the time in steps that cannot be divided."""
+    """The prefill and decode sides of each role, and the cost of the steps that cannot be
+    divided."""
 
     sides: Sequence[Side]
     undivided_usd: float
@@ -91,7 +95,7 @@ class _Sum:
 def sides_of(
     bill: Bill, starts: Iterable[EngineStart], peaks: Mapping[str, Any] | None = None
 ) -> Sides:
-    """Divide a bill's time in steps.
+    """Return the time that a bill's engines spent in steps, divided between prefill and decode.
 
     Args:
         peaks: peaks of devices that override the built-in table (`roofline.peaks.device_named`).
@@ -155,7 +159,8 @@ def _add_work(
     gpus = start.gpus or 1
     linear, plain = _peaks(shape, device)
     for of, part, sign in ((sums[0], share, -1.0), (sums[1], 1.0 - share, 0.0)):
-        # The bytes and FLOPs of prefill are those of both, minus those of decode.
+        # The bytes and FLOPs of prefill are those of prefill and decode together, minus those of
+        # decode.
         whole = both if sign else decodes_only
         linear_flops = float((whole.linear_flops + sign * decodes_only.linear_flops)[0])
         plain_flops = float((whole.plain_flops + sign * decodes_only.plain_flops)[0])

@@ -1,12 +1,13 @@
 """Extrapolate an engine to another GPU, or to other weights, with the roofline model.
 
-The fitted coefficients are scaled by the ratio of the two GPUs' peaks. The coefficients of prefill
-tokens and attention are scaled by the ratio of the peak FLOP/s. The coefficient of context tokens
-is scaled by the ratio of the peak bytes/s. The base time of a step contains the time to read the
-weights. This time is computed for the peak bandwidth, and is scaled too. The rest of the base time
-counts as overhead and stays the same. A real GPU does not reach its peak bandwidth, so reading the
-weights takes longer than the computed time. The difference counts as overhead and is not scaled.
-The extrapolation therefore understates the effect of faster memory or smaller weights.
+The fitted coefficients of the step model are scaled by the ratio of the two GPUs' peaks. The
+coefficients of prefill tokens and attention are scaled by the ratio of the peak FLOP/s. The
+coefficient of context tokens is scaled by the ratio of the peak bytes/s. The base time of a step
+contains the time to read the weights. This time is computed for the peak bandwidth, and is scaled
+too. The rest of the base time counts as overhead and stays the same. A real GPU does not reach its
+peak bandwidth, so reading the weights takes longer than the computed time. The difference counts as
+overhead and is not scaled. The extrapolation therefore understates the effect of faster memory or
+smaller weights.
 """
 
 from collections.abc import Mapping
@@ -43,7 +44,8 @@ GPU_MEMORY_UTILIZATION: Final = 0.92
 def on_hardware(
     config: EngineConfig, start: EngineStart, edits: Edits, peaks: Mapping[str, Any]
 ) -> EngineConfig:
-    """Return the configuration of an engine on the device and with the weights of the edits.
+    """Return the configuration of an engine after the edits: on another device, or with quantised
+    weights.
 
     Args:
         edits: only `device` and `quantization` are used.

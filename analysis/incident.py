@@ -100,8 +100,9 @@ def split_incident_name(named: str) -> tuple[str, str | None]:
 def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> IncidentRow:
     """Return the incident whose stored answer is shown for `incident`.
 
-    A page and a ticket of one objective that overlap report the same burn. For a ticket, the answer
-    of the newest page that overlaps the ticket is therefore shown, if there is such a page.
+    An objective may have an incident of severity page and an incident of severity ticket at the
+    same time. Both then report the same burn of the error budget. So for a ticket, the answer of
+    the newest page that overlaps the ticket is shown, if there is one.
 
     Args:
         rows: all incidents of the objective, in any order.
@@ -121,8 +122,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective. If it is a ticket that a page overlaps, return the page
-    instead (`leading_incident`).
+    """Return one incident of an objective. If it has the severity ticket, and an incident of
+    severity page overlaps it, return that incident instead (`leading_incident`).
 
     Args:
         at_s: any time while the incident was open, in unix seconds; None for the newest.

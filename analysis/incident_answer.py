@@ -2,8 +2,9 @@
 
 Replays of an open incident at different times give different shares. Therefore only the server
 computes the answer, at defined times (`server.likely_cause`), and pages, commands and messages read
-it. A page and a ticket that overlap share one answer (`analysis.incident.leading_incident`). A
-question with another filter or range is answered on request.
+it. If an incident of severity page and one of severity ticket overlap, they share one answer
+(`analysis.incident.leading_incident`). A question with another filter or range is answered on
+request.
 """
 
 import json
@@ -33,8 +34,9 @@ from store.alerting.incidents import IncidentRow, read_incidents
 from telemetry import dataclass_json
 
 VERSION: Final = 1
-"""The version of the method. Increase it if the method computes other shares from the same data.
-The server then computes the answers of the last day again; older answers show their version."""
+"""The version of the method that computes answers. Increase it if the method computes other shares
+from the same data. The server then computes the answers of the last day again; older answers show
+their version."""
 MAX_BYTES: Final = 2**20
 """Maximum length of an answer. An answer with four causes and two latencies has 20 kB."""
 
@@ -44,7 +46,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Explanations:
-    """The explanations of the latencies. The verdict is about the first one."""
+    """The explanations of the latencies. The verdict is about the first explanation."""
 
     explanations: Sequence[Explanation]
 
@@ -81,7 +83,7 @@ class StoredAnswer:
 
     @property
     def explanations(self) -> Sequence[Explanation]:
-        """The explanations of the latencies. The verdict is about the first one."""
+        """The explanations of the latencies. The verdict is about the first explanation."""
         return (self.verdict.first, *self.verdict.others)
 
     @property

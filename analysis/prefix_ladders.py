@@ -19,11 +19,11 @@ from replay.edits import Edits
 from telemetry.prefix_ladders import POSITIONS, Ladders, read_ladders
 
 ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
-"""Engine arguments whose effect depends on shared prefixes. Prefix caching is not listed: while it
-is off, vLLM hashes no blocks, so there are no ladders."""
+"""Engine arguments whose effect depends on shared prefixes. The argument for prefix caching is not
+listed: while prefix caching is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among those whose prompt fills a block."""
+"""Minimum share of requests with a ladder, among the requests whose prompt fills a KV block."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users. The prefixes of
@@ -43,9 +43,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        The traffic with `prefixes`, if some edits change what the cache finds and the ladders can
-        be used. `cached_tokens` then counts only tokens of prompts from before the recording.
-        Otherwise, the unchanged traffic.
+        The traffic with `prefixes`, if some edits change which tokens the engines find in their
+        caches, and if the ladders can be used. `cached_tokens` then counts only tokens of prompts
+        from before the recording. If no edit changes this, or if the ladders cannot be used: the
+        unchanged traffic.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -96,8 +97,8 @@ def _edits_affect_cache(edits: Edits) -> bool:
 
 
 def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | None:
-    """Return why the ladders cannot be used, or None. `pools`: whether the edits send requests to
-    other engines than recorded."""
+    """Return why the ladders cannot be used, or None. `pools` is true if the edits send requests to
+    engines that did not serve them in the recording."""
     known = ladders.block_tokens > 0
     if not known.any():
         return "no prefix ladders"
@@ -129,7 +130,7 @@ def prefixes_of(
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
-        positions: number of blocks from the start of a prompt to each rung, ascending.
+        positions: number of KV blocks from the start of a prompt to each rung, ascending.
 
     Returns:
         The prefixes; and (n,) whether a request's cache hit contains a rung after the last rung
@@ -223,9 +224,10 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return the position of each node's end, in blocks from the start of the prompt. Some requests
-    found the node's rung in the cache, but not the next rung. The end is the smallest number of
-    blocks that one of them found. Without such a request, it is the position of the node's rung."""
+    """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. If
+    requests found the node's rung in the cache, but not the next rung, the end is the smallest
+    number of blocks that one of these requests found. If there are no such requests, the end is the
+    position of the node's rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]

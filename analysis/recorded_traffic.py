@@ -390,7 +390,8 @@ def _recorded_engine(
 def engine_config(
     arguments: Mapping[str, Any], version: str | None = None, where: str = "the engine"
 ) -> EngineConfig:
-    """Return the replay's configuration from an engine's start.
+    """Return the configuration of an engine for the replay, from the arguments that the engine
+    reported at its start.
 
     Raises:
         NotReplayableError: an argument is missing, or belongs to a feature that the replay does not

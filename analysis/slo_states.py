@@ -1,4 +1,6 @@
-"""Read the state of each objective at an instant, and its incidents, from the store."""
+"""Read the state of each objective at an instant, and its incidents, from the store. Here, a page
+and a ticket are incidents of these two severities. A burn is a time in which an objective spends
+its error budget too fast."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +42,12 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective: its page, its ticket, or both if they overlap."""
+    """One burn of an objective, a time in which it spent its error budget too fast: the incident of
+    severity page, the incident of severity ticket, or both if they overlap."""
 
     row: IncidentRow
-    """The newest page if there is one; otherwise, the ticket. Links open this incident."""
+    """The newest incident of severity page if there is one; otherwise, the incident of severity
+    ticket. Links open this incident."""
     severity: str
     """`page` if both a page and a ticket are open."""
     began_unix_s: int
@@ -52,11 +56,11 @@ class SloIncident:
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """Whether the peak is after the instant of the status. If so, `peak_burn` is only the highest
-    burn rate until this instant."""
+    """Whether the peak is after the instant for which the status is computed. If so, `peak_burn` is
+    only the highest burn rate until this instant."""
     budget_spent: Fraction | None
     """The share of the error budget that the burn spent; None if it is known only after the instant
-    of the status."""
+    for which the status is computed."""
     bad: int | None = None
     """Number of requests that missed the objective since the incident began; None once it has
     ended."""
@@ -71,13 +75,15 @@ class SloIncident:
 
 @dataclass(frozen=True, slots=True)
 class SloState:
-    """The state of an objective in the selected range. `blind` is a key of
-    `alerts.blindness.REASONS`; only an objective's first group has it."""
+    """The state of an objective in the selected range. `blind` states why the objective counts too
+    few events to alert: it is a key of `alerts.blindness.REASONS`. Only an objective's first group
+    has it."""
 
     status: Status
     shown: Counts
     shown_from_s: int
-    """`shown` counts from this instant, in unix seconds, until the instant of the status."""
+    """Start of the range whose requests `shown` counts, in unix seconds. The range ends at the
+    instant for which the status is computed."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 
@@ -255,7 +261,8 @@ def incident_of(
     history: History,
     causes: Mapping[tuple[str, int], str],
 ) -> SloIncident:
-    """Return one burn.
+    """Return one burn (a time in which the objective spent its error budget too fast) as one
+    incident.
 
     Args:
         rows: the burn's pages, its ticket, or both. The cause is that of the newest page.

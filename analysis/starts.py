@@ -28,7 +28,7 @@ start."""
 MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read after each start."""
 EXITED: Final = "exit"
-"""The failure of a start if the server ended without an exception."""
+"""The value of a start's `failure` if the server ended without an exception."""
 LATER: Final = 19
 """Minimum number of requests of a shape after the first request of this shape. The first of 20
 equal requests is the slowest by chance with a probability of 1 in 20.
@@ -67,7 +67,8 @@ class FirstRequest:
 
     @property
     def excess_s(self) -> float:
-        """Return by how many seconds the first prefill was longer than the later ones' median."""
+        """Return by how many seconds the first prefill was longer than the median of the later
+        prefills."""
         return self.prefill_s - self.usual_s
 
 

@@ -62,7 +62,7 @@ class StatsAnswer:
     """Number of requests in groups with a label `_other`, which rollups store if a label has too
     many values."""
     hidden: int = 0
-    """Number of requests under `_other` that the groups may lack, because they may belong to a
+    """Number of requests under `_other` that may be missing from the groups: they may belong to a
     group whose `partial` is true, or may match the filter."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """Number of requests by source. Empty for `sketch`."""

@@ -42,7 +42,7 @@ REPORTED: Final[Mapping[str, str]] = {
     "num_speculative_tokens": "speculative.num_speculative_tokens",
     "max_model_len": "model.max_model_len",
 }
-"""The name of each argument of what-if in an engine's start."""
+"""For each argument of what-if, its name in the arguments that an engine reports at its start."""
 MEASURED: Final = "cache.num_gpu_blocks"
 """vLLM measures this value at each start, so it may differ between engines with equal arguments."""
 ABSENT: Final[Mapping[str, Argument]] = {
@@ -215,7 +215,7 @@ def _ratio(now: float | None, predicted: Any) -> Ratio | None:
 
 
 class _Arguments(NamedTuple):
-    """The arguments that what-if can change, and all others, of some engines."""
+    """The arguments of some engines: those that what-if can change, and all others."""
 
     known: Mapping[str, Argument]
     others: Mapping[str, Argument]

@@ -1,7 +1,7 @@
 """Read the latency thresholds of objectives, for the diagnosis.
 
-Pure. An objective has a threshold if its `good` requires `latency <= number` for every request.
-Objectives whose filter uses other fields than `_COUNTED` are left out.
+Pure. An objective has a threshold if its `good` requires `latency <= number` for every request. An
+objective is left out if its filter uses a field that is not in `_COUNTED`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -87,7 +87,7 @@ class _Counts:
 
 def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, BoolArray]:
     """Return two masks (n,): the requests for which an expression is true, and for which it is
-    false. For all others, it is unknown."""
+    false. For all other requests, the value of the expression is unknown."""
     match expression:
         case Not(operand):
             true, false = _evaluate(operand, requests)

@@ -183,7 +183,8 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which a pool of the window's engines serves the trace."""
+    """Return a recording in which equal replicas behind one router serve the trace. They have the
+    mean step model of the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines
@@ -205,7 +206,7 @@ def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
 
 
 def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
-    """Return the stalls and paces for a replay of the trace.
+    """Return the stalls and paces (changes of the engines' speed) for a replay of the trace.
 
     The stalls and paces that the engines had in the window are repeated until the end of the trace.
 

@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
 The window is replayed twice: unchanged, to measure the model's error, and with the edits. Intervals
-come from replays of resampled blocks of the window.
+come from replays of resampled blocks of time of the window.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -298,7 +298,8 @@ def reproduce(recorded: Recorded, question: WhatIfQuestion) -> tuple[WhatIfAnswe
 
 
 class _Reporting:
-    """Selects the requests of a window that are reported, and has their measured latencies."""
+    """Selects the requests of a window whose latencies are reported, and contains their measured
+    latencies."""
 
     def __init__(
         self, recorded: Recorded, question: WhatIfQuestion, assumptions: Sequence[str]

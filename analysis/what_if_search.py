@@ -63,7 +63,7 @@ class SweepPoint:
 
 
 class SearchStep(NamedTuple):
-    """One step of a search."""
+    """One step of a search: a tried value, and whether it meets the SLO."""
 
     value: float
     good_ratio: float

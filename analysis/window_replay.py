@@ -20,8 +20,8 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block in seconds. It is longer than most requests, and shorter than usual
-changes of the request rate."""
+"""Length of a resampled block of time, in seconds. It is longer than most requests, and shorter
+than usual changes of the request rate."""
 BLOCKS: Final = 10
 """Minimum number of blocks, because the variance of few blocks is uncertain. In a short window,
 blocks are shorter than `BLOCK_S`."""
@@ -67,7 +67,7 @@ def traffic_of(recorded: Recorded) -> Traffic:
 
 
 class Blocks(NamedTuple):
-    """The blocks of a window that `resampled` draws from."""
+    """The blocks of time into which a window is divided. `resampled` draws from these blocks."""
 
     since_s: float
     """Start of the first block."""
@@ -78,7 +78,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(recorded: Recorded) -> Blocks:
-    """Divide a window into blocks."""
+    """Divide a window into blocks of time."""
     received_s = np.concatenate([each.arrivals.received_s for each in recorded.engines])
     since_s = float(np.ceil(recorded.lead_s / PACE_INTERVAL_S)) * PACE_INTERVAL_S
     counted_s = float(received_s.max()) - since_s
@@ -119,7 +119,8 @@ def replayed(
 
     Args:
         recorded: the window, with the fitted `ServerModel` of each engine.
-        chance: draws the copies that a higher rate adds.
+        chance: the random generator that chooses which requests are copied if the edits raise the
+            rate.
 
     Raises:
         EditError: an edit is not allowed.

@@ -63,7 +63,8 @@ class RequestPricing(NamedTuple):
     line: Line | None
     usd_per_s: float
     usd_per_weight: float | None
-    """Price per weighted token; None if the ledger reports seconds."""
+    """Price per weighted token; None if the ledger reports the seconds of requests, because they
+    are then priced by seconds."""
 
 
 def line_of(

@@ -1,4 +1,5 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour. Pure."""
+"""Sum the billed seconds and the weighted tokens of each replica and hour, from cells. A cell is
+the sum of the requests with the same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +30,8 @@ class Charge(NamedTuple):
 
 
 class WeighedTokens(NamedTuple):
-    """The total weight of each cell's input tokens and of its output tokens, both (cells,)."""
+    """The total weight of the input tokens and of the output tokens of each cell (the requests with
+    the same labels in one hour), both (cells,)."""
 
     input: FloatArray
     output: FloatArray
@@ -50,7 +52,8 @@ def weighed_tokens(
 
 
 def are_lost(cells: Cells) -> BoolArray:
-    """Return whether the responses of each cell's requests were not delivered: (cells,)."""
+    """Return whether the responses of the requests in each cell (with the same labels in one hour)
+    were not delivered: (cells,)."""
     place = list(cells.by).index("outcome")
     return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
 

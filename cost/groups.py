@@ -97,7 +97,8 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
 
 
 def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
-    """Return the labels of each group, and the index of each cell's group: (cells,)."""
+    """Return the labels of each group, and the index of the group of each cell: (cells,). A cell is
+    the sum of the requests with the same labels in one hour."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_labels = [

@@ -1,4 +1,5 @@
-"""Assign each cell the index of its replica and hour. Pure."""
+"""Assign each cell the index of its replica and hour. A cell is the sum of the requests with the
+same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +14,8 @@ Key = tuple[str | None, int]
 
 
 class ReplicaHours(NamedTuple):
-    """The replicas and hours of cells. The replica and hour of cell i are `keys[which[i]]`."""
+    """The replicas and hours of cells (the requests with the same labels in one hour). The replica
+    and hour of cell i are `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray

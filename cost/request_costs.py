@@ -1,4 +1,5 @@
-"""Compute the cost of requests, as columns with one value for each cell. Pure."""
+"""Compute the cost of requests, as columns with one value for each cell: for the requests with the
+same labels in one hour. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,12 +1,13 @@
 """Compute the time that each engine was up, loading and busy, by hour.
 
-Pure. Between two samples that are at most GAP_S apart, the engine is assumed to be up, and its
-totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle, because the
-machine may not have been rented during the gap. Totals start at 0 when the process starts.
+Pure. Between two samples that are at most GAP_S (a minute) apart, the engine is assumed to be up,
+and its totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle,
+because the machine may not have been rented during the gap. Totals start at 0 when the process
+starts.
 
-If two processes report step totals for the same engine name at the same time, two servers share
-this name. Each server uses a machine, so the time of both servers is billed. A process without step
-totals is an API server of the engine, and not a second server.
+If two processes report totals of engine steps for the same engine name at the same time, two
+servers share this name. Each server uses a machine, so the time of both servers is billed. A
+process without step totals is an API server of the engine, and not a second server.
 
 A step's time is reported when the step ends, so the busy time between two samples may exceed the
 elapsed time. The surplus is moved to earlier segments: the time ranges between earlier samples. If
@@ -146,9 +147,9 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: within each row, which has a first and a last sample, and
-    between rows. The first segment begins at the process's start if the start is at most GAP_S
-    before the first row."""
+    """Return the segments of one counter: one within each row, from its first to its last sample,
+    and one between neighbouring rows. The first segment begins at the process's start if the start
+    is at most GAP_S before the first row."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. The increase of this total from the start to
     # its first value is then assigned to the segment that ends at this value.

@@ -1,5 +1,5 @@
 """The result of a diagnosis. Pure. Seconds are means over the slow requests. A share is a share of
-the added time: the sum of the terms that grew."""
+the added time: the sum of the terms (parts of the latency) that grew."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

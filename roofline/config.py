@@ -34,7 +34,7 @@ def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Config:
-    """A configuration. A null value counts as absent."""
+    """A model's configuration. A null value counts as absent."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values

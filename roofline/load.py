@@ -1,4 +1,5 @@
-"""Store the scheduled work of single steps, or the sums of this work over time windows. Pure."""
+"""Define the data type of the scheduled work: of single steps, or summed over time windows.
+Pure."""
 
 from dataclasses import dataclass
 

@@ -42,7 +42,7 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWindows:
-    """The modelled bytes and FLOPs of each window on a GPU. Arrays are (w,). Unknown values are
+    """The modelled bytes and FLOPs of w time windows on a GPU. Arrays are (w,). Unknown values are
     NaN."""
 
     model: ModelSource

@@ -70,7 +70,7 @@ def grid_of(at_unix_ns: IntArray, width_s: float | None) -> Grid:
 
 
 class Rises:
-    """The increases of totals between samples, summed by window."""
+    """The increases of totals between samples, summed by time window. There are w windows."""
 
     def __init__(self, samples: Columns, grid: Grid) -> None:
         self._samples, self._number = samples, grid.number

@@ -21,8 +21,8 @@ IDLE_BELOW: Final = 0.2
 window. If the SM activity is unknown, the share of the window that the engine spent in steps is
 used instead."""
 OVERHEAD_BEYOND: Final = 2.0
-"""A step is overhead-bound if its duration / memory time and its duration / compute time both
-exceed this number."""
+"""A step is overhead-bound if it takes more than this many times its memory time, and more than
+this many times its compute time."""
 DIFFERS_BEYOND: Final = 0.25
 """Minimum relative difference between modelled and measured bandwidth that is reported."""
 WORTH_COMPARING: Final = 0.05
@@ -55,8 +55,8 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Seconds of a mean step, and the seconds that memory and compute would need for it at their
-    peaks."""
+    """The duration of a mean step, and the time that the step needs at the peak memory bandwidth
+    and at the peak FLOP/s, in seconds."""
 
     step_s: float
     memory_s: float | None

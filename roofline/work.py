@@ -24,8 +24,8 @@ from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The bytes and FLOPs on one GPU, for each row of a load. Arrays are (n,). Unknown values are
-    NaN."""
+    """The bytes and FLOPs on one GPU, for each row of a `Load`: a single step or a time window.
+    Arrays are (n,). Unknown values are NaN."""
 
     weight_bytes: FloatArray
     """Bytes of the weights that steps read, without the embedding tables."""
@@ -59,7 +59,8 @@ class Work:
 
 
 def work_of(shape: ModelShape, load: Load) -> Work:
-    """Return the work of each row's steps on one GPU, as a mean over the engine's GPUs."""
+    """Return the work on one GPU of the steps in each row of `load`, as a mean over the engine's
+    GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
     read_elements = weights.attention + weights.dense + weights.shared
@@ -82,7 +83,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
 
 
 def _read_back(shape: ModelShape, load: Load) -> FloatArray:
-    """Return the number of cached tokens that are read, summed over layers.
+    """Return the number of tokens whose cached KV is read, summed over layers.
 
     A layer with a sliding window reads at most the tokens of its window.
     """

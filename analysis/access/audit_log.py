@@ -1,6 +1,6 @@
-"""Append to the audit log: one JSON object a line, for each sign-in and each read of a request.
+"""Append to the audit log: one JSON object per line, for each sign-in and each read of a request.
 
-Each line is written with one call, so lines of several processes do not mix.
+Each line is written with one system call, so that the lines of several processes do not mix.
 """
 
 import fcntl
@@ -17,8 +17,8 @@ from analysis.access.roles_file import roles_in_force
 from store.private_files import FILE_MODE
 
 MAX_BYTES: Final = 16 * 2**20
-"""Size at which the file is renamed to `FILE.1`, which replaces an earlier one. A line has at most
-1,500 bytes, so the files keep at least the newest 10,000 lines."""
+"""Size in bytes at which the file is renamed to `FILE.1`. An earlier `FILE.1` is replaced. A line
+has at most 1,500 bytes, so the files keep at least the newest 10,000 lines."""
 LONGEST: Final = 256
 """Maximum number of characters of a text in the log."""
 
@@ -99,7 +99,7 @@ class AuditLog:
 
 
 def check_writable(path: Path) -> None:
-    """Create the file if it is missing.
+    """Create the file of the audit log if it is missing, and check that it can be written.
 
     Raises:
         OSError: the file cannot be created or written.

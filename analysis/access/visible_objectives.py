@@ -1,5 +1,5 @@
-"""Choose the objectives that a reader may see. For such an objective, the reader may see all
-requests that it counts."""
+"""Choose the objectives that a reader may see. A reader may see an objective if the reader may see
+all requests that the objective counts."""
 
 from collections.abc import Sequence
 

@@ -34,10 +34,11 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: the number of requests whose latency is divided into layers, by extent.
+        measured: the number of requests whose latency is divided into layers, by extent: which of
+            server, network and application are known.
         left_out: the number of requests that are not counted, by reason.
         spending: the layers, or None if there are too few requests.
-        needed: the least number of requests for this percentile.
+        needed: the minimum number of requests for the budget's percentile.
     """
 
     question: BudgetQuestion

@@ -1,9 +1,9 @@
 """The time that an application spent before and after a call to a model, by operation.
 
 Pure. Only spans of the process that made the call are used, so all instants come from one clock.
-Each nanosecond belongs to one operation: the innermost one. If operations run in parallel, it
-belongs to the one that began last. Time in which only an agent or a workflow runs, and time between
-operations, is `other`.
+Each nanosecond belongs to one operation: the innermost operation that runs at this time. If several
+operations run in parallel, the nanosecond belongs to the operation that began last. Time in which
+only an agent or a workflow runs, and time between operations, is `other`.
 """
 
 import heapq
@@ -23,18 +23,20 @@ class TimeAroundCall:
 
 
 def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> TimeAroundCall | None:
-    """Return the time around one call of a trace.
+    """Return the time that the application spent before and after one call to a model.
 
-    The time before a call begins at the trace's first operation, or at the end of the previous
-    call. The time after a call ends with the trace's last operation.
+    The time before the call begins at the first operation of the trace, or at the end of the
+    previous call to a model. The time after the call ends with the last operation of the trace. If
+    another call follows, the time after the call is empty, because it counts as the time before the
+    next call.
 
     Args:
-        span_id: the client's span of the call.
+        span_id: the id of the client's span of the call.
         trace: all operations of the trace, in any order.
 
     Returns:
-        The time, or None if `trace` does not have the span of the call, has only calls, or has so
-        many operations that some were not stored.
+        The time by operation. None if `trace` does not have the span of the call, if all operations
+        of the process are calls, or if the trace has so many operations that some were not stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

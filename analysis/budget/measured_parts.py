@@ -36,7 +36,7 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """Which part of a latency is known."""
+    """The extent of a latency: which of server, network and application are known."""
 
     SERVER = 0
     NETWORK = 1
@@ -50,7 +50,8 @@ class Measured:
     """The parts of requests, and the requests without parts.
 
     Attributes:
-        seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts beyond the extent.
+        seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts that the request's extent
+            does not include.
         extents: (n,) the `Extent` of each request.
         not_streamed: requests without a TTFT, because their answer was not streamed.
         unanswered: requests without a complete answer, for E2E.

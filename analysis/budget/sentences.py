@@ -45,15 +45,15 @@ def finding(answer: BudgetAnswer, seconds: Seconds) -> str:
     if spending is None:
         counted = max(answer.measured.values())
         return (
-            f"Not enough requests: {counted:,} with a divided {NAMES[budget.latency]};"
-            f" {budget.percentile.upper()} needs at least {answer.needed:,}."
+            f"Not enough requests: {counted:,} whose {NAMES[budget.latency]} is divided into"
+            f" layers; {budget.percentile.upper()} needs at least {answer.needed:,}."
         )
     within = f"{100 * spending.within_ratio:.1f} % of {spending.requests:,} requests are within it"
     whole = all(each.spent_s is not None for each in spending.lines)
     which = "the budget" if whole else "the budget without the unknown layers"
     text = f"{name} is {seconds(spending.percentile_s)}; {which} is {seconds(spending.total_s)}"
     if answer.verdict is BudgetVerdict.WITHIN:
-        return f"{text}. It is kept: {within}."
+        return f"{text}. It is met: {within}."
     text = (
         f"{text}. It is exceeded by {seconds(spending.percentile_s - spending.total_s)}: {within}."
     )

@@ -1,4 +1,4 @@
-"""Compare the parts of the slow requests with a budget.
+"""Compare the parts of the slow requests' latency with a latency budget.
 
 Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. Its mean
 latency is the sum of the mean times of the parts. Percentiles of the parts do not sum to the
@@ -53,7 +53,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The tail's spending. The lines with a budget sum to `mean_s`.
+    """The seconds that each layer used in the tail. The known times of the lines that have a
+    budget, including `unassigned`, sum to `mean_s`.
 
     Attributes:
         lines: the layers, and last `unassigned`: the sum of the layers without a budget.
@@ -82,7 +83,7 @@ class Spending:
 
     @property
     def worst(self) -> Line | None:
-        """The line that overspends most; None if none overspends."""
+        """The layer that overspends most; None if no layer overspends."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
         return max(over, key=lambda line: line.over_s or 0.0, default=None)

@@ -1,5 +1,5 @@
-"""Compare two sides: read their requests, decide whether the latency is worse, and add independent
-evidence."""
+"""Compare two sides, the requests before and after a change: read the requests, decide whether the
+latency is worse, and add independent evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,8 @@ from store.queries import Window, newest_unix_ns, request_count, request_table, 
 from telemetry.requests import Source
 
 MAX_READ = 300_000
-"""Maximum number of requests to read on each side, which takes about a second."""
+"""Maximum number of requests to read before the change, and after it. Reading them takes about a
+second."""
 IDENTITY = ("trace_id", "span_id")
 NOT_REPLAYED = "not replayed"
 _NS = 10**9
@@ -38,7 +39,7 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """The decision on a question."""
+    """The decision on the question of a comparison."""
 
     question: CompareQuestion
     decision: Decision
@@ -124,7 +125,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 def decided(
     sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
 ) -> DecisionResult:
-    """Decide whether the latency of a question is worse. Pure."""
+    """Decide whether the latency of a question is worse after the change. Pure."""
     criteria = Criteria(
         QUANTILES[question.quantile], question.margin, question.looks, floor_of(question.metric)
     )
@@ -157,7 +158,8 @@ def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests to read for a range if it exceeds `most`, otherwise None."""
+    """Return the number of requests to read for a range if this number exceeds `most`, otherwise
+    None."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 

@@ -1,5 +1,6 @@
-"""Divide the difference of an objective's attainment into the effects of mix, load and change. The
-module `parts` does the same for a percentile. Pure.
+"""Divide the difference between an objective's attainment (share of good requests) before and after
+a change into three effects: other requests (mix), another load, and the change itself. The module
+`parts` divides the difference between two percentiles in the same way. Pure.
 
 Each request after the change is matched with requests before the change whose expected latencies
 are similarly close to the objective's thresholds. The share of good matches estimates the
@@ -34,14 +35,15 @@ class AttainmentParts:
     before: float
     after: float
     mix: float | None
-    """If too few requests can be compared, all parts are None."""
+    """`mix`, `load` and `change` are None if too few requests can be compared, or if the objective
+    sets no threshold for a latency."""
     load: float | None
     change: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """The requests of one side."""
+    """The requests of one side: before the change or after it."""
 
     requests: Requests
     groups: IntArray
@@ -49,7 +51,8 @@ class Chosen:
 
 
 def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> AttainmentParts | None:
-    """Return the attainment of an objective, or None if it selects no requests on a side.
+    """Return the attainment of an objective before and after a change, and the parts of the
+    difference. Return None if the objective counts no requests on one of the two sides.
 
     Args:
         objective: its indicator must be a `Goodput`.

@@ -1,5 +1,5 @@
-"""Decide whether a latency is worse: parts, interval, curve and verdict, or why there is no
-verdict.
+"""Decide whether a latency is worse after a change. A decision contains the parts of the
+difference, its interval, its curve over the load, and the verdict, or why there is no verdict.
 
 Pure.
 """
@@ -29,8 +29,9 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests on each side, and minimum effective number of requests before the
-change (`Matches.effective`). With fewer, the 95 % interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests before the change and after it (the two sides), and minimum effective
+number of requests before the change (`Matches.effective`). With fewer, the 95 % interval of a P50
+is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
@@ -38,13 +39,13 @@ MIN_FOR_WORSE: Final = 0.1
 server so many requests run together that most have no counterpart before the change. A deployment
 pipeline must then stop too."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests of a side, so that the intervals take seconds. If there are more, only
-every nth request is used."""
+"""Maximum number of requests before the change, and after it, so that the intervals take only
+seconds. If there are more, only every nth request is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """The settings of a decision about two sides."""
+    """The settings of a decision about two sides: the requests before and after a change."""
 
     q: float
     margin: float = MARGIN
@@ -68,17 +69,19 @@ class Decision:
     after_s: float | None
     parts: Parts | None
     ratio: Interval | None
-    """The interval of after / before − 1 at the same mix and load."""
+    """The interval of the percentile's relative change, after / before − 1, at the same mix and
+    load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
     reasons: Sequence[str] = ()
     uncompared: Sequence[str] = ()
-    """Requests after the change without a counterpart before it: descriptions and shares."""
+    """Why requests after the change have no counterpart before it: one text for each reason, with
+    the share of the requests."""
     blocks: int = 0
-    """Number of blocks of time on the side that has fewer blocks."""
+    """Number of blocks of time before or after the change, whichever is smaller."""
     log_error: float | None = None
-    """Standard error of the logarithm of after / before."""
+    """Standard error of the logarithm of the percentile's ratio, after / before."""
 
     @property
     def change_ratio(self) -> float | None:
@@ -101,19 +104,21 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of the rows of a side that are used for the comparison."""
+    """Return the indices of the rows that are used for the comparison, of all rows before or after
+    the change."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
 def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
-    """Compare two sides. A group (tenant, route and adapter) must have the same number on both
-    sides."""
+    """Compare the requests before and after a change. A group (tenant, route and adapter) must have
+    the same number in both."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, Decision) else decided(found, criteria)
 
 
 def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comparison | Decision:
-    """Match both sides, or return the decision that they cannot be compared."""
+    """Match the requests of both sides, or return the decision that the sides cannot be
+    compared."""
     least = max(MIN_REQUESTS, least_number(criteria.q))
     sides = {"before": before, "after": after}
     before_s, after_s = (
@@ -140,7 +145,7 @@ def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comp
 
 
 def decided(found: Comparison, criteria: Criteria) -> Decision:
-    """Compute the verdict of sides that can be compared."""
+    """Compute the verdict for requests before and after a change that can be compared."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
@@ -188,8 +193,8 @@ def _blocks(found: Comparison) -> int:
 
 
 def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
-    """Return the interval of after / before − 1, without `floor_s` in the percentiles. `before` is
-    `Parts.equal_s`; None if it is 0."""
+    """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
+    before − 1. `before` is `Parts.equal_s`. Return None if it is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -244,8 +249,8 @@ def _uncompared(found: Comparison) -> list[tuple[int, str]]:
         (~found.known_group, "have a new tenant, route or adapter"),
         (
             found.known_group & ~found.seen,
-            "are larger, or met more work, than any request before (median running requests at"
-            f" arrival: {was:.0f} before, {now:.0f} after)",
+            "are larger, or shared their engine with more work, than any request before"
+            f" (median running requests at arrival: {was:.0f} before, {now:.0f} after)",
         ),
         (far, "differ too much from the nearest requests before"),
     ]

@@ -27,8 +27,8 @@ STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
 previous step, so its interval is narrower by a factor of 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
-"""Maximum number of requests to read on each side. A comparison uses 10,000 of them. Two latencies
-of 50,000 requests take about 4 s of CPU time."""
+"""Maximum number of requests to read before the deploy, and after it. A comparison uses 10,000 of
+them. Two latencies of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
 """The percentile to compare. It decides whether a usual objective (99 % good) is met."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
@@ -110,7 +110,8 @@ def missing(found: DecisionResult) -> int:
 
 
 def min_requests(quantile: str) -> int:
-    """Return the minimum number of requests on each side, for a percentile such as p99."""
+    """Return the minimum number of requests before and after a deploy, for a percentile such as
+    p99."""
     return max(MIN_REQUESTS, least_number(QUANTILES[quantile]))
 
 

@@ -15,8 +15,8 @@ from replay.arrivals import FloatArray
 from replay.fit import non_negative
 
 _ROUNDS: Final = 4
-"""Number of times that the fit is repeated with new weights. After three repetitions, the
-coefficients change by less than 1 %."""
+"""Number of fits. Each fit after the first uses new weights for the requests. After three
+repetitions, the coefficients change by less than 1 %."""
 _FAR: Final = 2.0
 """A request whose deviation is more than this many times the median deviation has a lower weight.
 For normal noise, 2 medians are 1.35 standard deviations, the usual choice (Huber, Robust
@@ -50,5 +50,6 @@ class ExpectedLatency:
             weights = np.minimum(1.0, _FAR * usual / np.maximum(off, 1e-12)) / expected**2
 
     def of(self, terms: FloatArray) -> FloatArray:
-        """Return (m,) the expected latencies in seconds of (m, k) terms."""
+        """Return the expected latencies of m requests, in seconds: (m,). `terms` is their work by
+        kind: (m, k)."""
         return np.asarray(np.maximum(terms / self._scales @ self._coefficients, _MIN_S))

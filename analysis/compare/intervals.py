@@ -1,4 +1,4 @@
-"""Intervals of the change, from resampled blocks of time.
+"""Compute intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
 Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
@@ -26,24 +26,24 @@ from telemetry.quantiles import Z_95
 DRAWS: Final = 100
 """Number of draws. The standard deviation of 100 draws is known to within 7 %."""
 BLOCKS: Final = 20
-"""Target number of blocks in a window."""
+"""Target number of blocks of time in a window."""
 SHORTEST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 """Minimum and maximum length of a block in seconds. A short window has short blocks, so that there
 are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
-"""Minimum number of blocks on each side that have requests."""
+"""Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
 all draws, so the spread of the draws does not include it. Without this addition, the intervals for
 one look contained the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the
 latency and the change."""
 ERROR: Final = 0.05
-"""Probability that an interval does not contain the true change: at a single look, or at one or
-more of all looks."""
+"""Probability that an interval does not contain the true change: at a single look at the result, or
+at one or more of all looks."""
 TUNED_BLOCKS: Final = 20
-"""Number of blocks for which the factor for all looks is smallest. For 5 to 400 blocks, the factor
-is at most a fifth larger."""
+"""Number of blocks for which the factor that widens an interval for all looks is smallest. For 5 to
+400 blocks, the factor is at most a fifth larger."""
 
 
 Statistic = TypeVar("Statistic")
@@ -82,7 +82,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic for each draw of blocks from both sides."""
+    """Return a statistic for each draw of blocks of time, from before and after the change."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)
@@ -100,22 +100,24 @@ def reach_of(blocks: int, looks: bool) -> float:
     """Return half of the width of an interval, in standard errors.
 
     Args:
-        blocks: number of blocks of the smaller side.
-        looks: whether the probability of 95 % applies to all looks together, or to a single look.
+        blocks: number of blocks of time before or after the change, whichever is smaller.
+        looks: True if the interval must contain the true change with a probability of 95 % at all
+            looks at the result together, False if only at a single look.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
 
 
 def spread_of(drawn: FloatArray) -> FloatArray:
-    """Return the standard errors of resampled estimates (draws, ...), from the middle 68 % of the
-    draws."""
+    """Return the standard errors of estimates, from the middle 68 % of their draws. `drawn`
+    contains the estimates of each draw: (draws, ...)."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 
 
 def all_looks(blocks: int) -> float:
-    """Return half of the width of an interval for all looks, in standard errors.
+    """Return half of the width of an interval that is valid for all looks at the result together,
+    in standard errors.
 
     With a probability of 95 %, the intervals of all looks contain the true change.
     """

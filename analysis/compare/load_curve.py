@@ -39,7 +39,7 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
         running: (n,) number of running requests at the arrival of each compared request.
 
     Returns:
-        (k,) ascending limits, which separate k + 1 points.
+        The limits, ascending. There is one limit fewer than there are points.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:
@@ -49,8 +49,8 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
 
 
 def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
-    """Return (k + 1, 2) percentiles before and after at each point; NaN for a point without
-    requests."""
+    """Return the percentiles of each point, before and after the change: (points, 2). NaN for a
+    point without requests. There is one point more than `edges`."""
     place = np.searchsorted(edges, of.compared.running, side="right")
     found = np.full((edges.size + 1, 2), np.nan)
     for number in range(edges.size + 1):
@@ -66,11 +66,12 @@ def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
 def points_of(
     measured: Equal, drawn: FloatArray, edges: FloatArray, q: float, reach: float
 ) -> list[LoadPoint]:
-    """Return the curve.
+    """Return the points of the curve, from the lowest to the highest load.
 
     Args:
-        drawn: (draws, k + 1, 2) results of `percentiles` for resampled requests.
-        reach: half the width of an interval in standard errors.
+        drawn: (draws, points, 2) one result of `percentiles` for each draw of resampled requests:
+            at each point, the percentile before and after the change.
+        reach: half of the width of an interval, in standard errors.
     """
     running = measured.compared.running
     place = np.searchsorted(edges, running, side="right")

@@ -37,7 +37,7 @@ _GOLDEN: Final = 0.618034
 
 
 class Group(NamedTuple):
-    """The requests of one side: their groups and expected latencies."""
+    """The groups and expected latencies of n requests: those before or those after the change."""
 
     number: IntArray
     """(n,) group of each request."""
@@ -46,7 +46,7 @@ class Group(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """The matches of the requests after the change."""
+    """The matches of m requests after the change."""
 
     rows: IntArray
     """(m, MATCHES) indices of requests before the change. A small group has fewer matches, which
@@ -57,15 +57,16 @@ class Matches(NamedTuple):
     """(m,) whether the group of each request has enough requests before the change."""
 
     def latencies(self, values_s: FloatArray) -> FloatArray:
-        """Return (m, MATCHES) scaled latencies."""
+        """Return the latencies of the matches, multiplied by `scale`: (m, MATCHES)."""
         return np.asarray(values_s[self.rows] * self.scale)
 
     def of(self, chosen: BoolArray) -> "Matches":
-        """Return the matches of only these requests after the change."""
+        """Return the matches of only the chosen requests after the change."""
         return Matches(self.rows[chosen], self.scale[chosen], self.there[chosen])
 
     def effective(self, size: int) -> float:
-        """Return the effective number of requests before the change (Kish)."""
+        """Return the effective number of requests before the change: Kish's effective sample
+        size."""
         weights = np.bincount(self.rows.ravel(), minlength=size).astype(np.float64)
         return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
 
@@ -75,7 +76,8 @@ def match(before: Group, after: Group) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # One sort key for all groups: groups are farther apart than any two latencies.
+    # Sort by one key for all groups: the keys of two groups differ by more than those of any two
+    # latencies.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
@@ -102,11 +104,11 @@ def near(matches: Matches) -> BoolArray:
 
 
 def is_in_range_before(before: FloatArray, after: FloatArray) -> BoolArray:
-    """Return (m,) whether all amounts of each request's work are within `BEYOND` times the largest
-    amounts before the change.
+    """Return whether all amounts of each request's work are at most `BEYOND` times the largest
+    amounts before the change: (m,).
 
     Args:
-        before: (n, k) amounts of each kind of work.
-        after: (m, k) the same amounts.
+        before: (n, k) amounts of each of k kinds of work, for n requests before the change.
+        after: (m, k) the same amounts for m requests after the change.
     """
     return np.asarray((after <= before.max(axis=0) * BEYOND).all(axis=1))

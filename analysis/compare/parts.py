@@ -1,4 +1,4 @@
-"""The difference of a percentile as mix + load + change.
+"""Divide the difference between a percentile before and after a change into mix, load and change.
 
 Pure. The requests before the change are reweighted twice: to the mix of the requests after the
 change, and to their mix and load. Q is the percentile, and → is a reweighting:
@@ -33,18 +33,18 @@ TINY_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Observed:
-    """The requests of one side whose compared latency is known."""
+    """The requests before or after the change (one side) whose compared latency is known."""
 
     at_s: FloatArray
     """(n,) when each request was received, in seconds."""
     value_s: FloatArray
     """(n,) the latency in seconds."""
     group: IntArray
-    """(n,) tenant, route and adapter as one number, the same on both sides."""
+    """(n,) tenant, route and adapter as one number, the same before and after the change."""
     mix: FloatArray
-    """(n, j) the work of the request itself; the first column is 1."""
+    """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray
-    """(n, k) the work around the request."""
+    """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
     """(n,) number of running requests at arrival, for the curve."""
 
@@ -124,7 +124,7 @@ class Equal(NamedTuple):
     compared: Observed
     """The requests after the change that can be compared."""
     before_s: FloatArray
-    """(m, MATCHES) latencies before the change, for the mix and load of the compared requests."""
+    """(m, MATCHES) latencies before the change, for the mix and load of the m compared requests."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
         """Return the logarithm of a percentile after / before.
@@ -138,7 +138,8 @@ class Equal(NamedTuple):
 
 
 class Comparison:
-    """Two sides, with fits of the expected latency, and which requests can be compared."""
+    """The requests before and after a change, with fits of the expected latency, and which requests
+    can be compared."""
 
     def __init__(self, before: Observed, after: Observed) -> None:
         self.before, self.after = joined_groups(before, after)

@@ -6,10 +6,10 @@ the change. Earlier processes of the same configuration show how large this effe
 
     v = Σ over configurations Σ over processes (d − mean of the configuration)² / freedom
 
-d is the logarithm of a ratio: the percentile of a process, divided by the percentile of the
-requests before the change, at the same mix and load. v is the variance between processes, and also
-contains the errors of the values d. So the intervals of the effect and of the change are not added;
-the wider one is used.
+`freedom` is the degrees of freedom. d is the logarithm of a ratio: the percentile of a process,
+divided by the percentile of the requests before the change, at the same mix and load. v is the
+variance between processes, and also contains the errors of the values d. So the intervals of the
+effect and of the change are not added; the wider one is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class ProcessEffect:
     """Number of processes that were compared with other processes of the same configuration."""
     freedom: int
     log_sd: float | None
-    """Standard deviation between processes; None if there are too few."""
+    """Standard deviation between processes; None if too few processes were compared."""
     difference: float
     """The standard deviation of the effect on after / before, in units of `log_sd`: 1.4 with one
     process on each side, and 0 with the same processes on both sides."""
@@ -58,13 +58,13 @@ class ProcessEffect:
         if self.log_sd is None:
             return (
                 f"{other} A restart alone may also change the latency. The interval does not"
-                " contain this, because too few processes of the same configuration have served"
-                " requests."
+                " include this effect, because too few processes of the same configuration have"
+                " served requests."
             )
         return (
             f"{other} The latencies of {self.processes} processes with the same configuration"
             f" differ by {100 * expm1(self.log_sd):.1f} % (standard deviation). The interval"
-            " contains this."
+            " includes this effect."
         )
 
 
@@ -73,7 +73,8 @@ def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> fl
     deviation between processes.
 
     Args:
-        before, after: the share of the side's requests that each process served.
+        before, after: the share of the requests before and after the change that each process
+            served.
     """
     both = before.keys() | after.keys()
     return sqrt(sum((after.get(each, 0.0) - before.get(each, 0.0)) ** 2 for each in both))

@@ -1,4 +1,5 @@
-"""Find the processes that served each side, and other processes of the same configuration.
+"""Find the processes that served the requests before and after a change (the two sides), and other
+processes of the same configuration.
 
 A process is a replica from one start of its engines to the next. If the same processes served both
 sides, no other processes are read.
@@ -30,7 +31,7 @@ MAX_PROCESSES: Final = 8
 values, a standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Maximum time and number of requests to read of an earlier process."""
+"""Maximum length of the range, and maximum number of requests, to read of an earlier process."""
 
 
 class Process(NamedTuple):
@@ -56,7 +57,8 @@ class Processes:
     """The processes of a comparison."""
 
     difference: float
-    """See `difference_of`."""
+    """The standard deviation of the effect of a restart, in units of the standard deviation between
+    processes (`process_effect.difference_of`)."""
     kinds: Sequence[Sequence[ServedBy]]
     """The requests of each process, by configuration."""
 
@@ -150,7 +152,7 @@ def effect_of(
 
 
 def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
-    """Return the requests of a side by the process that served them."""
+    """Return which requests of one side (before or after the change) each process served."""
     of_replica: dict[str, list[Process]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)

@@ -1,4 +1,4 @@
-"""What to compare: two ranges, or two sets of requests of the same range."""
+"""The question of a comparison: two ranges, or two sets of requests of the same range."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

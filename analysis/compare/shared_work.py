@@ -68,7 +68,8 @@ def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArr
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """Return the work around each request. `of` has all requests of the engines."""
+    """Return the work of other requests around each request. `of` has all requests of the
+    engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):
@@ -116,8 +117,7 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """The sum over all requests as a function of time. Each request adds its height from its start
-    to its end."""
+    """A level over time: the sum of the heights of all requests that have started and not ended."""
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])
@@ -133,6 +133,7 @@ class _Level:
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 
     def total(self, start: FloatArray, end: FloatArray) -> FloatArray:
-        """Return the area under the level from each start to its end."""
+        """Return the integral of the level over time, from each start to the end of the same
+        index."""
         found = np.interp(end, self._at, self._areas) - np.interp(start, self._at, self._areas)
         return np.asarray(found)

@@ -1,7 +1,7 @@
-"""Select the requests of both sides of a comparison, and compute their work.
+"""Select the requests before and after a change (the two sides), and compute their work.
 
-Pure. The input has all requests of the engines, because requests that are not compared share the
-engines' steps.
+Pure. The input has all requests of the engines, because the requests that are not compared also
+take time in the engines' steps.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,8 @@ class Requests:
     instants: Instants
     around: SharedWork
     ended_s: FloatArray
-    """(n,) when each request ended, in seconds from the first receipt of the range."""
+    """(n,) when each request ended, in seconds since the first request of the range was
+    received."""
 
     @property
     def received_unix_ns(self) -> IntArray:
@@ -69,9 +70,10 @@ class Requests:
 
 
 def requests_of(table: pa.Table) -> Requests:
-    """Compute the work around each request.
+    """Return the requests, with the work of other requests around each request.
 
-    Without phases, the time to the first token counts as the prefill, and the rest as the decode.
+    If the phases of a request are unknown, its time to the first token counts as the prefill, and
+    the rest of its time as the decode.
 
     Args:
         table: requests with `COLUMNS`, in order of receipt, of all engines of a range.

@@ -1,4 +1,5 @@
-"""The coefficients of the engine steps before and after, from the sums in the engine samples.
+"""Compute the coefficients of the engine steps before and after a change, from the sums in the
+engine samples.
 
 Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
 busy time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens
@@ -33,7 +34,7 @@ INTERVAL_S: Final = 5
 BLOCK: Final = 6
 """Number of consecutive intervals that are drawn together: 30 s."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
-"""Minimum number of intervals on each side: ten for each coefficient."""
+"""Minimum number of time intervals before and after the change: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
 """Standard deviation, as a ratio of a value, of the error that resampling of blocks does not show.
@@ -51,7 +52,7 @@ _WORK: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkIntervals:
-    """The work and the busy time of intervals, of all engines."""
+    """The work and the busy time of m time intervals of the engines."""
 
     work: FloatArray
     """(m, 5) steps, prefill tokens, attention pairs, context tokens, decodes."""
@@ -70,10 +71,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The coefficients of both sides, and how much slower the steps became."""
+    """The coefficients before and after the change, and how much slower the steps became."""
 
     before: Mapping[str, Estimate]
-    """In seconds, by name in `NAMES`."""
+    """The coefficients before the change in seconds, by name in `NAMES`."""
     after: Mapping[str, Estimate]
     pace: Estimate
     """The busy time after the change, divided by the time that the same work would have taken
@@ -83,10 +84,10 @@ class Coefficients:
 def work_intervals_of(
     samples: Samples, chosen: BoolArray, from_unix_ns: int, to_unix_ns: int
 ) -> WorkIntervals:
-    """Return the intervals of the chosen samples that have steps.
+    """Return the time intervals in which the chosen samples report steps.
 
     Args:
-        chosen: (n,) whether a sample belongs to an engine of the side.
+        chosen: (n,) whether to use a sample: whether it is from an engine that served the requests.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():

@@ -1,5 +1,5 @@
-"""The total change of a percentile: measured after the change, minus a replay of the same requests
-on the server before the change.
+"""Compute the total change of a percentile: the percentile measured after the change, minus the
+percentile of a replay of the same requests on the server before the change.
 
 The comparison at the same load leaves out a part of the effect: on a slower server, more requests
 run at the same time, which makes it even slower. The replay serves the same arrivals, so it
@@ -29,7 +29,7 @@ class TotalChange:
     """The total change of a percentile, or the reason why it is unknown."""
 
     total_change_s: float | None
-    """The percentile after the change, minus that of the replay."""
+    """The percentile after the change, minus the percentile of the replay, in seconds."""
     reason: str | None = None
 
 
@@ -78,7 +78,8 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # An error of the model cancels out in the ratio (decision 079).
+    # Divide by 1 + error: if the replay of the earlier requests is off by this ratio, the replay of
+    # the later requests is assumed to be off by the same ratio (decision 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 

@@ -1,6 +1,6 @@
 """The verdict on a change, from its estimate, its interval and a margin.
 
-Pure. The margin is a ratio of the latency before the change at the same mix and load.
+Pure. The margin is relative to the latency before the change at the same mix and load.
 """
 
 from enum import StrEnum

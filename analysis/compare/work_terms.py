@@ -19,11 +19,11 @@ METRICS: Final[Mapping[str, str]] = {
     "e2e": "e2e_s",
     "queue": "queue_s",
 }
-"""The latencies, with their columns."""
+"""The latencies that can be compared, each with its column in a table of requests."""
 
 
 def mix_terms(metric: str, of: Instants) -> FloatArray:
-    """Return the work of the requests themselves: (n, j), the first column is 1.
+    """Return the work of the requests themselves, by kind of work: (n, j). The first column is 1.
 
     `metric` is a key of `METRICS`.
     """
@@ -34,7 +34,8 @@ def mix_terms(metric: str, of: Instants) -> FloatArray:
 
 
 def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
-    """Return the work around the requests: (n, k); NaN if a request did not decode.
+    """Return the work of other requests around each request, by kind of work: (n, k). NaN if a
+    request did not decode.
 
     Args:
         metric: a key of `METRICS`.

@@ -1,2 +1,2 @@
-"""Compute how much each cause contributed to the growth of a latency, by replays without the
-cause."""
+"""Compute how much each cause contributed to the growth of a latency, from replays in which the
+cause is removed."""

@@ -2,8 +2,8 @@
 
 Pure. The prefix ladders show how many tokens of a prompt were also in an earlier request to the
 same engine: the repeated tokens. If the cache contains a smaller share of the repeated tokens than
-in the baseline, the engine has evicted repeated tokens. The cause is then a factor that takes
-blocks from the cache: lost blocks, longer requests, or more requests.
+in the baseline, the engine has evicted repeated tokens. The cause is then a change (factor) that
+leaves fewer blocks for the cache: lost blocks, longer requests, or more requests.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Evictions(NamedTuple):
     """The evictions in a window, compared with the baseline."""
 
     factor: int
-    """The index of the factor that evicts."""
+    """The index of the factor that causes the evictions."""
     repeated_ratio: FloatArray
     """(n,) the share of each recorded prompt that was also in an earlier request."""
     usually_kept: float

@@ -37,8 +37,8 @@ def with_replayed_shares(
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
     causes that the explanation names. If these do not explain the growth, smaller causes are tested
-    too. If the replay cannot determine the shares, the shares by accounting remain, and
-    `not_replayed` states the reason.
+    too. If the replay cannot determine the shares, the shares by accounting (the detectors'
+    estimates from the step ledger) remain, and `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -64,7 +64,7 @@ def with_shares_of(
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
     """Return an explanation with shares from replays, and the replayed window. If there is no
-    replay, return the explanation with its shares by accounting, and None.
+    replay, return the explanation with the detectors' estimates (shares by accounting), and None.
 
     Args:
         read: returns the window and the baseline to replay.

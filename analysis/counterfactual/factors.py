@@ -10,7 +10,7 @@ from diagnosis.explanation import Cause
 
 
 class Kind(Enum):
-    """The kind of property."""
+    """The kind of property that a replay can reset to its value in the baseline."""
 
     RATE = "rate"
     """The times of arrival, of all requests or of the factor's tenant."""
@@ -26,7 +26,7 @@ class Kind(Enum):
     ROUTING = "routing"
     """The share of the requests that each engine receives."""
     PACE = "pace"
-    """The duration of a step with the same work."""
+    """The speed of an engine: the duration of a step with a given amount of work."""
     STALLS = "stalls"
     FRONT_END = "front end"
     DELIVERY = "delivery"
@@ -36,9 +36,9 @@ class Kind(Enum):
     GRAMMAR = "grammar"
     """The time that a request waits for the grammar of its structured output."""
     BLOCKS = "KV blocks"
-    """Blocks that the window has lost."""
+    """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Blocks that the window has lost, and the lengths of the outputs, which no longer fit."""
+    """Lost KV blocks, and the lengths of the outputs, which no longer fit into the cache."""
     CONFIG = "configuration"
 
 
@@ -47,7 +47,7 @@ LENGTHS: Final = (
     *(Kind.PROMPTS, Kind.OUTPUTS, Kind.OUTGROWN_BLOCKS, Kind.CACHE_HITS, Kind.DELIVERY),
     Kind.GRAMMAR,
 )
-"""For these factors, each request gets a different value of one column."""
+"""If one of these factors is reset, each request gets another value in one column."""
 
 KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
     "load_exceeds_capacity": Kind.RATE,
@@ -91,7 +91,8 @@ class Factor:
 
 
 def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
-    """Return the factor that represents each cause, or None if a replay cannot remove the cause.
+    """Return the factor (the property of the window that a replay resets) that represents each
+    cause, or None if a replay cannot remove the cause.
 
     If lost blocks alone cause preemptions, the detectors propose `preemption` and
     `kv_cache_exhausted`. These two causes then have the same factor.

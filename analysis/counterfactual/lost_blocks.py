@@ -1,4 +1,4 @@
-"""Find how many KV blocks a window has lost, for example by a leak.
+"""Find how many KV blocks the engines lost in a window, for example by a leak.
 
 No counter reports blocks that are unused but cannot be allocated. Bisection finds the number for
 which the slow requests are as slow in the replay as measured.
@@ -52,8 +52,8 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with the blocks that the longest request needs, and a share of the
-    others."""
+    """Return the configuration with fewer KV blocks: those that the longest request needs, and a
+    share of the other blocks."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

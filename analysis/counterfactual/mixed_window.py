@@ -1,4 +1,5 @@
-"""A window in which some factors are reset to the baseline, and all others are as recorded.
+"""Replay a window in which some factors (properties such as the request rate) are reset to their
+values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
 reset, each request keeps its rank: a tenant's longest prompt becomes as long as in the baseline. If
@@ -52,7 +53,7 @@ class Latencies:
 
     latency_s: FloatArray
     row: IntArray
-    """See `Requests.row`."""
+    """The recorded row that each request copies (see `Requests.row`)."""
 
 
 class MixedWindow:
@@ -184,8 +185,9 @@ class MixedWindow:
         )
 
     def _at_baseline_rate(self, place: int) -> list[Requests]:
-        """Return a group's requests at the baseline's times of arrival. They have the window's
-        lengths, or the baseline's lengths if the group is defined by length."""
+        """Return the requests of a group (those whose rate one factor changes) at the baseline's
+        times of arrival. The requests have the window's lengths, or the baseline's lengths if the
+        group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
@@ -224,8 +226,8 @@ class MixedWindow:
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
     def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
-        """Replace each request's value by the value with the same rank among the tenant's requests
-        in the baseline."""
+        """Replace each request's value in the column `name` by the value with the same rank among
+        the tenant's requests in the baseline."""
         found = getattr(mixed, name).astype(np.float64)
         now, usual = (
             each.take(self._can_change_length(each))
@@ -355,8 +357,9 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's stalls and paces are shifted to lie in the window. If the
-        window is longer, the baseline is repeated, and each repetition has a shift."""
+        """Return how far the baseline's stalls and paces (changes of the engine's speed) are
+        shifted in time to lie in the window. If the window is longer, the baseline is repeated, and
+        each repetition has a shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -384,8 +387,8 @@ class MixedWindow:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins have only the whole time in which vLLM held a request back, which is used
-    instead.
+    Rows of older plugins have only the whole time in which vLLM held a request back. For these
+    rows, this time is returned.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
@@ -407,7 +410,7 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
     """Return requests that fill a range of the wanted length. For a longer range, the requests are
-    repeated. For a shorter range, only the last ones are kept."""
+    repeated. For a shorter range, only the last requests are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -1,5 +1,6 @@
-"""Divide requests into groups, one for each factor that changes a rate. Pure. A factor that adds
-long requests contains the requests that are longer than a bound."""
+"""Divide requests into groups, one for each factor (change of the traffic) that changes a request
+rate. Pure. The group of a factor that adds long requests contains the requests that are longer than
+a bound."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ _LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPU
 def grouped_by_rate(
     factors: Sequence[Factor], now: Requests, usual: Requests
 ) -> tuple[Requests, Requests]:
-    """Return the window's and the baseline's requests with their groups."""
+    """Return the requests of the window and of the baseline, each request with its group."""
     longer_than = [_lower_bound(factors, each, now, usual) for each in factors]
     return _grouped(factors, now, longer_than), _grouped(factors, usual, longer_than)
 

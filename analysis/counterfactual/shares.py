@@ -1,10 +1,11 @@
-"""Shares of causes: replay the window with and without each cause.
+"""Compute the shares of causes in the growth of a latency: replay the window with and without each
+cause.
 
 Detectors propose causes. The window is replayed with every combination of causes reset to the
 baseline. Resetting a cause decreases the mean latency of the slow requests. The decrease depends on
 which causes were reset before. A cause's share is its mean decrease over all orders of the causes
-(Shapley value), divided by the replayed growth. The growth that remains when all causes are reset
-is unexplained.
+(Shapley value), divided by the growth of this mean latency in the replays. The growth that remains
+when all causes are reset is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.
@@ -32,10 +33,11 @@ from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
 
 MAX_FACTORS: Final = 4
-"""Maximum number of factors. Each additional factor doubles the number of replays."""
+"""Maximum number of factors, the properties that replays reset to the baseline. Each additional
+factor doubles the number of replays."""
 DRAWS: Final = 3
-"""Number of replays of each combination of factors. The replays differ in the step noise, and in
-the requests if the request rate is reset."""
+"""Number of replays of each combination of factors. The replays differ in the random noise of the
+step times, and in the requests if the request rate is reset."""
 RESAMPLED: Final = 12
 """Number of resampled windows for the intervals."""
 MAX_ERROR: Final = 0.5
@@ -62,7 +64,7 @@ COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of the growth, with its 95 % interval."""
+    """The share of one cause in the growth of the latency, with its 95 % interval."""
 
     value: float
     low: float
@@ -85,7 +87,7 @@ class UndecidedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tails:
-    """Which requests of a question are the slow requests."""
+    """Defines which requests of a question are the slow requests."""
 
     metric: Metric
     share: float
@@ -115,7 +117,8 @@ def decide(
     """Return the shares of the causes that the detectors propose.
 
     Args:
-        causes: the proposed causes, at least one, with their shares by accounting.
+        causes: the proposed causes, at least one, with the detectors' estimates of their shares
+            (shares by accounting).
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -220,9 +223,9 @@ def _with_lost_blocks(
 def _of_causes(
     causes: Sequence[Cause], factors: Sequence[Factor], shares: Sequence[Share]
 ) -> list[Share]:
-    """Divide the share of each factor among its causes, in proportion to the causes' shares by
-    accounting. The replay cannot test this division. If a factor has several causes, each interval
-    therefore reaches from 0 to the upper bound of the factor."""
+    """Divide the share of each factor among its causes, in proportion to the detectors' estimates
+    of the causes' shares. The replay cannot test this division. If a factor has several causes,
+    each interval therefore reaches from 0 to the upper bound of the factor."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):

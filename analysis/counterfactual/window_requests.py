@@ -64,7 +64,7 @@ class Requests:
 
 
 def lengths_of(requests: Requests, factor: Factor) -> IntArray:
-    """Return the lengths by which a factor selects requests."""
+    """Return the length of each request in tokens, for a factor that selects requests by length."""
     if factor.kind is Kind.LONG_OUTPUTS:
         return requests.output_tokens
     return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill

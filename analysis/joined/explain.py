@@ -1,9 +1,12 @@
-"""Explain the latency of joined requests: the phases that grew, and the causes in each pool.
+"""Explain the latency of joined requests: the phases that grew, and the causes in each pool. A
+joined request was served by a prefill server and a decode server. A pool is the servers of one of
+these roles.
 
-The growth of a phase is measured on the joined requests. The causes are found for each pool alone,
-because a prefill engine and a decode engine have different work. The user's TTFT contains the whole
-time at the prefill engine. So the explanation of the prefill pool is about the E2E of its requests,
-and that of the decode pool is about their TTFT. The pool whose phases grew most is first.
+The growth of a phase is measured on the joined requests. The causes are found for each pool
+separately, because a prefill engine and a decode engine have different work. The user's TTFT
+contains the whole time at the prefill engine. So the explanation of the prefill pool is about the
+E2E of its requests, and that of the decode pool is about their TTFT. The pool whose phases grew
+most is first.
 
 An objective is about whole requests, so it cannot judge a pool. The verdict on a pool depends only
 on the size of the growth.
@@ -124,8 +127,9 @@ def growth(
 ) -> TailGrowth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    `SHARES` lists possible shares of slow requests. The smallest share with enough requests in both
-    ranges is used, or else all requests.
+    The slowest requests are the smallest share of all requests in `SHARES`, for example the slowest
+    5 %, that has enough requests in both ranges. If no share has enough requests, the means are
+    over all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))
@@ -159,7 +163,8 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
 
 
 def with_pools(explanation: Explanation, pools: Sequence[Pool]) -> Explanation:
-    """Return an explanation of all servers. A cause at one server names the pool of this server."""
+    """Return an explanation of all servers, in which each cause at one server also names the pool
+    of this server."""
     pool_of = {replica: each.role.value for each in pools for replica in each.replicas}
     causes = [
         replace(each, where={**each.where, POOL: pool_of[each.where["replica"]]})

@@ -12,7 +12,7 @@ PHASE_NAMES: Final[Mapping[str, str]] = {
 """The name of each phase for readers."""
 
 MAX_SERVERS: Final = 6
-"""Maximum number of servers of a pool that are listed."""
+"""Maximum number of listed servers of a pool (the prefill servers or the decode servers)."""
 
 
 def servers_listed(replicas: Sequence[str], shown: Callable[[str], str]) -> str:

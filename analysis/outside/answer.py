@@ -9,10 +9,10 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. They sum to the whole wait. If the server's own row
-of the probe was found, the time to the first event is divided into `server` and `network`.
-Otherwise it is `not_split`. `content` is the time from the first event to the first content, in
-which the model may send reasoning."""
+"""The phases of a probe in the order of time. They sum to the time from the start of the probe to
+the end of its answer (the wait). If the server also has a row of the probe, the time to the first
+event is divided into `server` and `network`. Otherwise it is `not_split`. `content` is the time
+from the first event to the first content. During this time, the model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -41,7 +41,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CacheEffect:
-    """The time to the first event for a repeated prompt, compared with a new prompt."""
+    """The effect of the prefix cache: the time to the first event for a repeated prompt, compared
+    with a new prompt."""
 
     pairs: int
     """Number of pairs: a new prompt and its repetition, if the model answered both."""
@@ -69,13 +70,14 @@ class CacheEffect:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The probes of one endpoint in one step of time."""
+    """The probes of one endpoint in one step of time, for a chart."""
 
     from_unix_ns: int
     sent: int
     answered: int
     wait_p50_s: float | None
-    """Median of the whole wait of probes that the model answered."""
+    """Median time from the start of a probe to the end of its answer, for probes that the model
+    answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +90,8 @@ class EndpointResults:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the server's row of a probe was found; otherwise `managed` if the probes
-    have a list price."""
+    """`self-hosted` if the store has the row that the server reported for one of the probes;
+    otherwise `managed` if the probes have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
@@ -106,8 +108,8 @@ class EndpointResults:
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event. Only probes whose server row was found are
-    included."""
+    """Time outside the server until the first event. Only probes for which the store has the
+    server's row are included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
@@ -138,9 +140,12 @@ class OutsideAnswer:
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place (endpoint, model and region), sorted in this order."""
+    """The results for each place: each combination of endpoint, model and region. They are sorted
+    by endpoint, then model, then region."""
     left_out: int
-    """Number of places that are left out: those with the fewest failures or probes."""
+    """Number of places that are left out, because too many places have probes. The places with the
+    fewest failures are left out, and among places with equal numbers of failures, those with the
+    fewest probes."""
     read: int
     """Number of probes that were read, including those of places that are left out."""
     scale: float

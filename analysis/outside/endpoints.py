@@ -33,8 +33,8 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""If the time between two rows is more than this many usual intervals, a probe between them is
-missing."""
+"""If the time between two probes is more than this many usual intervals, the result of a probe
+between them is missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -47,7 +47,8 @@ BoolArray = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of probes as columns, sorted by place and then by time."""
+    """The results of probes as columns, sorted by place (endpoint, model and region) and then by
+    time."""
 
     table: pa.Table
     at_unix_ns: IntArray
@@ -113,7 +114,8 @@ class Results:
 
 
 def endpoint_results_of(results: Results, start: int, end: int) -> EndpointResults:
-    """Summarise the rows of one place, from `start` up to `end`."""
+    """Summarise the probes of one place (endpoint, model and region): the rows from `start` up to
+    `end`."""
     rows = slice(start, end)
     table = results.table.slice(start, end - start)
     answered, counted = results.answered[rows], results.counted[rows]

@@ -55,8 +55,8 @@ def _step_s(window: Window) -> int:
 
 
 def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row numbers sorted by place, and the index at which each place starts. The last
-    index is the number of rows."""
+    """Return the row numbers sorted by place (endpoint, model and region), and the index at which
+    each place starts. The last index is the number of rows."""
     key = np.zeros(table.num_rows, np.int64)
     for name in ("endpoint", "model", "region"):
         column = table[name].combine_chunks()
@@ -71,8 +71,8 @@ def _grouped(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _places_with_most_failures(
     table: pa.Table, order: np.ndarray, starts: np.ndarray
 ) -> Sequence[int]:
-    """Return at most `MAX_ENDPOINTS` places: those with the most failures. If the failures are
-    equal, those with the most probes."""
+    """Return at most `MAX_ENDPOINTS` places: those with the most failures. Among places with equal
+    numbers of failures, those with the most probes are chosen."""
     number = len(starts) - 1
     if number <= MAX_ENDPOINTS:
         return range(number)

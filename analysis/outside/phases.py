@@ -1,4 +1,4 @@
-"""Divide the wait of probes into phases that sum to it. Pure."""
+"""Divide the time that each probe waited into phases, whose sum is this time. Pure."""
 
 import numpy as np
 
@@ -11,13 +11,15 @@ COLUMNS = (*SET_UP_PARTS, "first_event_s", "first_content_s", "e2e_s")
 
 
 def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
-    """Return the seconds of each phase as (probes, PHASES). Each row sums to the whole wait.
+    """Return the seconds of each phase as (probes, PHASES). Each row sums to the time that the
+    probe waited, `e2e_s`.
 
     Instants that are out of order are moved to the nearest instant that is in order.
 
     Args:
         seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.
-        server_s: (probes,) time to the first event at the server; NaN if its row was not found.
+        server_s: (probes,) time to the first event at the server; NaN if the store has no row of
+            the probe from the server.
     """
     e2e_s = seconds["e2e_s"]
     set_up = [np.nan_to_num(seconds[name]) for name in SET_UP_PARTS]

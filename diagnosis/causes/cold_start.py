@@ -23,8 +23,8 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the latency of requests around a start, without the growth
-    that the workload caused."""
+    """Return the part of the growth that the cause explains (its claim): the growth for requests
+    around a start, without the growth that the workload caused."""
     # engine_hang claims the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
@@ -85,4 +85,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""Used if the parts of the start are unknown."""
+"""The levers that are proposed if the parts of the start are unknown."""

@@ -29,12 +29,13 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms and prefixes of argument names. Only these arguments can lengthen the terms."""
+"""Pairs of terms (parts of the latency) and prefixes of argument names. Only arguments with these
+prefixes can lengthen these terms."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the growth of the latency of requests to servers with a new configuration,
-    without the growth that the workload caused."""
+    """Return the part of the growth that the cause explains (its claim): the growth for requests to
+    servers with a new configuration, without the growth that the workload caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None

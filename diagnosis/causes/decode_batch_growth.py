@@ -15,7 +15,8 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the step time that other requests' decodes add."""
+    """Return the part of the growth that the cause explains (its claim): the step time that other
+    requests' decodes add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)

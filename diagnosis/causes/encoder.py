@@ -19,7 +19,8 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the additional encoder time of a request itself and of other requests."""
+    """Return the part of the growth that the cause explains (its claim): the additional time that
+    the encoder takes for a request itself and for other requests."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

@@ -18,9 +18,9 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on three delays: the wait for a hung engine, the delay by the restart after
-    the hang, and the delay at other servers, which served the hung engine's requests during the
-    hang."""
+    """Return the part of the growth that the cause explains (its claim): the wait for a hung
+    engine, the delay by the restart after the hang, and the delay at other servers, which served
+    the hung engine's requests during the hang."""
     found = hangs_in_window(case)
     if not found:
         return None
@@ -66,8 +66,9 @@ def _server(hang: Hang, case: Case) -> str:
 def _largest(case: Case, server: str, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
-    Read the whole window, not only the hot blocks: the requests that have waited longest arrived
-    first, but the gauge is largest at the end.
+    Read the whole window, not only the hot blocks (the blocks of time with nearly all slow
+    requests): the requests that have waited longest arrived first, but the gauge is largest at the
+    end.
     """
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)

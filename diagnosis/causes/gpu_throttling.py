@@ -13,7 +13,8 @@ _CLOCK = 0.95
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of servers with lower GPU clocks or with throttle reasons."""
+    """Return the part of the growth that the cause explains (its claim): the slowdown of servers
+    with lower GPU clocks or with throttle reasons."""
     times = slow_servers_showing(case, _is_throttled)
     if not times:
         return None

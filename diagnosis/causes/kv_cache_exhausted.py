@@ -11,7 +11,7 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the wait for KV blocks.
+    """Return the part of the growth that the cause explains (its claim): the wait for KV blocks.
 
     If longer outputs need more blocks than the cache has, the detector `preemption` claims this
     wait instead.

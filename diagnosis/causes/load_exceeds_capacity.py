@@ -11,7 +11,8 @@ SUMMARY = "the load exceeds the servers' capacity: requests of every size wait i
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the queueing time that the growth of the request rate caused."""
+    """Return the part of the growth that the cause explains (its claim): the queueing time that the
+    growth of the request rate caused."""
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()

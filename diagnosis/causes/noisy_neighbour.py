@@ -13,8 +13,8 @@ _FOREIGN_CPUS = 0.3
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the slowdown of servers where other processes use the GPU or more CPUs, or
-    the hypervisor steals CPU time."""
+    """Return the part of the growth that the cause explains (its claim): the slowdown of servers
+    where other processes use the GPU or more CPUs, or the hypervisor steals CPU time."""
     times = slow_servers_showing(case, _others_use_hardware)
     if not times:
         return None

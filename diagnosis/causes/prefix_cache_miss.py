@@ -11,8 +11,8 @@ SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the prefill time of tokens that are no longer found in the cache, and on
-    the delay that other requests' cache misses cause."""
+    """Return the part of the growth that the cause explains (its claim): the prefill time of tokens
+    that are no longer found in the cache, and the delay that other requests' cache misses cause."""
     if case.demand.log_uncached <= 0.02:
         return None
     return Claim(

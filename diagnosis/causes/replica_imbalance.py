@@ -18,8 +18,9 @@ for each request, unless the request names one."""
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that additional traffic of the slow servers causes. Only the part
-    of their traffic's growth that exceeds the growth of the whole fleet's traffic counts."""
+    """Return the part of the growth that the cause explains (its claim): the delay that additional
+    traffic of the slow servers causes. Only the part of their traffic's growth that exceeds the
+    growth of the whole fleet's traffic counts."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

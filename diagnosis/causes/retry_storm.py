@@ -11,7 +11,8 @@ SUMMARY = "clients give up after a timeout and send the same prompts again at on
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the delay that repeated requests cause."""
+    """Return the part of the growth that the cause explains (its claim): the delay that repeated
+    requests cause."""
     if not retries_share(case):
         return None
     weights = wait_weights(case, drivers.RETRIES)

@@ -13,9 +13,10 @@ SUMMARY = (
 
 
 def detect(case: Case) -> Claim | None:
-    """Return a claim on the additional time per token that fewer accepted drafts cause, and on the
-    wait for places in the batch, because slower requests occupy their places for longer. The part
-    of the slowdown that prefill also has is excluded."""
+    """Return the part of the growth that the cause explains (its claim): the additional time per
+    token that fewer accepted drafts cause, and the wait for places in the batch, because slower
+    requests occupy their places for longer. The part of the slowdown that prefill also has is
+    excluded."""
     share = drivers.drafts_share(case)
     if not share:
         return None

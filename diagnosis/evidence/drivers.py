@@ -50,7 +50,8 @@ TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
 
 DriverShares = Mapping[str, float]
-"""The share of each driver. The shares sum to 1, or there are none."""
+"""The share of each driver (a change that raised the demand) in the growth of a wait. The shares
+sum to 1, or there are none."""
 
 NOISE: Final = 0.08
 """A growth whose logarithm is at most this value can occur by chance and is ignored."""
@@ -96,7 +97,8 @@ def encoder_added_s(case: Case) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # `whole` covers the whole window, because the hot blocks contain too few images.
+    # `whole` covers the whole window, because the hot blocks (the blocks of time with nearly all
+    # slow requests) contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)

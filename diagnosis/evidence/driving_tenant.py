@@ -1,4 +1,4 @@
-"""Find the tenant that caused most of the growth of the traffic. Pure."""
+"""Find the driving tenant: the tenant that caused most of the growth of the traffic. Pure."""
 
 from math import exp, log
 from typing import Final
@@ -74,7 +74,8 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return a claim's label, evidence and first lever about the driving tenant, if any."""
+    """Return the label, the evidence and the lever for a claim about the driving tenant. All three
+    are empty if there is no driving tenant."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

@@ -30,7 +30,8 @@ def rate_limit(tenant: str, before: float, now: float) -> Lever:
 
 
 _MIN_RATE: Final = 0.01
-"""Minimum admitted share, so that a tenant without earlier requests is not blocked completely."""
+"""Minimum share of a tenant's requests that a rate limit admits, so that a tenant without earlier
+requests is not blocked completely."""
 
 
 def in_force(case: Case, flag: str) -> Argument | None:

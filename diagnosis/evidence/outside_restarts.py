@@ -1,4 +1,5 @@
-"""Measure changes of the traffic while no server was away or warming up.
+"""Measure changes of the traffic while no server was away (not serving requests, because of a
+restart) or warming up.
 
 Pure. A restart causes cache misses and routing skew (an uneven division of requests among servers).
 If misses or skew also occur while no server restarts, they have another cause.
@@ -17,7 +18,8 @@ _MIN_REQUESTS = 20
 
 @cached_per_case
 def prompts_grew_over_window(case: Case) -> bool:
-    """Return whether prompts became longer in the hot blocks or in the whole window. The hot blocks
+    """Return whether prompts became longer in the hot blocks (the blocks of time with nearly all
+    slow requests) or in the whole window. The whole window is also tested, because the hot blocks
     may contain too few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)

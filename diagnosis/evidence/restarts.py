@@ -1,4 +1,6 @@
-"""Find engine starts and hangs that may have delayed the slow requests. Pure."""
+"""Find engine starts and hangs that may have delayed the slow requests. Pure. A server is away
+while it restarts or hangs, so that it serves no requests. After a start, a server is warm when its
+queue has its usual length again."""
 
 from collections.abc import Sequence
 
@@ -167,11 +169,11 @@ def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term, the growth away from the starts divided by the growth around the
-    starts, in [0, 1].
+    """Return, for each term (part of the latency), its growth at other times divided by its growth
+    around the starts, in [0, 1].
 
-    The growth away from the starts is measured on the slowest of the requests that did not arrive
-    around the starts. The result is empty if there are too few of these requests.
+    The growth at other times is measured on the slowest of the requests that did not arrive around
+    the starts. The result is empty if there are too few of these requests.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)

@@ -1,8 +1,9 @@
 """Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
 
-Pure. A request repeats an aborted one if it has the same tenant, model, adapter and prompt length,
-and arrives shortly after the abort. Some requests meet these conditions by chance, for example if
-all prompts of a tenant have the same length. The expected number of these requests is subtracted.
+Pure. A request repeats an aborted request if it has the same tenant, model, adapter and prompt
+length, and arrives shortly after the abort. Some requests meet these conditions by chance, for
+example if all prompts of a tenant have the same length. The number of requests that is expected by
+chance is subtracted.
 """
 
 from typing import Final, NamedTuple
@@ -18,16 +19,18 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum time from the repeated request to the server's notice of the disconnect, in µs."""
+"""The server may notice that a client disconnected only after the repetition arrived. This is the
+maximum delay, in microseconds."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _MIN_REQUESTS: Final = 10
 """Minimum number of repeated requests in a retry storm. In simulations, five retry storms had at
 least 500 repeated requests, and fifteen other faults had at most one."""
 _MAX_AGES: Final = 0.5
-"""Minimum share of the aborts of repeated requests that occur at a common age. Clients with a
-timeout abort at the same age, and users who disconnect abort at any age. In five simulated storms,
-the share was 1. If half of the clients have another timeout, it is 0.5."""
+"""Minimum share of the aborted and repeated requests that were aborted at about the median age.
+Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
+age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
+it is 0.5."""
 _OF_GROWTH: Final = 0.05
 """Minimum share of the growth of the request rate that the repeated requests cause."""
 
@@ -37,11 +40,11 @@ class Retries(NamedTuple):
 
     per_s: float
     share: float
-    """Share of the arrivals."""
+    """The share of the requests of the time range that repeat an aborted request."""
     age_s: float | None
-    """The median age at which the repeated requests were aborted."""
+    """The median age, in seconds, at which requests were aborted and then repeated."""
     same_age: float
-    """Share of the aborts of repeated requests at about the median age."""
+    """The share of the aborted and repeated requests that were aborted at about this median age."""
     number: float
     tenant: str | None
     """The tenant that sent nearly all of the repeated requests, if there is one."""
@@ -52,7 +55,8 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: Case) -> tuple[Retries, Retries]:
-    """Return the statistics of repeated requests in the baseline and in the hot blocks."""
+    """Return the statistics of repeated requests in the baseline and in the hot blocks: the blocks
+    of time with nearly all slow requests."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -61,11 +65,11 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: Case) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline and of the hot blocks. If there is a retry storm, omit
-    the repeated requests.
+    """Return the requests of the baseline and of the hot blocks (see `retries`). If there is a
+    retry storm, omit the requests that repeat an aborted request.
 
-    Repeated requests do not show which tenants send more, because they come from the tenants whose
-    requests took long.
+    The omitted requests do not show which tenants send more, because they come from the tenants
+    whose requests took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -74,8 +78,8 @@ def first_requests(case: Case) -> tuple[Requests, Requests]:
 
 @cached_per_case
 def retries_share(case: Case) -> float:
-    """Return the share of repeated requests in the growth of the request rate; 0 if clients do not
-    retry after a common timeout."""
+    """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
+    do not retry after a common timeout."""
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)

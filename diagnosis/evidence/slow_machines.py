@@ -1,4 +1,5 @@
-"""Measure the slowdown of a machine: a slower GPU or CPU lengthens every part of a step. Pure."""
+"""Measure by which factor a machine became slower. A slower GPU or CPU lengthens every part of a
+step. Pure."""
 
 from collections.abc import Callable, Mapping
 from math import log

@@ -1,4 +1,5 @@
-"""Measure stalls: the surplus of engine steps that took longer than their work explains. Pure."""
+"""Measure stalls: the additional time (surplus) of engine steps that took longer than their work
+explains. Pure."""
 
 import numpy as np
 
@@ -7,7 +8,8 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus below this share of a sample's time is ignored as an error of the step model."""
+"""A surplus (step time that the work does not explain) below this share of a sample's time is
+ignored as an error of the step model."""
 
 
 def stalled_while_queued_s(case: Case) -> FloatArray:
@@ -44,7 +46,8 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
 
 
 def steadiness(case: Case) -> float | None:
-    """Return the median of the surplus over the hot blocks' samples, divided by its mean.
+    """Return the median of the surplus (step time that the work does not explain), divided by its
+    mean, over the samples in the hot blocks: the blocks of time with nearly all slow requests.
 
     The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
     nearly all of the surplus.
@@ -59,7 +62,8 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the surplus in the hot blocks, divided by the step time that the work explains."""
+    """Return the surplus in the hot blocks (see `steadiness`), divided by the step time that the
+    work explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -1,5 +1,5 @@
-"""Compute the share of each term that engine starts explain, for the slow requests around the
-starts. Pure."""
+"""Compute the share of each term (part of the latency's growth) that engine starts explain, for the
+slow requests around the starts. Pure."""
 
 from collections.abc import Sequence
 from typing import Final

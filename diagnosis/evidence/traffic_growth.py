@@ -40,8 +40,8 @@ _WAITED_FOR: Final = (
 
 _MIN_REQUESTS: Final = 10
 _CHANCE_SHARE: Final = 0.25
-"""The growths of the mean and of the median prompt differ by chance by up to this share of the mean
-prompt's growth."""
+"""By chance, the growth of the mean prompt length and the growth of the median prompt length differ
+by up to this share of the growth of the mean."""
 
 
 class Rates(NamedTuple):
@@ -51,7 +51,8 @@ class Rates(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced in the same way as `Demand.log_fleet`."""
+    """log(now / before) of the request rate, reduced by two standard errors of the counts, like
+    `Demand.log_fleet`."""
 
 
 @cached_per_case
@@ -141,10 +142,10 @@ def all_tenants_share(case: Case) -> float:
 def few_prompts_share(case: Case) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    Two growths are common to most prompts: the growth of the median prompt, and the growth of the
-    mean prompt without the tenant whose prompt tokens grew most. The share is the part of the mean
-    prompt's growth that exceeds the smaller of these two growths. The share is 1 if some tenants
-    added long prompts, and the other tenants' prompts are as before.
+    Two growths are common to most prompts: the growth of the median prompt length, and the growth
+    of the mean prompt length without the tenant whose prompt tokens grew most. The share is the
+    part of the growth of the mean prompt length that exceeds the smaller of these two growths. The
+    share is 1 if some tenants added long prompts, and the other tenants' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0

@@ -1,4 +1,5 @@
-"""Compute the weights of the waiting terms in a claim, from the drivers of each wait. Pure."""
+"""Compute the share of each wait that a cause claims (its weight), from the drivers of the wait:
+the changes that raised the demand. Pure."""
 
 from typing import Final
 
@@ -80,7 +81,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
     """Return, for each term, the share of the growth that a restart must not claim, because the
     traffic changed at the same time.
 
-    The share is half of the share that the changes of the traffic cause.
+    The result is half of the share that the changes of the traffic cause.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):

@@ -11,8 +11,9 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Return which blocks belong to the period of the slow requests: (blocks,). These are the
-    blocks with slow requests, and the earlier blocks in which their backlog grew.
+    """Return which blocks of time belong to the period of the slow requests: (blocks,). These are
+    the blocks with slow requests, and the earlier blocks in which the backlog of these requests
+    grew.
 
     Args:
         hot: (blocks,) whether each block contains slow requests.

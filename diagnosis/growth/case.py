@@ -1,8 +1,9 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
-Pure. In results, "before" means the baseline, and "now" means the hot blocks. The window is divided
-into blocks of about a minute, and the hot blocks are those with the window's slow requests. So an
-incident of five minutes in a window of an hour is measured over these five minutes.
+Pure. The window is divided into blocks of time, of about a minute each. The hot blocks are those
+that contain nearly all of the window's slow requests. In results, "before" means the baseline, and
+"now" means the hot blocks. So an incident of five minutes in a window of an hour is measured over
+these five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from diagnosis.question import Metric, Question, Span
 _BODY_ROWS = 20_000
 """Maximum number of requests from which a mean over ordinary requests is computed."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks contain."""
+"""Minimum share of the slow requests that the hot blocks (the examined blocks of time) contain."""
 _USUAL = 0.99
 _MIN_WAIT_S = 0.5
 """Minimum wait of a request, in seconds, that counts as a wait in a backlog."""
@@ -66,12 +67,13 @@ class Case:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the seconds by which each term of each slow request exceeds the term's mean over
-        the baseline's slow requests: (n, len(TERMS))."""
+        """Return the seconds by which each term (part of the latency) of each slow request exceeds
+        its mean over the baseline's slow requests: (n, len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms, in seconds per slow request."""
+        """Return the growth of the sum of these terms (parts of the latency), in seconds per slow
+        request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "Case":
@@ -83,9 +85,9 @@ class Case:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block is hot: (block_count,). The fewest blocks that contain nearly
-        all slow requests are hot. The earlier blocks in which the backlog of these requests grew
-        are hot too."""
+        """Return whether each block of time is hot: (block_count,). The smallest set of blocks that
+        contains nearly all slow requests is hot. The earlier blocks in which the queue of these
+        requests grew are hot too."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -120,7 +122,8 @@ class Case:
 
     @property
     def hot_s(self) -> float:
-        """Total length of the hot blocks in seconds."""
+        """Total length, in seconds, of the hot blocks: the blocks of time with nearly all slow
+        requests."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -155,13 +158,15 @@ class Case:
 
     @cached_property
     def hot_requests(self) -> Requests:
-        """All requests of the hot blocks."""
+        """All requests that were received in the hot blocks: the blocks of time with nearly all
+        slow requests."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
+        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks
+        (see `hot_blocks`)."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
@@ -217,7 +222,8 @@ class Case:
         return _mean(self.usual.number(name)), _mean(self.slow.number(name))
 
     def quantiles(self, name: str, q: float) -> tuple[float | None, float | None]:
-        """Return a column's quantile over all requests of the baseline and of the hot blocks."""
+        """Return a column's quantile over all requests of the baseline, and over all requests of
+        the hot blocks (see `hot_blocks`)."""
         return _quantile(self.before.number(name), q), _quantile(self.hot_requests.number(name), q)
 
     # --- traffic -----------------------------------------------------------------------------
@@ -260,8 +266,8 @@ class Case:
     @cached_property
     def body(self) -> FloatArray:
         """Return the growth of each term of E2E in seconds: (len(TERMS),). The growth is the mean
-        over all requests of the slow servers in the hot blocks, minus the mean over their requests
-        in the baseline."""
+        over all requests to the slow servers in the hot blocks (see `hot_blocks`), minus the mean
+        over the requests to the same servers in the baseline."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -278,8 +284,8 @@ class Case:
         """Slowdown factors of requests' own prefill and own decode: (prefill, decode).
 
         A factor is the sum of the measured durations, divided by the sum of the durations that are
-        expected on the baseline's machine. The sums are over requests in the hot blocks whose sizes
-        also occur in the baseline.
+        expected on the baseline's machine. The sums are over requests in the hot blocks (see
+        `hot_blocks`) whose sizes also occur in the baseline.
         """
         now = self._of(self.hot_requests)
         now = _some(now.rows(self.work.seen(now)))

@@ -62,7 +62,8 @@ class Demand:
     log_fleet: float
     """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
     Without the reduction, the growth would be too high: slow requests are more frequent when many
-    requests arrive by chance, so the hot blocks contain more requests than usual."""
+    requests arrive by chance, so the hot blocks (the blocks of time with nearly all slow requests)
+    contain more requests than usual."""
     log_slow_servers: float
     """Growth of the request rate at the slow servers, also reduced by two standard errors."""
 

@@ -7,9 +7,9 @@ beyond chance.
 The test compares the shares of slow requests in the window and in the baseline. Requests of the
 same minute share their server's state, so slow requests occur in bursts. To correct for this,
 Kish's design effect converts the counts to an effective number of independent requests. The design
-effect is measured from the differences between neighbouring blocks of the baseline, so that a slow
-drift within the baseline does not count as noise. The design effect is not measured in the window,
-because an incident is itself a burst, and the correction would hide it.
+effect is measured from the differences between neighbouring blocks of time in the baseline, so that
+a slow drift within the baseline does not count as noise. The design effect is not measured in the
+window, because an incident is itself a burst, and the correction would hide it.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
@@ -42,8 +42,8 @@ exceed the threshold, the threshold does not separate slow from usual requests. 
 if the attainment fell further in the window. Otherwise the size of the latency's growth decides."""
 
 _BLOCKS: Final = 12
-"""Minimum number of blocks in the baseline. A block lasts at most a minute. The interval of the
-tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
+"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The interval of
+the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
 _BLOCK_S: Final = 60.0
 
 

@@ -35,9 +35,9 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held`, and the columns with their seconds. Only the account of a single
-request divides `queue_held` into these parts and a rest, because older rows do not report the
-reasons."""
+"""The reasons for `queue_held` (the time for which the scheduler held the request back), and the
+columns with their seconds. Only the account of a single request divides `queue_held` into these
+parts and a rest, because older rows do not report the reasons."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
 """The names of the decode's parts in an explanation of the time to the first content. There, they

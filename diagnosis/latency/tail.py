@@ -16,7 +16,8 @@ import numpy as np
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray
 
 SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
-"""Candidate tail shares. The smallest share with at least `MIN_TAIL_REQUESTS` requests is used."""
+"""Candidate sizes of the tail, as shares of all requests. The smallest share with at least
+`MIN_TAIL_REQUESTS` requests is used."""
 
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
@@ -34,7 +35,7 @@ REPLICATES: Final = 400
 GROUPS: Final = 1_000
 BLOCK_S: Final = 60.0
 MIN_BLOCKS: Final = 12
-"""Minimum number of blocks. In a short range, the blocks are shorter than a minute."""
+"""Minimum number of blocks of time. In a short range, the blocks are shorter than a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ def sort_latencies(
 
 
 def share_for(now: SortedLatencies, baseline: SortedLatencies) -> float | None:
-    """Return the tail share for both time ranges. Return None if a range has too few requests."""
+    """Return the size of the tail as a share of all requests, the same share for both time ranges.
+    Return None if a range has too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
 
@@ -90,15 +92,15 @@ def needed() -> int:
 
 
 def resampled_blocks(count: int, replicates: int = REPLICATES, seed: int = 0) -> FloatArray:
-    """Return how often each block is drawn in each bootstrap replicate: (replicates, count). A
-    replicate is a sample of `count` blocks, drawn with replacement."""
+    """Return how often each block of time is drawn in each bootstrap replicate: (replicates,
+    count). A replicate is a sample of `count` blocks, drawn with replacement."""
     draw = np.random.default_rng([seed, count])
     return draw.multinomial(count, np.full(count, 1.0 / count), size=replicates).astype(float)
 
 
 def tail_means(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArray:
-    """Return the tail's mean latency in each replicate, in seconds: (replicates,). The threshold of
-    the tail is determined in each replicate."""
+    """Return the tail's mean latency in each bootstrap replicate, in seconds: (replicates,). The
+    threshold of the tail is determined in each replicate."""
     numbers, summed_s, _ = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     before = np.cumsum(numbers, axis=1) - numbers
@@ -109,7 +111,8 @@ def tail_means(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArr
 
 
 def tail_starts(of: SortedLatencies, share: float, drawn: FloatArray) -> FloatArray:
-    """Return the latency at which the tail begins in each replicate, in seconds: (replicates,)."""
+    """Return the latency at which the tail begins in each bootstrap replicate, in seconds:
+    (replicates,)."""
     numbers, _, lowest_s = _ranked(of, share, drawn)
     wanted = share * (drawn @ _sizes(of))
     place = (np.cumsum(numbers, axis=1) < wanted[:, None]).sum(axis=1)
@@ -147,7 +150,8 @@ def _sizes(of: SortedLatencies) -> IntArray:
 
 
 def shares_over(of: SortedLatencies, threshold_s: float, drawn: FloatArray) -> FloatArray:
-    """Return the share of requests slower than a threshold, in each replicate: (replicates,)."""
+    """Return the share of requests slower than a threshold, in each bootstrap replicate:
+    (replicates,)."""
     over = np.bincount(of.blocks[of.latency_s > threshold_s], minlength=of.block_count)
     return np.asarray((drawn @ over) / np.maximum(drawn @ _sizes(of), 1.0))
 

@@ -51,7 +51,7 @@ def test_a_load_that_was_never_seen_is_undecided() -> None:
     found = decide(observed(1000, 1), observed(1000, 2, load=60.0), Criteria(0.95))
     assert found.verdict is CompareVerdict.UNDECIDED
     assert found.compared_ratio < 0.5
-    assert any("met more work" in each for each in found.reasons)
+    assert any("with more work" in each for each in found.reasons)
     assert found.before_s is not None
 
 

@@ -52,7 +52,7 @@ def test_the_readers_file_is_read(
     assert "layers.queue: &#x27;&lt;b&gt;&#x27;; allowed: a duration" in shown
     file.write_text("latency: e2e\ntotal: 1h\nsource: <script>\n")
     shown = markup(page(url, budget="file"))
-    assert "It is kept: 100.0 %" in shown
+    assert "It is met: 100.0 %" in shown
     assert "your file" in page(url).segmented_control("budget").options
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
