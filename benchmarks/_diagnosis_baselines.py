@@ -6,7 +6,7 @@
 - BARO: find the series with the largest robust z-score against the normal window; name the cause
   that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-They always name a cause, even without an incident.
+These diagnosers always name a cause, even without an incident.
 """
 
 from collections.abc import Iterator
@@ -179,7 +179,8 @@ does not count as ten times worse than 0.2 ms."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency of an alert: the one whose tail grew by the largest ratio."""
+    """Return the latency that an alert would report: the latency whose tail grew by the largest
+    ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)

@@ -10,7 +10,7 @@ from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
 """If the smaller of two causes is missed, this is an error only if the cause contributed at least
-this share of the increase."""
+this share of the increase of the latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Result:
     intervals: tuple[tuple[float, float], ...]
     """The 95 % interval of each cause's share. Empty if the shares do not come from a replay."""
     accounted: tuple[str, ...]
-    """The causes that were named by accounting, without a replay."""
+    """The causes that were named by accounting: from the recorded times, without a replay."""
     accounted_shares: tuple[float, ...]
     not_replayed: str | None
     true_shares: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Compares three alerting rules on the same days: their delay, and their wrong pages.
+"""Compares the delays and wrong pages (urgent alerts) of three alerting rules on the same days.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -183,7 +183,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        affected: (n,) those that are bad or become bad.
+        affected: (n,) arriving requests of each step that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or affected.sum() < MIN_AFFECTED:

@@ -173,7 +173,8 @@ def day(requests: int, folder: Path) -> None:
 
 
 def rows(number: int, folder: Path) -> None:
-    """Write rows with and without marks, compute their rollups, and read all rows."""
+    """Write rows with and without marks (notes of the rollups to compute), compute their rollups,
+    and read all rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     begin(engine)
     took_s = 0.0

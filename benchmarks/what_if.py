@@ -222,8 +222,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", type=int, default=24)
-    parser.add_argument("--seconds", type=int, default=300, help="of traffic in each case")
-    parser.add_argument("--seed", type=int, default=1000, help="of the first case")
+    parser.add_argument("--seconds", type=int, default=300, help="seconds of traffic per case")
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first case")
     parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )

@@ -25,7 +25,8 @@ class Prefixes:
     """
 
     offsets: IntArray
-    """(n + 1,) index of each request's first segment; the last entry is m."""
+    """(n + 1,) index of each request's first segment; the last entry is m, the number of
+    segments."""
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
@@ -111,8 +112,8 @@ class Arrivals:
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) number of produced tokens, at least 1. If the client cancelled, fewer than it
-    requested."""
+    """(n,) number of produced tokens, at least 1. If the client cancelled the request, this is less
+    than the number that the client asked for."""
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
@@ -120,8 +121,8 @@ class Arrivals:
     `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the end of the engine's current step. For a recorded row, this is
-    `frontend_s - handoff_s`. NaN: the front-end model computes the seconds."""
+    wait for the end of the engine's current step. For a recorded row, this is the difference of
+    `frontend_s` and `handoff_s`. If NaN, the front-end model computes this time."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
     end's work. These seconds are part of the queue time. Default: 0."""

@@ -322,7 +322,8 @@ def _scaled(
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
+    """Copy or drop the selected requests. Return the recorded row and the time of receipt of each
+    resulting request, in order of time.
 
     All requests of a user are copied or dropped together, and their n-th copies are moved by the
     same time. Conversations therefore stay intact.

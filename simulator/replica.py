@@ -316,7 +316,7 @@ class Replica:
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
-        # A step takes as long as on its slowest rank.
+        # A step ends when its slowest rank has finished.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
         engine.clock.slowdown_per_sequence = conditions.total("slowdown_per_sequence")
         engine.loras.pace = conditions.factor("storage_pace")

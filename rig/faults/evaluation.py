@@ -26,7 +26,8 @@ class ExplanationResult:
     """The causes that the diagnosis found, by share, largest first."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The interval of each share; empty if the shares were not computed by a replay."""
+    """The lowest and highest plausible share of each cause; empty if the shares were not computed
+    by a replay."""
     not_replayed: str | None
     """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None

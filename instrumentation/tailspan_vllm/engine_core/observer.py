@@ -1,7 +1,8 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module, and catches and counts its exceptions. After an exception,
-the requests in the engine lose their accounts.
+An account is what the step ledger measured for one request. `scheduler_hooks.py` calls this module,
+and catches and counts its exceptions. After an exception, the requests in the engine lose their
+accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
 other work is done ten times a second. If this work were done in each step, it would be three times

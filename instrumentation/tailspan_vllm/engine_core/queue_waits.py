@@ -3,7 +3,8 @@
 At each step, the scheduler decides which requests join the batch. The obstacle at a decision
 applies until the next decision. The time between the two decisions is added to the obstacle's
 running sum. A request's wait is the growth of the sums from its arrival to its admission, so a step
-needs no work for each waiting request. Only the ineligible time is recorded for each request.
+needs no work for each waiting request. Only the time in which a request was not allowed to join the
+batch (ineligible) is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
