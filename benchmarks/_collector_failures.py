@@ -158,7 +158,7 @@ def run(
     """Run three collectors, burn error budgets, and kill and stop collectors for some seconds.
 
     Args:
-        dsn: the address of the database with the leases, in the format of the driver.
+        dsn: the address of the database with the leases, in the format of the database driver.
         seconds: the duration of the failures. The run takes up to two minutes longer.
     """
     models = [f"m{number}" for number in range(burns)]

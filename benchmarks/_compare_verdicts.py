@@ -116,7 +116,7 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served, so that every change found is
+    """Compare all pairs of windows that the same process served. Every change that is found is
     false.
 
     Returns:

@@ -147,7 +147,8 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression of the busy time between two samples on the work."""
+    """Return the coefficients of a regression that explains the busy time between two samples by
+    the work."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")

@@ -43,7 +43,7 @@ SHOWN = 15
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """Return the part of the server that a stack counts for, and the frame that decides.
+    """Return the part of the server to which a stack belongs, and the frame that decides this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.
@@ -61,7 +61,7 @@ def owner(frames: list[str]) -> tuple[str, str]:
 
 
 class Profile:
-    """Samples by part of the server, of one piece of the measurement."""
+    """The samples of one piece of the measurement, by part of the server."""
 
     def __init__(self) -> None:
         self.parts: Counter[str] = Counter()

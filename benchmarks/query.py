@@ -218,7 +218,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part of its phases. A hundred arrive per second."""
+    """Return a request with every part of its phases. A hundred requests arrive per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

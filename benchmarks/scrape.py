@@ -242,8 +242,8 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's recent latencies in kB. Those of its model, and those of its
-    tenants, use the same amount."""
+    """Return the memory of a replica's recent latencies in kB. The latencies of its model use the
+    same amount, and so do the latencies of its tenants together."""
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)

@@ -393,7 +393,7 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Make lost blocks available again, so that a single request always finds room.
+        """Make lost blocks available again, so that a single request always finds enough blocks.
 
         Return False if no blocks are lost.
         """

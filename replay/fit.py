@@ -254,7 +254,7 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
     optimum, the optimum is found by iteration, which takes a hundred times as long.
 
     Args:
-        columns: (n, k) regressors with scales of about 1.
+        columns: (n, k) the n values of k regressors, each scaled to about 1.
         values: (n,) values to fit.
     """
     normal = (columns * weights[:, None]).T @ columns

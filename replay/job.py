@@ -18,8 +18,8 @@ class Billed(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps. A request's share is the sum at its end − the sum at its
-    start."""
+    """Running sums over an engine's steps. A request's share of a sum is the value at the request's
+    end − the value at its start."""
 
     prefill_s: float
     """Seconds of prefill work."""

@@ -851,7 +851,8 @@ def run(
         jobs: (n,) JOB, one per request
         segments: (m,) SEGMENT, the segments of all requests
         extents: (r · key_count + n,) EXTENT, one per replica and key, then one per request
-        batches: (r, seats) running requests in order of admission
+        batches: (r, seats) the running requests of each replica, in order of admission; `seats` is
+            the maximum batch size
         lists: (r, 4) head and tail (−1 if empty) of two lists: requests that are not accepted yet,
             and the queue
         noise: (r, k) k noise factors for the steps of each replica, used cyclically

@@ -46,7 +46,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # --- in the scheduler ------------------------------------------------------------------
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        """Return the number of tokens to load: those of the prompt's full blocks that are not
+        """Return the number of tokens to load: the tokens of the prompt's full blocks that are not
         cached."""
         if request.num_tokens < self._least_tokens:
             return 0, False
@@ -54,7 +54,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return max(found, 0), found > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, tokens: int) -> None:
-        """Note that the KV cache of a request begins to load."""
+        """Record that the KV cache of a request begins to load."""
         if tokens > 0:
             self._beginning.append(request.request_id)
 

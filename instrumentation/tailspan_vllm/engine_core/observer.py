@@ -354,7 +354,8 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks of all requests in the engine after a hook failed.
+        """Remove the tracks (the ledger's records) of all requests in the engine after a hook
+        failed.
 
         With these tracks, the accounts would be wrong.
         """
