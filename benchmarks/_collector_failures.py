@@ -1,4 +1,5 @@
-"""Kill and stop collectors while objectives burn, and count the wrong messages."""
+"""Kill and stop collectors while error budgets burn, and count missing and repeated
+notifications."""
 
 import json
 import random
@@ -23,7 +24,8 @@ from store.schema import REQUESTS
 
 
 class LeaseWatch:
-    """A thread that records the holder of each lease, for a `with` statement."""
+    """A thread that records which collector holds each lease (the right to do a task alone), for a
+    `with` statement."""
 
     def __init__(self, dsn: str) -> None:
         self.changes: list[tuple[float, str, str]] = []
@@ -75,7 +77,7 @@ class LeaseWatch:
 
 @dataclass
 class Outcome:
-    """What happened during a run."""
+    """The counts of a run: burns, notifications, requests and failures of collectors."""
 
     burns: int
     messages: Counter[str]
@@ -97,7 +99,8 @@ def disturb(
     chance: random.Random,
     seconds: float,
 ) -> list[tuple[float, str, str]]:
-    """Let each objective burn for a while, and kill or stop collectors at random moments.
+    """Burn the error budget of each objective for a while, and kill or stop collectors at random
+    moments.
 
     Half of the failures hit the collector that sends notifications.
 
@@ -152,10 +155,10 @@ def run(
     seconds: float,
     burns: int = 6,
 ) -> Outcome:
-    """Run three collectors, let objectives burn, and kill and stop collectors for some seconds.
+    """Run three collectors, burn error budgets, and kill and stop collectors for some seconds.
 
     Args:
-        dsn: the address of the database with the leases, in the format of the driver.
+        dsn: the address of the database with the leases, in the format of the database driver.
         seconds: the duration of the failures. The run takes up to two minutes longer.
     """
     models = [f"m{number}" for number in range(burns)]
@@ -170,7 +173,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # wait: the next evaluation sends any further message
+        time.sleep(20)  # long enough for a wrong further notification
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

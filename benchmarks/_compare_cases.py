@@ -1,4 +1,5 @@
-"""Pairs of simulated windows, before and after, with the true change."""
+"""Pairs of simulated windows, one before and one after a change, with the true effect of the
+change."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -44,7 +45,7 @@ SLOW_SHIFTED: Final = replace(MILDLY, name=f"slower; {MILDLY.name}", slower=SLOW
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Both windows of a case."""
+    """The windows of a case: before and after the change."""
 
     kind: Kind
     before: Requests
@@ -52,7 +53,7 @@ class Pair:
     data: tuple[Dataset, Dataset]
 
     def sides(self, metric: str) -> tuple[Observed, Observed]:
-        """Return the requests of both sides for which the latency is known."""
+        """Return the requests before and after the change for which this latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
         before, _ = self.before.observed(metric, groups[0], every)

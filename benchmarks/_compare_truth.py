@@ -1,8 +1,8 @@
-"""The measured change between two windows with the same arrivals, and whether a verdict agrees.
+"""The measured change between two windows with the same arrivals, and the check of a verdict.
 
 Pure. Both windows have the same requests at the same instants. So the difference of a percentile is
-the effect of the change at the same mix. This effect includes the load that the change itself
-causes: on a slower server, for example, more requests run at the same time.
+the effect of the change at the same mix of requests. This effect includes the load that the change
+itself causes: on a slower server, for example, more requests run at the same time.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Latencies:
     at_s: FloatArray
     """(n,) when each request was received, in seconds since the window began."""
     value_s: FloatArray
-    """(n,)"""
+    """(n,) latency in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class Truth:
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """Return the expected verdict; None if the margin lies within the interval."""
+        """Return the expected verdict; None if the margin (the smallest relevant change) lies
+        within the interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -65,7 +66,8 @@ class Truth:
 def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
     """Return the measured change of a percentile.
 
-    The interval comes from resampled blocks of time, the same on both sides. q is in (0, 1).
+    The interval comes from resampled blocks of time, which are the same in both windows. q is in
+    (0, 1).
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer to one question, and the true change."""
+    """The verdict on one latency of a case, and the true change."""
 
     case: Case
     truth: Truth
@@ -68,7 +68,8 @@ class Judged:
 
 
 def cases_of(changes: Sequence[str]) -> list[Case]:
-    """Return four cases for each change: in both directions, and with the same or another mix.
+    """Return four cases for each change: in both directions, and with the same or another mix of
+    requests.
 
     The windows that give the true change are not compared.
     """
@@ -101,7 +102,7 @@ def judged(
     a window has too few requests.
 
     Args:
-        looks: whether the interval must hold at all looks together: comparisons while the window
+        looks: whether the interval must be valid for repeated comparisons (looks) while the window
             after the change grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
@@ -115,7 +116,8 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served.
+    """Compare all pairs of windows that the same process served. Every change that is found is
+    false.
 
     Returns:
         A line for each verdict `worse` or `better`, and the number of verdicts.
@@ -138,7 +140,7 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
 
 
 def line(of: Judged) -> str:
-    """Return the line of one verdict."""
+    """Return the table line of one verdict."""
     case, question, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
     raw = ratio = "-"
     if found.before_s and found.after_s is not None:

@@ -23,7 +23,8 @@ CONFIGURATIONS: Final = {
     AGAIN: _SEATS,
 }
 """vLLM's arguments of each configuration, in the order of the recording. The last configuration is
-the usual one again, after a restart. It shows whether the speed of the machine drifted."""
+the usual one again, after a restart. Its latencies show whether the speed of the machine
+drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
@@ -58,8 +59,8 @@ class Served:
 
 
 def traffics(rate_per_s: float) -> dict[str, Traffic]:
-    """Return the traffic of each window by name. `rate_per_s` is the rate before the mix
-    changes."""
+    """Return the traffic of each window by name. `rate_per_s` is the rate before the mix of
+    requests changes."""
     usual = _mixed(Traffic(rate_per_s=rate_per_s), long_share=0.15)
     new = Traffic(
         rate_per_s=0.15 * rate_per_s,

@@ -6,7 +6,7 @@
 - BARO: find the series with the largest robust z-score against the normal window; name the cause
   that this series indicates. Source: BARO, Pham et al., FSE 2024, the RobustScorer.
 
-They always name a cause, even without an incident.
+These diagnosers always name a cause, even without an incident.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Return causes in the order of the growth of their phase, largest growth first."""
+    """Return causes by the increase of the mean of their phase, largest increase first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
@@ -174,12 +174,13 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds that are added to both latencies before their ratio is computed: a queue time of 2 ms
-does not count as ten times worse than 0.2 ms."""
+"""Seconds that are added to the latencies of baseline and window before their ratio is computed: a
+queue time of 2 ms does not count as ten times worse than 0.2 ms."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:
-    """Return the latency of an alert: the one whose tail grew by the largest ratio."""
+    """Return the latency that an alert would report: the latency whose tail grew by the largest
+    ratio."""
     growth = {
         metric: (tail_s(requests, metric, window) + noticed_s)
         / (tail_s(requests, metric, baseline) + noticed_s)

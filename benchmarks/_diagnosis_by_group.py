@@ -1,6 +1,6 @@
-"""Find the cause of each fault for every tenant, model and replica, and compare the results. For
-groups that the fault did not slow down, the correct result is "no incident", which is counted
-separately."""
+"""Find the cause of each fault with a filter for every tenant, model and replica, and compare it
+with the cause without a filter. For groups that the fault did not slow down, the correct result is
+"no incident", which is counted separately."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -10,7 +10,7 @@ from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
 """If the smaller of two causes is missed, this is an error only if the cause contributed at least
-this share of the increase."""
+this share of the increase of the latency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Result:
     intervals: tuple[tuple[float, float], ...]
     """The 95 % interval of each cause's share. Empty if the shares do not come from a replay."""
     accounted: tuple[str, ...]
-    """The causes that were named by accounting, without a replay."""
+    """The causes that were named by accounting: from the recorded times, without a replay."""
     accounted_shares: tuple[float, ...]
     not_replayed: str | None
     true_shares: tuple[float, ...]
@@ -102,7 +102,8 @@ _PARTS = {
 
 def true_share(of: Result, cause: str) -> float | None:
     """Return the true share of a named cause: 0 if the cause was not injected. Return None if a
-    replay cannot distinguish the cause from an injected cause, or from a part of one."""
+    replay cannot distinguish the cause from an injected cause, or from a part of an injected
+    cause."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

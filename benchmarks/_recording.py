@@ -20,7 +20,7 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 EXPORTED_S = 6.0
-"""The plugin sends its last batch within five seconds."""
+"""Seconds to wait for the plugin's last batch, which is sent within five seconds."""
 CLIENTS = 256
 """Maximum number of requests in flight."""
 
@@ -56,7 +56,7 @@ def record(
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
         during: a context manager that is active while the load is sent.
-        one_core: whether each server has a separate core.
+        one_core: whether each server has a separate CPU core.
 
     Raises:
         RuntimeError: a server did not start.

@@ -1,6 +1,7 @@
 """Fits of the step model to recorded steps, and their errors on other steps.
 
-Pure. A step's duration is γ + α·P + κ·Q + β·C + δ·N (docs/ledger.md).
+Pure. A step's duration is γ + α·P + κ·Q + β·C + δ·N. P: prefill tokens. Q: attention pairs. C:
+context tokens. N: decodes (docs/ledger.md).
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Steps:
     worked_s: FloatArray
     """(n,) duration without the stall."""
     work: FloatArray
-    """(n, 5) 1, prefill tokens, attention pairs, context tokens, decodes."""
+    """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
 
     def select(self, chosen: BoolArray) -> "Steps":
         """Return some of the steps."""
@@ -61,7 +62,7 @@ class Errors:
 
 
 def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
-    """Return the coefficients (5,) of each method.
+    """Return the five coefficients of each method of fitting.
 
     Raises:
         FitError: there are too few samples.
@@ -81,7 +82,7 @@ def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
 
 
 def errors(coefficients: FloatArray, steps: Steps) -> Errors:
-    """Return the errors of the step durations that (5,) coefficients predict."""
+    """Return the errors of the step durations that these five coefficients predict."""
     modelled_s = steps.work @ coefficients
     off_s = modelled_s - steps.worked_s
     stretch = np.unique(np.floor(steps.ended_s / PACE_S), return_inverse=True)[1]
@@ -114,7 +115,7 @@ def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -
     The solution is exact: the best solution over all subsets of coefficients, with the others at 0.
 
     Args:
-        normal: (k, k), XᵀX.
+        normal: (k, k), XᵀX for k coefficients.
         moment: (k,), Xᵀy.
     """
     size = np.sqrt(np.maximum(np.diag(normal), 1e-300))
@@ -146,7 +147,8 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression of the busy time between two samples on the work."""
+    """Return the coefficients of a regression that explains the busy time between two samples by
+    the work."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")

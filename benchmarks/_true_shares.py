@@ -2,8 +2,8 @@
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
 with each of two faults, and with both faults. The share of a fault A beside a fault B is the
-Shapley value of A: the mean of two growths. The first is the growth with A alone. The second is the
-growth with both faults minus the growth with B alone.
+Shapley value of A: the mean of two increases of the latency. One is the increase with A alone. The
+other is the increase with both faults minus the increase with B alone.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The data for `ui.py`: a day with a million requests in SQLite.
 
-The rows are those that `tailspan up` stores.
+The rows have the same columns and values as rows that `tailspan up` stores.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Compares three alerting rules on the same days: their delay, and their wrong pages.
+"""Compares the delays and wrong pages (urgent alerts) of three alerting rules on the same days.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -6,8 +6,8 @@ The rules are: (1) the burn-rate pages of the built-in objective, with its alert
 (2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
 for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
-Each pair of days is a quiet day and a day with episodes at random times. There are three sets of
-pairs:
+Each pair of days is a quiet day and a day with episodes of bad requests at random times. There are
+three sets of pairs:
 
 - ten episodes per day;
 - one episode per day; each kind of episode has its own days;
@@ -183,7 +183,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
-        affected: (n,) those that are bad or become bad.
+        affected: (n,) arriving requests of each step that are bad or become bad.
     """
     width = DOWNTIME_S // STEP_S
     if arrived.size < width or affected.sum() < MIN_AFFECTED:

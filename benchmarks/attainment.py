@@ -5,13 +5,13 @@
     python benchmarks/attainment.py --seed 7 --runs 4
 
 Each run draws an engine and a load from the seed, and compresses the trace's time to reach this
-load. It replays the trace on a simulated server and cuts it into windows. Each window is compared
-with the time before it, for two objectives: 99 % of first tokens within 500 ms, and 99 % of
-requests within 50 ms per token. The true class of a window depends only on its counts of good and
-bad requests:
+load. The run replays the trace on a simulated server, and divides the replayed time into windows.
+Each window is compared with the time before it, for two objectives: 99 % of the first tokens within
+500 ms, and 99 % of the requests within 50 ms per token. The true class of a window depends only on
+its counts of good and bad requests:
 
-    fell   the share of requests above the threshold rose by at least 5 points: an incident
-    held   at most 1 in 100 requests of the window exceeded it: no incident
+    fell   the share of requests above the threshold rose by 5 or more percentage points: incident
+    held   at most 1 in 100 requests of the window exceeded the threshold: no incident
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
@@ -48,7 +48,7 @@ from simulator.workload import Workload
 BUDGET: Final = 0.01
 THRESHOLDS_S: Final = {Metric.TTFT: 0.5, Metric.TPOT: 0.05}
 FELL: Final = 0.05
-"""Minimum decrease of the attainment, as a ratio."""
+"""Minimum decrease of the attainment, as a share of the requests."""
 
 WINDOW_S: Final = 150.0
 BEFORE_S: Final = 300.0

@@ -1,14 +1,15 @@
 """Measures how often `tailspan compare` reports false changes, and how often it finds true changes.
 
-    python benchmarks/compare.py                        14 cases of each kind, 8 with 200 looks
+    python benchmarks/compare.py                        the default numbers of cases
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
 Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
 change; the traffic stays the same, or gets a new tenant, longer prompts and a higher rate. In the
 A/B cases, each engine step takes 10 % longer. The margin is the default, 5 %. For comparison, a
-Mann-Whitney test and a z-test of the means are applied to the same windows. A look is one
-comparison while the window after the change grows. The exit status is 1 if a target value is
-missed.
+Mann-Whitney test and a z-test of the means are applied to the same windows. By default, 14 cases of
+each kind are compared once. Eight cases of each kind without a change are compared 200 times while
+the window after the change grows; each of these comparisons is called a look. The exit status is 1
+if a target value is missed.
 """
 
 import argparse
@@ -51,8 +52,9 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values: the maximum share of false verdicts at one look and over all looks, the minimum
-share of changes that are found, and the minimum share of intervals that contain the true change."""
+"""Target values: the maximum share of false verdicts at one look and at any of all looks, the
+minimum share of changes that are found, and the minimum share of intervals that contain the true
+change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
@@ -69,12 +71,12 @@ class Judged(NamedTuple):
     one: str
     every: str
     error: float | None
-    """The estimated ratio minus the true ratio; None if the sides cannot be compared."""
+    """The estimated ratio minus the true ratio; None if the windows cannot be compared."""
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """The number of points of the load curve whose interval contains the true change, and the
-    number of all points."""
+    """The number of points of the load curve (change by number of running requests) whose interval
+    contains the true change, and the number of all points."""
 
 
 def judged(case: Pair) -> list[Judged]:
@@ -278,8 +280,8 @@ def main() -> int:
     """Print the measurements, and return 1 if a target value is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
-    parser.add_argument("--cases", type=int, default=14, help="cases of each kind, one look")
-    parser.add_argument("--looks", type=int, default=8, help="cases of each kind, 200 looks")
+    parser.add_argument("--cases", type=int, default=14, help="cases of each kind to compare once")
+    parser.add_argument("--looks", type=int, default=8, help="A/A cases to compare at 200 looks")
     given = parser.parse_args()
     print(
         f"goals: false verdicts at one look <= {FALSE_ONCE:.0%}, at any of {LOOKS} looks <="

@@ -7,7 +7,7 @@
 A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
 tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
 with the same mix of requests and with another mix: a new tenant, more long prompts and a higher
-rate. The two sides of a comparison have different arrivals.
+rate. The two windows of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
 serve traffic before the first window, and windows of the same process are compared too.

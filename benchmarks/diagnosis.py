@@ -147,9 +147,9 @@ def _true_shares(
 ) -> tuple[float, ...]:
     """Return the true shares of the causes, from simulations with and without each cause.
 
-    The share of a cause is its Shapley value, divided by the growth from the baseline to the
-    window. The Shapley value is the mean of two growths: the cause is added to a simulation without
-    causes, and to a simulation with the other cause.
+    The share of a cause is its Shapley value, divided by the increase of the latency from the
+    baseline to the window. The Shapley value is the mean of two increases. For one, the cause is
+    added to a simulation without causes; for the other, to a simulation with the other cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL
@@ -218,7 +218,7 @@ def main() -> int:
         default="alert",
         help=(
             "latency to explain: alert: the latency whose tail grew most (default); symptom: the "
-            "latency that shows the cause; everyone: the latter, for every tenant, model and "
+            "latency that shows the cause; everyone: as symptom, for every tenant, model and "
             "replica; symptom and everyone draw single faults only"
         ),
     )

@@ -95,7 +95,7 @@ def shares_line(of: ExplanationResult, true: Sequence[float]) -> str:
 
 def contained(of: ExplanationResult, true: Sequence[float]) -> list[bool]:
     """For each injected cause that was named, return whether the interval of its share contains the
-    true share. The list is empty for shares by accounting."""
+    true share. The list is empty if the shares were not computed by a replay."""
     intervals = dict(zip(of.found, of.intervals, strict=False))
     return [
         intervals[cause][0] <= min(max(share, 0.0), 1.0) <= intervals[cause][1]

@@ -7,7 +7,7 @@ per second. It prints the seconds from the start of the command until each of th
 
 - the explorer responds;
 - the store has requests of the last fifteen minutes, which the Overview page shows first;
-- the store has an open incident that pages;
+- the store has an open incident of severity page;
 - the function that reads the Overview page's data returns the cause of the incident.
 
 The benchmark also prints the CPU time that each of Tailspan's processes used until the last event.

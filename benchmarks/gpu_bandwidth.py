@@ -33,7 +33,8 @@ MIN_GIB = 0.5
 
 
 class Point(NamedTuple):
-    """One duty cycle: known and measured bytes per second, as medians over the reads."""
+    """The result for one duty cycle (share of the time to copy): known and measured bytes per
+    second, as medians over the reads."""
 
     duty: float
     known_bytes_per_s: float

@@ -5,7 +5,8 @@
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
 The server has the plugin and sends its data to this Tailspan. FOLDER contains the config.json and
-the tokenizer of Llama-3-8B. The weights are random.
+the tokenizer of Llama-3-8B. The weights are random. MBU is the share of the peak memory bandwidth
+that the steps needed.
 
 At each load level, a number of clients request responses of one length. The data of the engine and
 its GPUs is read from Tailspan's database, without the first seconds of each level. On a machine

@@ -104,7 +104,8 @@ def serving(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
-    """Measure Tailspan's memory. Yield a function that returns its largest growth in MB."""
+    """Measure Tailspan's memory. Yield a function that returns the largest increase of the memory
+    in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:

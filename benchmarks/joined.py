@@ -8,14 +8,15 @@ stopwatch. Three proxies get the same number of requests: one passes the trace c
 the trace context, and one passes the trace context but no request id. The rows are joined without
 and with the client's spans.
 
-The goal: every request is one joined request with both hops, and the sum of its phases differs from
-the stopwatch by at most 5 ms plus the duration of the delivery phase. Without the client's span,
-the sum does not contain the time between the client and the proxy. The client and the proxy have a
-higher priority than other processes, because in a fleet they would not wait for the CPUs of the
-servers. The benchmark has the same requirements as `make vllm`, and takes about two minutes.
+The goal: every request is one joined request with both hops (prefill server and decode server), and
+the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery
+phase. Without the client's span, the sum does not contain the time between the client and the
+proxy. The client and the proxy have a higher priority than other processes, because in a fleet they
+would not wait for the CPUs of the servers. The benchmark has the same requirements as `make vllm`,
+and takes about two minutes.
 
-Before that, the benchmark measures how long joining takes for the largest number of rows that a
-query reads.
+First, the benchmark measures how long joining takes for the largest number of rows that a query
+reads.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
 The mutants are of core modules. A mutant is a copy of the project with one operator, constant or
-condition changed. It is killed if a test of the changed module fails. The changes are drawn with a
-fixed seed.
+condition changed. A mutant is killed if a test of the changed module fails. The changes are drawn
+with a fixed seed.
 """
 
 import argparse

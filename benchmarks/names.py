@@ -1,11 +1,12 @@
-"""Measures the cost of rollups with the names of a large fleet, and the cost of hostile names.
+"""Measures the cost of rollups with the label values of a large fleet, and with hostile ones.
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
 The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
-of 20 models, and each tenant uses two of them. Then questions are asked about the minutes: if an
-answer names a label value, its count must include all requests with this value. At the end, every
-label of every request has a new value. The exit status is 1 if a figure is above its limit.
+of 20 models, and each tenant uses two of them. Then the benchmark asks questions about these
+minutes: if an answer names a label value, its count must include all requests with this value. At
+the end, every label of every request has a new value. The exit status is 1 if a figure is above its
+limit.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Measures which share of an API server's CPU time the plugin uses, and which vLLM's own tracing.
+"""Measures the shares of an API server's CPU time that the plugin and vLLM's own tracing use.
 
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 
 One real server on this machine's CPU has both the plugin and native tracing, and serves requests.
-py-spy samples the Python stacks of the API server processes. So both are measured in the same
-processes under the same load, without the differences between servers that hide small costs in
-`overhead.py`.
+py-spy samples the Python stacks of the API server processes. So the plugin and the tracing are
+measured in the same processes under the same load, without the differences between servers that
+hide small costs in `overhead.py`.
 
 A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
 the server. A frame of the standard library or of OpenTelemetry counts for its caller. Threads that
@@ -43,7 +43,7 @@ SHOWN = 15
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """Return the part of the server that a stack counts for, and the frame that decides.
+    """Return the part of the server to which a stack belongs, and the frame that decides this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.
@@ -61,7 +61,7 @@ def owner(frames: list[str]) -> tuple[str, str]:
 
 
 class Profile:
-    """Samples by part of the server, of one piece of the measurement."""
+    """The samples of one piece of the measurement, by part of the server."""
 
     def __init__(self) -> None:
         self.parts: Counter[str] = Counter()

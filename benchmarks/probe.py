@@ -217,7 +217,7 @@ async def _network(
     port: int, path: str, seen_s: Callable[[Sequence[Probe]], dict[str, float]]
 ) -> list[bool]:
     """Print the error of the network time for each delay. `seen_s` returns the server's seconds
-    until the first byte, by `probe-` and the trace id."""
+    until the first byte; a key is `probe-` followed by the trace id."""
     prober = Prober(
         "here",
         Budget(Limits(), lambda *_: None, None),

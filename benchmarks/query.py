@@ -173,7 +173,8 @@ def day(requests: int, folder: Path) -> None:
 
 
 def rows(number: int, folder: Path) -> None:
-    """Write rows with and without marks, compute their rollups, and read all rows."""
+    """Write rows with and without marks (notes of the rollups to compute), compute their rollups,
+    and read all rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     begin(engine)
     took_s = 0.0
@@ -217,7 +218,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part of its phases. A hundred arrive per second."""
+    """Return a request with every part of its phases. A hundred requests arrive per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

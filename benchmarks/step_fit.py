@@ -193,9 +193,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=180.0, help="recorded in each run")
+    parser.add_argument("--seconds", type=float, default=180.0, help="seconds recorded per run")
     parser.add_argument("--rate", type=float, default=3.0, help="requests/s")
-    parser.add_argument("--seed", type=int, default=3, help="of the arrivals and lengths")
+    parser.add_argument("--seed", type=int, default=3, help="seed of the arrivals and lengths")
     parser.add_argument(
         "--keep",
         type=Path,

@@ -2,7 +2,7 @@
 
     python benchmarks/stores.py [--rows 200000]
 
-SQLite always runs, PostgreSQL if Debian's package is installed, and ClickHouse if chdb is
+SQLite is always measured, PostgreSQL if Debian's package is installed, and ClickHouse if chdb is
 installed.
 """
 

@@ -1,13 +1,14 @@
-"""Compares when Tailspan's rules and Sloth's rules page, on the same series in promtool.
+"""Compares when pages (urgent alerts) of Tailspan's and of Sloth's rules fire, in promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
 
-Each fault begins after seven hours of healthy traffic with one request per second. These hours fill
-the long windows of both rule sets. Series are scraped and rules are evaluated every 30 s, as in
-many installations. Tailspan's generated rule file evaluates paging rules every 15 s. The result is
-the time from the fault's start to the first page. Tickets of Tailspan are marked. "never" means
-that no alert fired in the observed time.
+Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
+request per second. These hours fill the long windows of both rule sets. Series are scraped and
+rules are evaluated every 30 s, as in many installations. Tailspan's generated rule file evaluates
+paging rules every 15 s. The result is the time from the fault's start to the first page. Tickets
+(alerts that do not page) of Tailspan are marked in the table. "never" means that no alert fired in
+the observed time.
 """
 
 import argparse
@@ -255,10 +256,10 @@ def rules(fault: Fault) -> str:
 
 
 def timeline(fault: Fault, lasts_s: int | None = None) -> Timeline:
-    """Return when each rule set pages.
+    """Return when each rule set fires its first alerts.
 
     Args:
-        lasts_s: the observed time in seconds, if it is not the fault's.
+        lasts_s: the observed time in seconds; None for the fault's `lasts_s`.
 
     Raises:
         RuntimeError: promtool rejects the rules or the series.

@@ -9,7 +9,7 @@ with the same arrivals, and with other traffic of the same kind ("new traffic").
 95 % interval should contain the true value in 90 to 98 % of the cases. The median width is printed
 too, because a wide interval contains any value. The error is compared with the error of the
 prediction "no change". Saturated cases, in which the changed replica cannot keep up, are counted
-separately. They are errors if the prediction does not report the saturation.
+separately. A saturated case is an error if the prediction does not report the saturation.
 """
 
 import argparse
@@ -140,7 +140,7 @@ class Result:
 
 
 def judged(seed: int, seconds: int) -> Result:
-    """Predict the change of one case, and simulate it."""
+    """Predict the effect of a case's change, and simulate the changed replica."""
     case = drawn(seed)
     data, window = simulated(case, case.engine, seed, seconds)
     answer = predict(recorded(data, window), WhatIfQuestion(window, Edits(arguments=case.edit)))
@@ -222,8 +222,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", type=int, default=24)
-    parser.add_argument("--seconds", type=int, default=300, help="of traffic in each case")
-    parser.add_argument("--seed", type=int, default=1000, help="of the first case")
+    parser.add_argument("--seconds", type=int, default=300, help="seconds of traffic per case")
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first case")
     parser.add_argument(
         "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
     )

@@ -189,9 +189,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=90.0, help="recorded for each server")
+    parser.add_argument("--seconds", type=float, default=90.0, help="seconds recorded per server")
     parser.add_argument("--rate", type=float, default=5.0, help="requests/s")
-    parser.add_argument("--seed", type=int, default=5, help="of the arrivals and lengths")
+    parser.add_argument("--seed", type=int, default=5, help="seed of the arrivals and lengths")
     parser.add_argument("--cases", help="names of cases, separated by commas; default all")
     parser.add_argument(
         "--seats",

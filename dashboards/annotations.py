@@ -59,8 +59,8 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 def _new_configurations(servers: str) -> str:
     """Return a query for the configurations and versions that are new in the last `SHOWN`.
 
-    The first configuration of a new replica is new. Nothing is new if Tailspan started less than
-    `SHOWN` ago.
+    The first configuration of a new replica counts as new. Nothing is new if Tailspan started less
+    than `SHOWN` ago.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

@@ -27,8 +27,8 @@ BOARD: Final = Board(
                     title="Highest burn rate",
                     description=(
                         "The highest burn rate of an objective in the last hour. At a burn rate of"
-                        " 1 the budget lasts exactly for the period. A burn rate of 14.4 sends a"
-                        " page."
+                        " 1 the budget lasts exactly for the period. A burn rate of 14.4 fires a"
+                        " page (an urgent alert)."
                     ),
                     unit=Unit.TIMES,
                     kind=Kind.NUMBER,
@@ -195,7 +195,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Label values, share of the limit",
                     description=(
-                        "At 1, requests with new label values are counted as 'other', and new"
+                        "Label values in use. At 1, new values are counted as 'other', and new"
                         " engines are omitted."
                     ),
                     unit=Unit.SHARE,

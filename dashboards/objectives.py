@@ -118,10 +118,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Burn rate, by window",
                     description=(
-                        "A page fires if the burn rates over 1 h and 5 min are above 14.4, or those"
-                        " over 6 h and 30 min above 6. A ticket fires if the burn rate over one day"
-                        " is above 3, or that over three days above 1. The values come from the"
-                        " rules of `tailspan slo rules`."
+                        "A page (an urgent alert) fires if the burn rates over 1 h and 5 min are"
+                        " above 14.4, or those over 6 h and 30 min above 6. A ticket fires if the"
+                        " burn rate over one day is above 3, or that over three days above 1. The"
+                        " values come from the rules of `tailspan slo rules`."
                     ),
                     unit=Unit.TIMES,
                     width=24,

@@ -62,7 +62,7 @@ BOARD: Final = Board(
                     title="Stored items",
                     description=(
                         "The share of the valid spans and data points in the range shown that"
-                        " Tailspan stored at the first attempt. Senders repeat the others."
+                        " Tailspan stored at the first attempt. Senders send the rest again."
                     ),
                     unit=Unit.SHARE,
                     kind=Kind.NUMBER,
@@ -152,7 +152,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Time since the last commit",
                     description=(
-                        "By collector. It grows while no sender sends, or while the database does"
+                        "By collector. The time grows while no sender sends, or the database does"
                         " not respond."
                     ),
                     unit=Unit.SECONDS,

@@ -19,7 +19,8 @@ class Unit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """A burn rate, as a multiple of the rate at which the error budget lasts for the period."""
+    """A burn rate, as a multiple of the rate at which the error budget lasts exactly for the
+    period."""
     NUMBER = "short"
     CPUS = "CPUs"
     BYTES_PER_S = "binBps"

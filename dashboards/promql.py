@@ -41,7 +41,8 @@ def native(histogram: Histogram, where: str) -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """Return a query for a part divided by the whole. It has no value where the whole is 0."""
+    """Return a query for a part divided by the whole. The query has no value where the whole is
+    0."""
     return f"{part} / ({whole} > 0)"
 
 

@@ -178,8 +178,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         change = Change(what, "update", difference)
     if not dry_run:
         document = {
-            # This is the version that was compared. If the dashboard has changed since, Grafana
-            # rejects the update.
+            # This is the version that was compared. If the dashboard has changed after the
+            # comparison, Grafana rejects the update.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,

@@ -25,17 +25,18 @@ class Prefixes:
     """
 
     offsets: IntArray
-    """(n + 1,) index of each request's first segment; the last entry is m."""
+    """(n + 1,) index of each request's first segment; the last entry is m, the number of
+    segments."""
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
     """(m,) number of tokens from the prompt's start to the segment's end, ascending within a
     request."""
     common: BoolArray | None = None
-    """(m,) whether the segment is common to many users, such as a system prompt. Copies of a row
-    belong to different users. All copies share the common segments. The n-th copy of a row shares
-    its other segments only with the n-th copies of other rows. If `common` is None, all copies have
-    equal prompts."""
+    """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
+    request belong to different users. All copies share the common segments. The n-th copy of a
+    request shares its other segments only with the n-th copies of other requests. If `common` is
+    None, all copies have equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -51,7 +52,8 @@ class Prefixes:
             raise ValueError("prefixes.end_tokens: must not descend for each request")
 
     def select(self, rows: IntArray) -> Self:
-        """Return the prefixes of the requests `rows`, in this order. Rows may be repeated."""
+        """Return the prefixes of the requests with the indices `rows`, in this order. An index may
+        be repeated."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -66,8 +68,8 @@ class Prefixes:
         )
 
     def users(self) -> IntArray:
-        """Return the number of each request's user: (n,). Requests that share a segment have the
-        same user, unless the segment is common."""
+        """Return a number that identifies each request's user: (n,). Requests that share a segment
+        have the same user, unless the segment is common."""
         n = len(self.offsets) - 1
         found = np.arange(n)
         if self.common is None or not self.keys.size:
@@ -111,8 +113,8 @@ class Arrivals:
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
-    """(n,) number of produced tokens, at least 1. If the client cancelled, fewer than it
-    requested."""
+    """(n,) number of produced tokens, at least 1. If the client cancelled the request, this is less
+    than the number that the client asked for."""
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
@@ -120,8 +122,8 @@ class Arrivals:
     `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the end of the engine's current step. For a recorded row, this is
-    `frontend_s - handoff_s`. NaN: the front-end model computes the seconds."""
+    wait for the end of the engine's current step. For a recorded row, this is its `frontend_s`
+    minus its `handoff_s`. If NaN, the front-end model computes this time."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
     end's work. These seconds are part of the queue time. Default: 0."""
@@ -132,8 +134,8 @@ class Arrivals:
     streamed: BoolArray | None = None
     """(n,) whether the response is streamed. Default: True."""
     after: IntArray | None = None
-    """(n,) for closed loops: index of the earlier request. The client waits for the response to it
-    before it sends this request. Default: −1 (none)."""
+    """(n,) for closed loops: index of the earlier request whose response the client awaits before
+    it sends this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
     """(n,) seconds from the last byte of the earlier request's response to this request. Default:
     0."""
@@ -169,7 +171,8 @@ class Arrivals:
         return len(self.received_s)
 
     def select(self, rows: IntArray, received_s: FloatArray | None = None) -> Self:
-        """Return the requests `rows`, in this order. Rows may be repeated, as in a bootstrap.
+        """Return the requests with the indices `rows`, in this order. An index may be repeated, as
+        in a bootstrap.
 
         A link in `after` is kept only if both linked requests are moved by the same number of
         seconds.

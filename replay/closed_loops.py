@@ -1,14 +1,15 @@
-"""Detect clients that wait for each response before they send the next request.
+"""Detect waiting clients: clients that send the next request only after the previous response.
 
-If the server is slower, these clients send more slowly, so their recorded arrival times are not
-valid for a changed server. A tenant's clients count as waiting if three conditions hold:
+If the server becomes slower, waiting clients send fewer requests per second. Their recorded arrival
+times are therefore not valid for a changed server. The clients of a tenant are treated as waiting
+clients if three conditions hold:
 
-- After each arrival, nearly the same number of the tenant's requests is in flight. For independent
-  users (Poisson arrivals), the variance of this number equals its mean. For waiting clients, the
-  variance is near 0.
-- The clients wait for the server for more than half of the time.
-- The pause before a request is not shorter after a longer response. If requests are sent at fixed
-  times instead, a longer response leaves a shorter pause.
+- After each arrival, nearly the same number of the tenant's requests is in flight. If requests
+  arrive independently of each other (Poisson arrivals), the variance of this number equals its
+  mean. For waiting clients, the variance is near 0.
+- The median pause of the clients is not longer than the median latency of their requests.
+- The pause before a request is not shorter after a longer response. It is shorter if the client
+  sends its requests at fixed times.
 """
 
 from dataclasses import dataclass

@@ -19,9 +19,9 @@ JITTER_S: Final = 30.0
 """Maximum number of seconds by which a copied request is moved.
 
 To increase the rate, recorded requests are copied, as if there were more users. The copies are
-moved, so that they do not arrive together with the originals. The limit preserves the recorded
-changes of the rate over time. The prompt of a copy begins with the original's system prompt. The
-rest of the prompt belongs to another user (`Prefixes.common`).
+moved, so that they do not arrive together with the originals. The limit is short, so the recorded
+changes of the rate over time are preserved. The prompt of a copy begins with the original's system
+prompt. The rest of the prompt belongs to another user (`Prefixes.common`).
 """
 
 
@@ -276,7 +276,7 @@ def edited_arrivals(
     tenants: Sequence[str],
     chance: np.random.Generator,
 ) -> tuple[Arrivals, IntArray]:
-    """Return the edited traffic, and the recorded row of each of its requests.
+    """Return the edited traffic, and for each of its requests the index of the recorded request.
 
     Args:
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
@@ -322,7 +322,8 @@ def _scaled(
     factor: float,
     chance: np.random.Generator,
 ) -> tuple[IntArray, FloatArray]:
-    """Copy or drop the selected requests. Return rows and times of receipt, in order of time.
+    """Copy or drop the selected requests. Return, for each resulting request, the index of the
+    recorded request and the time of receipt, in order of time.
 
     All requests of a user are copied or dropped together, and their n-th copies are moved by the
     same time. Conversations therefore stay intact.

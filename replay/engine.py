@@ -9,9 +9,9 @@ sequence needs a block and no block is free, the newest sequence is preempted (w
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
 In each step, every sequence still gets the same number of tokens as in vLLM, for two reasons.
 First, the budget has a token for every decode, because `max_num_batched_tokens` is at least
-`max_num_seqs`. Second, the sequences before a decode never need more tokens than in the step that
-admitted the decode. There are two exceptions: with speculation, or if a sequence preempts itself,
-vLLM may give later sequences no tokens for one step.
+`max_num_seqs`. Second, the sequences that vLLM serves before a decoding sequence never need more
+tokens than in the step in which that sequence was admitted. There are two exceptions: with
+speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -32,8 +32,8 @@ from replay.step_clock import Stall, StepClock, step_noise
 from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
-"""Receives each step's prefill tokens, prefill pairs, context tokens, decodes and duration in
-seconds."""
+"""Receives five numbers of each step: prefill tokens, attention pairs of the prefill, context
+tokens that decodes read, decodes, and the duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -128,7 +128,8 @@ class Engine:
 
     @property
     def deferred(self) -> int:
-        """Number of waiting requests that are not eligible."""
+        """Number of waiting requests that cannot be scheduled yet: they wait for a grammar, a KV
+        transfer or an adapter slot."""
         return len(self._held)
 
     @property
@@ -392,7 +393,7 @@ class Engine:
         return next(reversed(self._running.values()))
 
     def _find_lost_blocks(self) -> bool:
-        """Make lost blocks available again, so that a single request always finds room.
+        """Make lost blocks available again, so that a single request always finds enough blocks.
 
         Return False if no blocks are lost.
         """

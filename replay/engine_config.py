@@ -18,8 +18,8 @@ launch."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The arguments of an engine. 0 adapters disable adapters, and 0 draft tokens disable
-    speculation."""
+    """The arguments of an engine. If `max_loras` is 0, adapters are disabled. If
+    `num_speculative_tokens` is 0, speculation is disabled."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
@@ -45,9 +45,9 @@ class EngineConfig:
     kv_connector: bool = False
     kv_role: KvRole = "kv_consumer"
     async_scheduling: bool = False
-    """Whether the engine schedules each step while the previous step runs. A request that arrives,
-    or a place in the batch that becomes free, then waits for one more step. True by default in
-    newer versions of vLLM on GPUs."""
+    """Whether the engine schedules each step while the previous step runs. If True, a new request
+    waits for one more step, and a place in the batch that becomes free is used one step later. True
+    by default in newer versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100

@@ -3,8 +3,9 @@
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
 model of a time window has the medians of these coefficients, scaled so that the model predicts the
 window's total busy time exactly. The window is divided into intervals of equal length. Each
-interval has a pace: its busy time divided by the predicted busy time. The random deviations of
-single steps are computed from the reported error.
+interval has a pace: its busy time divided by the predicted busy time. The engine also reports how
+far its step model's predictions of single steps are typically wrong, and the random deviations of
+single steps are computed from this error.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +23,8 @@ COEFFICIENTS: Final = 5
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
 token, δ per decode."""
 MIN_STEPS: Final = 20
-"""Minimum number of steps in an interval whose pace is computed. With the usual error of 10 to 40 %
-per step, the mean of this many steps has an error of 2 to 9 %."""
+"""Minimum number of steps in an interval whose pace is computed. The prediction for a single step
+is usually wrong by 10 to 40 %, so the mean of this many steps is wrong by 2 to 9 %."""
 NOISE_QUANTILES: Final = 64
 
 _MEAN_OF_NORMAL: Final = sqrt(2 / np.pi)
@@ -36,7 +37,7 @@ class FitError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StepReports:
-    """One engine's reports on its steps, in intervals of equal length.
+    """One engine's reports on its steps, in m intervals of equal length.
 
     Work and seconds are increases of counters within an interval. NaN means that an interval has no
     sample.
@@ -253,7 +254,7 @@ def non_negative(columns: FloatArray, values: FloatArray, weights: FloatArray) -
     optimum, the optimum is found by iteration, which takes a hundred times as long.
 
     Args:
-        columns: (n, k) regressors with scales of about 1.
+        columns: (n, k) the n values of k regressors, each scaled to about 1.
         values: (n,) values to fit.
     """
     normal = (columns * weights[:, None]).T @ columns

@@ -8,7 +8,8 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums from which the billed time of requests is computed, including stalls."""
+    """Running sums from which the step time that is billed to a request is computed, including
+    stalls."""
 
     each: float = 0.0
     """Sum over the steps of (noise factor / number of sequences)."""
@@ -17,8 +18,8 @@ class Billed(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Running sums over an engine's steps. A request's share is the sum at its end − the sum at its
-    start."""
+    """Running sums over an engine's steps. A request's share of a sum is the value at the request's
+    end − the value at its start."""
 
     prefill_s: float
     """Seconds of prefill work."""
@@ -122,7 +123,8 @@ class Job:
     cached_tokens: int | None = None
     external_cached_tokens: int = 0
     held_s: float = 0.0
-    """Seconds in the queue during which the request was not eligible."""
+    """Seconds in the queue during which the request could not be scheduled: it waited for a
+    grammar, a KV transfer or an adapter slot ("not eligible")."""
     held_since: float = 0.0
     """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
     time."""

@@ -847,17 +847,19 @@ def run(
 
     Args:
         all_options: (1,) OPTIONS
-        engines: (r,) ENGINE
-        jobs: (n,) JOB
-        segments: (m,) SEGMENT
-        extents: (r · key_count + n,) EXTENT
-        batches: (r, seats) running requests in order of admission
+        engines: (r,) ENGINE, one per replica
+        jobs: (n,) JOB, one per request
+        segments: (m,) SEGMENT, the segments of all requests
+        extents: (r · key_count + n,) EXTENT, one per replica and key, then one per request
+        batches: (r, seats) the running requests of each replica, in order of admission; `seats` is
+            the maximum batch size
         lists: (r, 4) head and tail (−1 if empty) of two lists: requests that are not accepted yet,
             and the queue
-        noise: (r, k) noise factors of the steps, used cyclically
-        draws: (r, d) random numbers in [0, 1) that decide whether drafted tokens are accepted
-        stalls: (s,) EVENT
-        paces: (p,) EVENT
+        noise: (r, k) k noise factors for the steps of each replica, used cyclically
+        draws: (r, d) d random numbers in [0, 1) for each replica, which decide whether drafted
+            tokens are accepted
+        stalls: (s,) EVENT, the stalls of all replicas
+        paces: (p,) EVENT, the changes of pace of all replicas
         free: (f,) requests that wait for no other request, in order of receipt
     """
     options = all_options[0]
@@ -865,7 +867,8 @@ def run(
     ended = np.empty(max(options.seats, 1), np.int64)
     sent, turn, pending = 0, 0, 0
     while True:
-        # Events at the same time are processed in this order: ends of steps, arrivals, starts.
+        # Events at the same time are processed in this order: ends of steps, arrivals of requests,
+        # starts of steps.
         end_s, ends_at, start_s, starts_at = _NEVER, -1, _NEVER, -1
         for r in range(len(engines)):
             engine = engines[r]

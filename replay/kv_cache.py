@@ -1,10 +1,11 @@
-"""Simulate a paged KV cache with prefix reuse. Blocks are held, idle (evictable) or blank.
+"""Simulate a paged KV cache with prefix reuse.
 
-Pure. Blocks are counted, not numbered, so the time of every operation is independent of the
-prompt's length. Blocks are grouped into extents: an extent contains the blocks of one shared prompt
-segment, or the blocks that one finished job leaves in the cache. The cached blocks of an extent
-("resident" blocks) are always its first blocks. An extent has resident blocks only if all extents
-before it in the prompt are complete.
+Pure. Each block is held by a request, idle (cached and evictable) or blank (without cached tokens).
+Blocks are counted, not numbered, so the time of every operation is independent of the prompt's
+length. Blocks are grouped into extents: an extent contains the blocks of one shared prompt segment,
+or the blocks that one finished job leaves in the cache. The cached blocks of an extent ("resident"
+blocks) are always its first blocks. An extent has resident blocks only if all extents before it in
+the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
 first, beginning with its last block, as in vLLM. There is one difference to vLLM: if several jobs

@@ -98,11 +98,11 @@ class Lockstep:
         heapq.heappush(self._ends, (last, job.number, job.joined, job))
 
     def ended(self) -> list[Job]:
-        """Remove the sequences that have produced their last token."""
+        """Remove and return the sequences that have produced their last token."""
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # false if the job was preempted since then
+            if job.joined == joined:  # false if the job was preempted after it joined
                 self.leave(job)
                 done.append(job)
         return done

@@ -1,4 +1,5 @@
-"""Replay arrivals on a model of their servers. An hour of a replica takes less than a second.
+"""Replay arrivals on a model of their servers. An hour of one replica is replayed in under a
+second.
 
 Pure: model, arrivals, conditions and seed determine the outcome. A compiled loop (`replay.kernel`)
 computes the same results as the engine in plain Python (`replay.reference`).
@@ -205,7 +206,8 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
     """Divide shared prefixes into blocks, as `Job.lease_blocks` does.
 
     Returns:
-        The segments (m,), the offsets of the requests (n + 1,), and the number of keys.
+        The segments (m,), the index of each request's first segment (n + 1,), and the number of
+        keys.
     """
     from replay.kernel import SEGMENT
 
@@ -227,7 +229,7 @@ def _segments(arrivals: Arrivals, block_size: int) -> tuple[Records, IntArray, i
 
 def _events(of_replicas: Sequence[Sequence[tuple[float, float]]]) -> tuple[Records, IntArray]:
     """Return the events of all replicas, replica by replica, and the index of each replica's first
-    event (r + 1,)."""
+    event: (r + 1,) for r replicas."""
     from replay.kernel import EVENT
 
     events = np.array([tuple(each) for some in of_replicas for each in some], EVENT)

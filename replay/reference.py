@@ -78,8 +78,8 @@ class _Replay:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
             if self._followers:
-                # The end of a response can cause an arrival that is earlier than the next known
-                # arrival.
+                # In a closed loop, the end of a response causes a new arrival, which can be earlier
+                # than all arrivals in `_coming`.
                 for server in self._servers:
                     event_s = min(event_s, server.engine.next_event_s)
             if arrival_s == _NEVER and not self._outstanding():

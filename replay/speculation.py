@@ -60,8 +60,8 @@ class Drafting:
         return self.tokens * self._model.draft_token_s if self.jobs else 0.0
 
     def work_s(self) -> float:
-        """Return the seconds that these sequences add to a step. The time to read their context is
-        not included."""
+        """Return the seconds that the drafting sequences add to a step, without the time to read
+        their context."""
         return self.drafting_s + len(self.jobs) * (self._model.sequence_s + self.verify_s)
 
     def join(self, job: Job) -> None:

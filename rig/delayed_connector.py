@@ -23,7 +23,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 
 class Beginning(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is not installed for mypy
-    """The ids of the requests whose load begins in a step."""
+    """The ids of the requests whose KV cache begins to load in a step."""
 
     def __init__(self, ids: list[str]) -> None:
         self.ids = ids
@@ -46,7 +46,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
     # --- in the scheduler ------------------------------------------------------------------
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        """Return the number of tokens to load: those of the prompt's full blocks that are not
+        """Return the number of tokens to load: the tokens of the prompt's full blocks that are not
         cached."""
         if request.num_tokens < self._least_tokens:
             return 0, False
@@ -54,12 +54,12 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return max(found, 0), found > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, tokens: int) -> None:
-        """Begin the load."""
+        """Record that the KV cache of a request begins to load."""
         if tokens > 0:
             self._beginning.append(request.request_id)
 
     def build_connector_meta(self, output: Any) -> KVConnectorMetadata:
-        """Return the ids of the requests whose load begins in this step."""
+        """Return the ids of the requests whose KV cache begins to load in this step."""
         beginning, self._beginning = self._beginning, []
         return Beginning(beginning)
 
@@ -71,7 +71,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._ends |= dict.fromkeys(self._get_connector_metadata().ids, ends)
 
     def get_finished(self, finished: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """Return the ids of the requests whose load has ended."""
+        """Return the ids of the requests whose KV cache is loaded."""
         now = time.monotonic()
         ended = {request_id for request_id, ends in self._ends.items() if ends <= now}
         for request_id in ended:

@@ -30,11 +30,11 @@ ROOT: Final = Path(__file__).parent.parent
 
 
 class Server(Program):
-    """A vLLM with one role.
+    """A vLLM that does either prefill or decode.
 
     Args:
         folder: the folder for the server's output, and for the KV cache (subfolder `kv`).
-        role: `kv_producer` or `kv_consumer`.
+        role: `kv_producer` (prefill) or `kv_consumer` (decode).
         otlp_port: the port to which the server sends its telemetry, over HTTP.
     """
 
@@ -74,7 +74,7 @@ class Server(Program):
 
 
 class Disaggregated:
-    """A producer and a consumer.
+    """A server for prefill (the producer) and a server for decode (the consumer).
 
     Args:
         otlp_port: the port to which the servers and the proxies send their telemetry, over HTTP.

@@ -1,7 +1,7 @@
 """Finds the Prometheus rules that a check needs.
 
-In promtool, most rules of an objective are expensive: the windows of tickets are days long, and a
-subquery over 30 days has 43,200 steps in each evaluation.
+In promtool, most rules of an objective are expensive: the windows of tickets (alerts that do not
+page) are days long, and a subquery over 30 days has 43,200 steps in each evaluation.
 """
 
 import re

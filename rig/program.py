@@ -110,7 +110,7 @@ class Tailspan(Program):
     """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
 
     Args:
-        words: the arguments of `tailspan`: the verb and its options.
+        words: the arguments of `tailspan`: the subcommand and its options.
         environ: environment variables in addition to those of this process.
     """
 

@@ -1,4 +1,4 @@
-"""Prints vLLM's bytes and FLOPs for some steps, and the plugin's shape of the model.
+"""Prints the bytes and FLOPs that vLLM computes for some steps, and the plugin's model shape.
 
 Run this module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
 contains a model's config.json. The output has one JSON object per line.

@@ -1,4 +1,4 @@
-"""Estimate a fleet's capacity, so that faults can load the fleet without an unlimited queue.
+"""Estimate a fleet's capacity, so that no fault makes a queue grow without limit.
 
 Pure. The engine time that a request needs is computed from mean lengths and the step model. The
 number of concurrent requests is computed by a fixed-point iteration. The estimate includes only the
@@ -88,7 +88,8 @@ def blocks(means: Means) -> float:
 
 
 def required_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the number of KV blocks for n running requests: n = count + spread·√count."""
+    """Return the number of KV blocks for n running requests, where n = count + spread·√count: the
+    mean number of requests, plus `spread` standard deviations."""
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 

@@ -28,8 +28,9 @@ Key = Literal[
 """The names of the conditions.
 
 Five conditions are factors of a duration, and 1 is the usual duration: `pace` (a whole step),
-`rank_pace` (a step on one rank), `frontend_pace` (the front end's work), `link_pace` (a KV
-transfer) and `storage_pace` (loading an adapter). The other conditions:
+`rank_pace` (a step on one rank, which is one of the server's GPUs), `frontend_pace` (the front
+end's work), `link_pace` (a KV transfer) and `storage_pace` (loading an adapter). The other
+conditions:
 
 - `slowdown_per_sequence` is the relative increase of a step's duration for each sequence in the
 step.

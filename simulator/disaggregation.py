@@ -53,7 +53,7 @@ class Disaggregation:
 
     Args:
         replicas: all servers, the prefill servers first.
-        keep: called with the records of each server.
+        keep: called with a server and the records of the requests that ended at it.
     """
 
     def __init__(self, config: FleetConfig, replicas: Sequence[Replica], keep: Keep) -> None:

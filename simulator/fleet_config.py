@@ -36,8 +36,8 @@ class FleetConfig:
     """Properties of the servers that a replay does not model; None for none."""
     seed: int = 1
     duration_s: float | None = None
-    """Seconds during which requests arrive. None: until the trace ends, or without a trace, without
-    an end."""
+    """Seconds during which requests arrive. None: requests arrive until the trace ends; without a
+    trace, there is no end."""
     started_unix_ns: int = 0
     """The wall-clock time at virtual time 0."""
 

@@ -2,8 +2,8 @@
 
 Pure. The number of bytes that the GPU reads, and its FLOPs, are computed from the engine's steps,
 context tokens and computed tokens. The activity of the multiprocessors is computed from the
-duration of the steps. If one rank is slow, the other ranks wait in a collective operation, which
-keeps only few multiprocessors active.
+duration of the steps. If one rank (one GPU of the server) is slow, the other ranks wait in a
+collective operation, which keeps only few multiprocessors active.
 """
 
 from collections.abc import Mapping

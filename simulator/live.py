@@ -1,10 +1,10 @@
 """Send a simulated fleet's data to a collector: first past data, then live data.
 
 The simulation itself is pure. This module connects the simulation to a clock and a collector. The
-simulation begins `backfill_s` seconds before the start of the run. The seconds before the start of
-the run are sent as fast as the collector accepts them. Each later second is sent when it is over. A
-run with an end stops when all data is delivered, or when the collector has accepted no data for a
-minute.
+simulation begins `backfill_s` seconds before the start of the run. The simulated seconds before the
+start of the run are sent as fast as the collector accepts them. Each later second is sent when it
+is over. A run with an end stops when all data is delivered, or when the collector has accepted no
+data for a minute.
 """
 
 import os

@@ -50,4 +50,5 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first rung. It is equal on all servers, so that ladders can be compared."""
+"""The first digest (rung) of every ladder. It is equal on all servers, so that ladders can be
+compared."""

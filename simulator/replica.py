@@ -316,7 +316,7 @@ class Replica:
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
-        # A step takes as long as on its slowest rank.
+        # A step ends when its slowest rank has finished.
         engine.clock.pace = conditions.factor("pace") * max(1.0, conditions.factor("rank_pace"))
         engine.clock.slowdown_per_sequence = conditions.total("slowdown_per_sequence")
         engine.loras.pace = conditions.factor("storage_pace")
@@ -357,7 +357,8 @@ class Replica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. Times end at the stop."""
+        """Return the record of a request whose server stopped. Its phases end when the server
+        stopped."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -463,8 +464,8 @@ def _held(job: Job) -> HeldParts:
 
 def _encoder_s(request: Request, prefill: Parts) -> float | None:
     """Return the encoder's part of the request's own prefill time, in seconds; None without an
-    encoder. The result is less than the encoder's time if a preemption moved some of the own
-    prefill time to another part."""
+    encoder. The result is less than the encoder's time if a preemption moved some of the request's
+    own prefill time to another part."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 

@@ -119,7 +119,7 @@ class OtlpExport:
         self._traces, self._metrics, self._events = post("traces"), post("metrics"), post("logs")
         self._starts: dict[object, EngineStarts] = {}
         self._started: dict[object, tuple[int, int]] = {}
-        """The last start whose parts were sent, for each replica: its engine and time."""
+        """For each replica, the engine and the time of the last start whose parts were sent."""
         self._sent = sent
         self._closed = False
 
@@ -263,7 +263,8 @@ class Sender:
         return self.offer(batch)
 
     def offer(self, batch: Batch) -> bool:
-        """Queue a batch if there is room. Otherwise drop it, count it and return False."""
+        """Queue a batch if there is room. If there is no room, drop and count the batch, and return
+        False."""
         try:
             self._queue.put_nowait(batch)
         except queue.Full:

@@ -75,7 +75,7 @@ class Request:
     reads_tokens_per_s: float | None = None
     """Reading speed of the client in tokens per second; None for unlimited."""
     hop: Hop | None = None
-    """None if one server does both prefill and decode."""
+    """The request's visit to its prefill server or decode server; None if one server does both."""
 
 
 IMAGE_S = (0.02, 0.08)

@@ -223,7 +223,8 @@ def argument(original: Any, position: int, *known_as: str) -> Callable[[Argument
     """Return a function that extracts one argument from a call of a vLLM function.
 
     Args:
-        position: the argument's position, used if no parameter has a known name; `self` is 0.
+        position: the argument's position, used if no parameter has a name in `known_as`; `self` is
+            0.
         known_as: possible names of the parameter, tried before the position.
 
     Raises:

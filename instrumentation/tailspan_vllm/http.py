@@ -87,7 +87,8 @@ def _give_up(capture: Capture, exchange: Exchange) -> None:
 
 
 def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
-    """Return a `send` that records when the application has started, and the server is ready."""
+    """Return a `send` function that also records the time at which the application has started and
+    the server is ready."""
     try:
         if capture is None or scope["type"] != "lifespan":
             return send

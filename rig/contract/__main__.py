@@ -4,8 +4,8 @@ python -m rig.contract                            every supported version; write
 python -m rig.contract --versions 0.12,0.32       only these versions; writes no file
 python -m rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
 
-Exit status 0: every required hook exists. 1: a required hook is missing or different. 2: wrong
-usage, or a version could not be read.
+A hook is a name inside vLLM that the plugin uses. Exit status 0: every required hook exists. 1: a
+required hook is missing or different. 2: wrong usage, or a version could not be read.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--offline", action="store_true", help="read only the cache")
     parser.add_argument(
-        "--tree", type=Path, help="a folder that contains a vllm package, to check instead"
+        "--tree", type=Path, help="check the vllm package in this folder, and no published source"
     )
     return parser
 

@@ -48,8 +48,8 @@ class Method:
         called_on: the last part of the names of the objects on which vLLM calls the method.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder with subclasses, which must call the plugin's version with super()
-            if they override the method.
+        overridden_in: a folder with subclasses. If they override the method, they must call the
+            plugin's replacement with super().
     """
 
     owner: str
@@ -87,8 +87,8 @@ class Method:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the plugin's version accepts this call. The plugin's version has the
-        parameters `takes`, and accepts any further parameters."""
+        """Return whether the method with which the plugin replaces vLLM's method accepts this call.
+        The plugin's method has the parameters `takes`, and accepts any further parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:

@@ -26,7 +26,8 @@ class ExplanationResult:
     """The causes that the diagnosis found, by share, largest first."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The interval of each share; empty if the shares were not computed by a replay."""
+    """The lowest and highest plausible share of each cause; empty if the shares were not computed
+    by a replay."""
     not_replayed: str | None
     """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None
@@ -43,17 +44,17 @@ class ExplanationResult:
 
     @property
     def share(self) -> float | None:
-        """The share of the first cause."""
+        """The share of the cause that was found first; None if no cause was found."""
         return self.shares[0] if self.shares else None
 
     @property
     def first(self) -> str | None:
-        """The first cause found."""
+        """The cause with the largest share; None if no cause was found."""
         return self.found[0] if self.found else None
 
     @property
     def right(self) -> bool:
-        """Return whether the true cause is the first cause found.
+        """Return whether the injected cause is the cause with the largest share.
 
         If no fault was injected, return whether no incident was found. If two faults were injected,
         return whether both causes are among the first three.

@@ -10,7 +10,7 @@ from rig.faults.traffic import Traffic
 
 
 class Server(Protocol):
-    """The operations that a disturbance may perform on the server."""
+    """The operations on the server that a fault's disturbance may perform."""
 
     def engine_cores(self) -> list[int]:
         """Return the process ids of the server's engine cores."""

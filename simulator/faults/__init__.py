@@ -83,7 +83,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # The token budget limits the longest gap. Usual traffic already reaches this limit.
+        # The token budget limits the longest time between two tokens. Ordinary traffic already
+        # reaches this limit, so the fault lengthens TPOT.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,

@@ -8,7 +8,7 @@ from tailspan_vllm import guard
 def encoder_ratios(scheduler: Any, output: Any) -> dict[str, float]:
     """Return each request's share of the step's encoder inputs, by request id.
 
-    The shares are proportional to the numbers of prompt tokens that the inputs take. If these
+    The shares are proportional to the number of prompt tokens that each input takes up. If these
     numbers cannot be read, all requests get equal shares.
     """
     inputs = getattr(output, "scheduled_encoder_inputs", None)

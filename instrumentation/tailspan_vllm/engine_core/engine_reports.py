@@ -54,8 +54,8 @@ def waiting_with_adapter(scheduler: Any) -> int:
 
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
-    # From 0.18 to 0.30, `skipped_waiting` contains the held requests. Since 0.31,
-    # `kv_holding_waiting` contains the held requests that already have KV blocks.
+    # From 0.18 to 0.30, `skipped_waiting` contains the held requests, which may not be scheduled
+    # yet. Since 0.31, `kv_holding_waiting` contains the held requests that already have KV blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

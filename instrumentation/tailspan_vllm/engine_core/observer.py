@@ -1,7 +1,8 @@
 """Records an engine core's steps, and sends accounts of its requests to the front ends.
 
-`scheduler_hooks.py` calls this module, and catches and counts its exceptions. After an exception,
-the requests in the engine lose their accounts.
+An account is what the step ledger measured for one request. `scheduler_hooks.py` calls this module,
+and catches and counts its exceptions. After an exception, the requests in the engine lose their
+accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
 other work is done ten times a second. If this work were done in each step, it would be three times
@@ -353,7 +354,8 @@ class EngineObserver:
         self._longest_s = max(self._longest_s, ended - begun)
 
     def lose_track(self) -> None:
-        """Remove the tracks of all requests in the engine after a hook failed.
+        """Remove the tracks (the ledger's records) of all requests in the engine after a hook
+        failed.
 
         With these tracks, the accounts would be wrong.
         """

@@ -2,8 +2,9 @@
 
 At each step, the scheduler decides which requests join the batch. The obstacle at a decision
 applies until the next decision. The time between the two decisions is added to the obstacle's
-running sum. A request's wait is the growth of the sums from its arrival to its admission, so a step
-needs no work for each waiting request. Only the ineligible time is recorded for each request.
+running sum. A request's wait is the increase of the sums from its arrival to its admission, so a
+step needs no work for each waiting request. Only the time in which a request was not allowed to
+join the batch (ineligible) is recorded for each request.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -50,11 +51,12 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The obstacles' sums at the first decision after the request's arrival, plus their growth
+    """The obstacles' sums at the first decision after the request's arrival, plus their increase
     while the request was ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
-    """Seconds by `HoldReason`. A hold that has not ended is not included."""
+    """Seconds in which the request was ineligible, by `HoldReason`. A range that has not ended is
+    not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
     """The obstacles' sums when the request became ineligible."""

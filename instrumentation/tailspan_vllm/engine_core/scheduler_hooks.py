@@ -58,7 +58,8 @@ def install_on(
             wrapped[name] = wrap(original)
         except (TypeError, ValueError) as error:
             missing.append(f"{scheduler_class.__name__}.{name} ({error})")
-    # Without a hook for the end of requests, tracks would never be removed.
+    # Without a hook for the end of requests, the ledger's records of requests would never be
+    # removed.
     if {"schedule", "update_from_output", "_free_request"} <= wrapped.keys():
         for name, wrapper in wrapped.items():
             setattr(scheduler_class, name, wrapper)

@@ -1,8 +1,8 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. The CPU time to settle a request grows with its number of prefill
-chunks, not with its number of tokens. The oldest steps are dropped. If a request began in a
+difference between two entries. The CPU time to compute a request's shares grows with its number of
+prefill chunks, not with its number of tokens. The oldest steps are dropped. If a request began in a
 dropped step, its phases are not split.
 
 Pure: callers pass timestamps of one monotonic clock.

@@ -17,7 +17,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class EngineState:
-    """Gauges and running totals of one engine, by metric name of `names.py`."""
+    """Gauges and running totals of one engine, by their metric names in `names.py`."""
 
     engine: int
     started_unix_ns: int

@@ -1,6 +1,7 @@
-"""Sends each engine start until the collector accepts or refuses it, and again after an outage.
+"""Sends the event of each engine start until the collector accepts or refuses it, and again after
+an outage.
 
-A start that is sent again has the same content and timestamp, so the receiver can discard it.
+An event that is sent again has the same content and timestamp, so the receiver can discard it.
 """
 
 import time

@@ -121,9 +121,10 @@ class Reader:
 
     @guard.catch_exceptions("report_starts")
     def report_starts(self, queue: SpanQueue, closing: bool = False) -> None:
-        """Queue a span of each engine's start after the engine core has reported its part.
+        """Queue a span of each engine's start after the engine core has reported its own
+        measurements.
 
-        The engine core reports its part at its first step. By then, the HTTP server is ready.
+        The engine core reports them at its first step. By then, the HTTP server is ready.
 
         Args:
             closing: whether this is the last call, which does not wait for the parts before the

@@ -62,7 +62,8 @@ REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Limits on reported unauthenticated requests: at most 86,400 rows per day."""
+"""Maximum number of unauthenticated requests that are reported: per second on average (86,400 per
+day), and at once."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 

@@ -67,7 +67,8 @@ class Allowance:
 
 
 class SpanQueue:
-    """The ended requests of one kind that wait for export. The queue is limited in number and size.
+    """The ended requests of one kind that wait for export. The number of requests and the bytes of
+    their spans are limited.
 
     The server's threads append requests to `ended`. The reading thread completes them and moves
     them to `spans`. The sending thread takes the spans from there.

@@ -1,6 +1,7 @@
 """The hooks inside vLLM's front end.
 
-A hook runs once per request or scheduling event, never per step or token.
+A hook, which wraps one of vLLM's methods, runs once per request or scheduling event, never per step
+or token.
 
 Source: vllm/v1/engine/output_processor.py and vllm/v1/metrics/stats.py, 0.12 to 0.33.
 """

@@ -1,10 +1,10 @@
 """Converts a request's record to an OpenTelemetry span.
 
 Pure, except for the random ids. The code runs on the reading thread, never on the server's event
-loop. OpenTelemetry's tracer creates a span while the operation runs. These spans are created after
-the request has ended. The class of these spans has only the attributes of `ReadableSpan` that
-encoders read. The SDK's class validates and locks every value, which takes longer than all other
-work for a request.
+loop. OpenTelemetry's tracer creates a span while the operation runs. The spans of this module are
+created after the request has ended. The class of these spans has only the attributes of
+`ReadableSpan` that encoders read. The SDK's class validates and locks every value, which takes
+longer than all other work for a request.
 """
 
 import random

@@ -45,7 +45,7 @@ class Flights(Protocol):
 
 
 class StreamedAnswer:
-    """The kinds of an event stream.
+    """Finds the kinds in an event stream.
 
     Args:
         flights: the engine requests of this answer. Tokens are counted if there is exactly one
@@ -167,7 +167,7 @@ class StreamedAnswer:
 
 
 class WholeAnswer:
-    """The kinds of an answer that is not streamed. vLLM sends it as one chunk."""
+    """Finds the kinds in an answer that is not streamed. vLLM sends it as one chunk."""
 
     __slots__ = ("_bodies", "_carried", "_found", "_markers", "_reported", "first_content")
 

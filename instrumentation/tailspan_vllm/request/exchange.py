@@ -78,7 +78,8 @@ class Exchange:
         self.first_byte: float | None = None
         self.delivered: float | None = None
         self.answer: Answer | None = None
-        """The kinds of the answer; None before the first byte, and for routes without text."""
+        """Finds the kinds of the answer: reasoning, tool calls, content. None before the first
+        byte, and for routes without text."""
         self.encoded = False
         """Whether the answer is compressed, so that its kinds cannot be found."""
         self.disconnected = False

@@ -14,7 +14,8 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Positions per doubling of the number of blocks. See docs/benchmarks.md#prefix-ladders."""
+"""Number of positions between a number of blocks and twice this number. See
+docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
 

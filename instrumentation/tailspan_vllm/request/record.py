@@ -12,11 +12,11 @@ from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
-"""The measured layers (docs/glossary.md).
+"""The layers that measured the request (docs/glossary.md).
 
-`edge`: the outcome of a complete response is unknown and reported as `stop`. `engine` without
-`arrived`: only the engine core observed the request. `received` equals `queued`, and `delivered` is
-the last token.
+With `edge` (the HTTP layer only), the outcome of a complete response is unknown and reported as
+`stop`. If the basis is `engine` and `arrived` is None, only the engine core observed the request:
+`received` equals `queued`, and `delivered` is the time of the last token.
 """
 
 

@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
 The event loop only copies values. Building a record takes a third of the time if many records are
-built in a row.
+built one after another.
 """
 
 import re
@@ -191,7 +191,8 @@ def identify(record: RequestRecord, flight: Flight) -> None:
 
 
 def age_s(record: RequestRecord, at: float) -> float:
-    """Return a request's age in seconds at a time, from times rounded to whole nanoseconds."""
+    """Return a request's age in seconds at the time `at`, from times rounded to whole
+    nanoseconds."""
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 

@@ -1,7 +1,7 @@
 """Divides the time from the start of the first process until the server was ready. Pure.
 
 The parts are the gaps between ascending instants, so they sum to the whole. Two of the gaps are
-divided further by the times that the workers measured.
+divided further, according to the times that the workers measured.
 """
 
 from collections.abc import Iterator
