@@ -49,12 +49,12 @@ class Advice:
 
     @property
     def gain(self) -> Predicted:
-        """Return the change of the P99 as a ratio. A negative ratio means that the P99 falls."""
+        """Return the relative change of the P99: −0.1 means that the P99 falls by 10 %."""
         return self.answer.gains[self.metric]["p99"]
 
     @property
     def median_gain(self) -> Predicted:
-        """Return the change of the P50 as a ratio. A negative ratio means that the P50 falls."""
+        """Return the relative change of the P50: −0.1 means that the P50 falls by 10 %."""
         return self.answer.gains[self.metric]["p50"]
 
     @property

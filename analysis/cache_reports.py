@@ -17,8 +17,8 @@ def one_of_each(
 ) -> list[Report]:
     """Return one report of each lookup.
 
-    Within a trace, only the reports of the service that reported first are used. This is the
-    application, if the application reports lookups. If a span and its parent report the same
+    Within a trace, only the reports of the service with the earliest report are used. This service
+    is the application, if the application reports lookups. If a span and its parent report the same
     lookup, the parent's report is used. Reports with a known result are preferred. The lookups of
     an embedding and of an answer in one trace are two lookups.
 

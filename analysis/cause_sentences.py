@@ -38,7 +38,7 @@ def share_text(share: float, low: float | None, high: float | None) -> str:
 
 
 def first_cause_sentence(explanation: Explanation) -> str | None:
-    """Return a sentence with the first cause, its share and an action, or None without causes."""
+    """Return a sentence with the largest cause, its share and an action, or None without causes."""
     if not explanation.causes:
         return None
     first = explanation.causes[0]

@@ -18,8 +18,8 @@ NEGLIGIBLE_S: Final = 1e-3
 adds the difference of the replays to the measured value."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of resampled blocks of time for an interval. Fewer blocks give Student's t fewer
-than 4 degrees of freedom."""
+"""Minimum number of blocks of time from which a confidence interval is computed by resampling.
+Fewer blocks give Student's t fewer than 4 degrees of freedom."""
 
 
 class Reproduced(NamedTuple):

@@ -47,7 +47,8 @@ different shapes."""
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Prefill or decode of the engines with one role. Unknown values are None.
+    """The cost and the work of one side (prefill or decode), over all engines with one role.
+    Unknown values are None.
 
     Attributes:
         role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.

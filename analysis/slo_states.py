@@ -82,8 +82,8 @@ class SloState:
     status: Status
     shown: Counts
     shown_from_s: int
-    """Start of the range whose requests `shown` counts, in unix seconds. The range ends at the
-    instant for which the status is computed."""
+    """Start of the selected range, in unix seconds. `shown` contains the number of good and bad
+    requests in this range, which ends at the instant for which the status is computed."""
     incidents: Sequence[SloIncident] = field(default_factory=tuple)
     blind: str | None = None
 

@@ -63,8 +63,8 @@ For windows of a real vLLM, the error is at most 5 % at P50 and 25 % at P99. A w
 processes disturbed was 50 % off at P99 (docs/benchmarks.md#what-if-on-a-real-vllm)."""
 
 RESAMPLED: Final = 40
-"""Number of resampled pairs of replays (without and with the edits) for an interval. The standard
-deviation of 40 draws is known to within 11 %."""
+"""Number of resampled pairs of replays (without and with the edits) from which a confidence
+interval is computed. The standard deviation of 40 draws is known to within 11 %."""
 
 Percentiles = dict[str, float | None]
 Value = TypeVar("Value")
@@ -120,7 +120,7 @@ class WhatIfAnswer:
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The change of each percentile on exactly this traffic, as a ratio: −0.1 is 10 % faster."""
+    """The relative change of each percentile on exactly this traffic: −0.1 means 10 % faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
     """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
     out."""

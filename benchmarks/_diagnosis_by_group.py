@@ -20,13 +20,14 @@ SAME, QUIET, OTHER = "same", "no incident", "other"
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """One case: the first cause without a filter, and with each filter."""
+    """One simulated fault: the cause with the largest share, without a filter and with each
+    filter."""
 
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """For each filter: the label, its value, and the first cause, or the verdict without a
-    cause."""
+    """For each filter: the label, its value, and the cause with the largest share. Without a cause,
+    it is "no incident" or "unexplained"."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
@@ -60,8 +61,8 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Count the filters with the same first cause as without a filter, with no incident, and with
-    another first cause."""
+    """Count the filters whose largest cause is the same as without a filter, those without an
+    incident, and those with another cause."""
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers

@@ -1,9 +1,10 @@
-"""A detector's claim: the share of each term that its cause explains, with evidence and levers.
+"""A detector's claim: how much of a latency's growth its cause explains.
 
-Pure. A term is a part of the latency's growth, for example the wait for KV blocks. If several
-detectors claim the same seconds, `divide_terms` divides these seconds among them. Claims of tier
-ROOT (for example a restart or a changed configuration) get their full share first. The rest is
-divided among the claims of tier ORDINARY.
+Pure. The growth is the sum of terms, for example the wait for KV blocks. A claim contains the share
+of each term that the cause explains, the evidence, and levers: actions that may reduce the latency.
+If several detectors claim the same seconds, `divide_terms` divides these seconds among them. Claims
+of tier ROOT (for example a restart or a changed configuration) get their full share first. The rest
+is divided among the claims of tier ORDINARY.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,8 +57,9 @@ class Lever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The share of each term's excess that one cause explains. `weights` maps a term to a share in
-    [0, 1]: one number for all slow requests, or an array with one number per request."""
+    """The share of each term (part of the latency's growth) that one cause explains. `weights` maps
+    a term to a share in [0, 1]: one number for all slow requests, or an array with one number per
+    request."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]

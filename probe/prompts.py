@@ -34,14 +34,15 @@ def fresh_prompt(endpoint: Endpoint) -> str:
 
 
 class Prompts:
-    """The prompts of one endpoint: a new prompt, its twin, another new prompt, and so on."""
+    """The prompts of one endpoint: a new prompt, the same prompt again (its twin), another new
+    prompt, and so on."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._last: str | None = None
 
     def next(self) -> tuple[str, bool]:
-        """Return the next prompt, and whether it is a twin."""
+        """Return the next prompt, and whether it repeats the previous prompt (a twin)."""
         if self._last is None:
             self._last = fresh_prompt(self._endpoint)
             return self._last, False

@@ -23,7 +23,8 @@ class EndpointAccess:
     """The roles that tokens can have, or None if no roles are configured."""
     own_token: str | None = field(default=None, repr=False)
     explorer_host: str | None = None
-    """The address that the explorer listens on, or None for the address of the other ports."""
+    """The address that the explorer listens on. None: the same address as the other servers of
+    `tailspan up`."""
 
     @property
     def scheme(self) -> str:

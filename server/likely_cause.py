@@ -261,10 +261,13 @@ def is_due(
 def _is_better(
     verdict: IncidentVerdict, earlier: StoredAnswer | None, incident: IncidentRow
 ) -> bool:
-    """Return whether a new verdict replaces the stored answer. While an incident is open, a verdict
-    without a cause is not stored, and a verdict with shares from accounting does not replace one
-    with shares from a replay. After the end, a verdict whose replay took too long does not replace
-    one with shares from a replay if both verdicts are about ranges with the same start."""
+    """Return whether a new verdict replaces the stored answer.
+
+    While the incident is open, a verdict without a cause is not stored. If the stored answer has
+    shares from a replay by this version, it is kept in two cases. First, the incident is open and
+    the new verdict has no replay. Second, the incident has ended, the replay of the new verdict
+    took too long, and the ranges of both verdicts begin at the same time.
+    """
     is_open = incident.ended_unix_s is None
     if is_open and not verdict.first.causes:
         return False

@@ -26,7 +26,8 @@ def delete_simulation(engine: Engine) -> int:
     This data is rollups, counts, incidents and predictions. After an interruption, the next call
     deletes the rest.
 
-    Marks are kept, so that the objectives' counts are computed again.
+    The marks (records of time steps with new requests) are kept, so that the objectives' counts are
+    computed again.
 
     Returns: the number of deleted rows.
 

@@ -81,8 +81,9 @@ class ColdStart:
         attribute(
             names.START_CONTAINER,
             "s",
-            "The rest of the time from the pod's assignment to a node until the server's first"
-            " process began: volumes, network, start of the container, commands before the server."
+            "From the pod's assignment to a node until the server's first process began, without"
+            " `image_pull_s` and `init_containers_s`: volumes, network, start of the container,"
+            " commands before the server."
             " After a restart of the container: the time since the previous container ended.",
             _KUBERNETES,
         ),

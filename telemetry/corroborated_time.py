@@ -49,8 +49,9 @@ BEHIND_NS: Final = 60 * SECOND_NS
 """At the start, the system clock is trusted if it is behind the newest stored data by less than
 this. A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
-"""Speed limit of the deletion clock, as a multiple of real time. 2 is the smallest integer with
-which it can catch up."""
+"""Maximum speed of `deletable_unix_ns` (the clock that decides which rows are old enough to be
+deleted), as a multiple of real time. 2 is the smallest integer with which this clock can catch
+up."""
 MAX_SENDERS: Final = MAX_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 

@@ -400,7 +400,7 @@ def count_requests(
     bucket_s: int,
     received_from_s: int | None = None,
 ) -> list[SloCount]:
-    """Return the counts of verdicts on an objective's requests or probes in (from, to], by bucket.
+    """Count an objective's requests or probes in (from, to], by bucket and verdict (good, bad, …).
 
     A bucket includes the requests that ended in it, and the bad requests in flight that were last
     reported in it. Simulated requests are counted separately. If the objective is one of several

@@ -140,7 +140,7 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     ratio.flag("counter", False)
     source = _source(ratio, "raw")
     if _source_type(source, sources) != "prometheus":
-        raise source.error("type", "a raw ratio is a Prometheus query; allowed: Prometheus")
+        raise source.error("type", "a raw ratio must be a Prometheus query; allowed: Prometheus")
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
             "by",

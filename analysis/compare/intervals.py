@@ -3,9 +3,10 @@
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
 Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
 
-A gate in a deployment pipeline looks at the result many times. The default interval therefore
-contains the true change at all looks together with a probability of 95 %. It is wider than an
-interval for a single look, by a factor that depends on the number of blocks.
+A gate in a deployment pipeline computes the result many times. Each computation is called a look.
+The default interval therefore contains the true change at all looks with a probability of 95 %. It
+is wider than an interval for a single look, by a factor that depends on the number of blocks of
+time.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -34,23 +35,24 @@ are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a ratio. This error is the same in
-all draws, so the spread of the draws does not include it. Without this addition, the intervals for
-one look contained the true change in 70 to 100 % of 20 pairs of simulated windows, depending on the
-latency and the change."""
+"""Standard deviation of the error of the expected latencies, as a share of them. This error is the
+same in all draws, so the spread of the draws does not include it. Without this addition, the
+intervals for one look contained the true change in 70 to 100 % of 20 pairs of simulated windows,
+depending on the latency and the change."""
 ERROR: Final = 0.05
-"""Probability that an interval does not contain the true change: at a single look at the result, or
-at one or more of all looks."""
+"""Probability that an interval does not contain the true change: in a single look (computation of
+the result), or in one or more of all looks."""
 TUNED_BLOCKS: Final = 20
-"""Number of blocks for which the factor that widens an interval for all looks is smallest. For 5 to
-400 blocks, the factor is at most a fifth larger."""
+"""Number of blocks of time for which the factor that widens an interval for all looks is smallest.
+For 5 to 400 blocks, the factor is at most a fifth larger."""
 
 
 Statistic = TypeVar("Statistic")
 
 
 class Interval(NamedTuple):
-    """A 95 % interval, for example of the logarithm of after / before."""
+    """A 95 % interval, for example of the logarithm of a ratio: a percentile after the change,
+    divided by the percentile before it."""
 
     low: float
     high: float
@@ -101,8 +103,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: True if the interval must contain the true change with a probability of 95 % at all
-            looks at the result together, False if only at a single look.
+        looks: True if the interval must contain the true change with a probability of 95 % however
+            often the result is computed (each computation is a look), False if it is computed once.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)
@@ -116,8 +118,8 @@ def spread_of(drawn: FloatArray) -> FloatArray:
 
 
 def all_looks(blocks: int) -> float:
-    """Return half of the width of an interval that is valid for all looks at the result together,
-    in standard errors.
+    """Return half of the width of an interval that is valid for all looks (computations of the
+    result) together, in standard errors.
 
     With a probability of 95 %, the intervals of all looks contain the true change.
     """

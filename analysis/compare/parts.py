@@ -127,7 +127,7 @@ class Equal(NamedTuple):
     """(m, MATCHES) latencies before the change, for the mix and load of the m compared requests."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
-        """Return the logarithm of a percentile after / before.
+        """Return the logarithm of a ratio: the percentile after the change / before the change.
 
         Args:
             q: the percentile, in (0, 1).

@@ -51,8 +51,8 @@ class CompareQuestion:
     margin: float = MARGIN
     """A change up to this ratio is acceptable."""
     looks: bool = True
-    """True if the interval must hold for all looks together. For example, a gate in a deployment
-    pipeline looks repeatedly at a range that grows."""
+    """True if the confidence interval must be valid for all runs of the comparison together. For
+    example, a gate in a deployment pipeline runs it repeatedly on a range that grows."""
     objectives: Sequence[Objective] = ()
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
     """Return the verdict.
 
     Args:
-        ratio: the estimated logarithm of after / before.
+        ratio: the estimated logarithm of the percentile after the change / before the change.
         found: the interval of the logarithm.
     """
     limit = log1p(margin)

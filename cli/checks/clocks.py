@@ -19,7 +19,7 @@ Tailspan, the deletion is late for at most the length of the downtime."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
-_LATE_FOR = " tailspan_slo_* does not count its requests, because they are late, and"
+_LATE_FOR = "; tailspan_slo_* does not count this sender's requests, because they arrive too late"
 _LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
@@ -62,7 +62,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             "clocks",
             None,
             f"{_printable_source(source)}: its telemetry is {length(seconds)} old when it arrives;"
-            f"{_LATE_FOR if seconds > SLO_LATE_S else ''} alerts are delayed by the same time",
+            f" alerts are delayed by the same time{_LATE_FOR if seconds > SLO_LATE_S else ''}",
             "set its clock by NTP if the clock is behind; otherwise find where telemetry is"
             " delayed, for example in a gateway's queue" + theirs,
         )

@@ -28,6 +28,6 @@ def front_ends(url: str | None) -> Iterator[Finding]:
             "front end",
             True,
             f"{printable(replica, _WIDEST)}: the front end is not Python, so requests are measured"
-            " in the engine core only (basis engine): from the queue to the last token, without"
-            " HTTP status, route, tenant and delivery",
+            " in the engine core only (column basis: engine): from the queue to the last token,"
+            " without HTTP status, route, tenant and delivery",
         )

@@ -37,8 +37,8 @@ def advise(
 ) -> None:
     """Rank changes by their predicted effect on the recorded traffic.
 
-    The command replays the requests of the range with each common change that applies to the
-    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change it
+    `tailspan advise` replays the requests of the range with each common change that applies to the
+    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change, it
     prints the effect on P50 and P99 with a 95 % interval, on each objective's attainment, and on
     the cost. The change with the largest gain relative to its effort comes first. The list includes
     changes without a gain, and changes that a replay cannot judge, such as a smaller model.

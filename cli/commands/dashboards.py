@@ -111,7 +111,8 @@ def push(
     """Create or update the folder, the data source and the dashboards in a Grafana. Idempotent.
 
     The token must belong to a service account with the role Editor, or Admin with --prometheus.
-    The command reverts changes that were made in Grafana. --dry-run shows these changes first.
+    `tailspan dashboards push` reverts changes that were made in Grafana. --dry-run shows these
+    changes first.
     """
     check_extra("grafana_client", "dashboards", "tailspan dashboards")
     from dashboards.boards import BOARDS

@@ -115,9 +115,9 @@ def explain(
     The latency has grown if significantly more requests miss an objective than before. If no
     objective is about this latency, the size of the growth decides.
 
-    The command compares the slowest 1 % of the window (more if there are few requests) with the
-    slowest of the baseline, and divides the added time among causes. Each cause has a share, the
-    evidence in numbers, and an action.
+    `tailspan explain` compares the slowest 1 % of the window (more if there are few requests) with
+    the slowest of the baseline, and divides the added time among causes. Each cause has a share,
+    the evidence in numbers, and an action.
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce

@@ -83,7 +83,7 @@ Examples:
     metavar="DURATION",
     show_default=True,
     help=(
-        "How long the command generates live requests. The command then ends when all data is"
+        "How long `tailspan simulate` generates live requests. It then ends when all data is"
         " delivered. With 0, it runs until it is stopped."
     ),
 )
@@ -159,8 +159,8 @@ def simulate(
 ) -> None:
     """Simulate a vLLM fleet and send its telemetry to a collector.
 
-    The command first sends a simulated past with an incident that is still open, and then live
-    data. All data is marked as simulated. The same seed and options produce the same requests.
+    `tailspan simulate` first sends a simulated past with an incident that is still open, and then
+    live data. All data is marked as simulated. The same seed and options produce the same requests.
 
     If the collector requires a token, set it in OTEL_EXPORTER_OTLP_HEADERS.
 

@@ -110,8 +110,8 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    The command replays the requests of the range on a model of each engine, unchanged and with the
-    edits. Each model is fitted to the engine's own samples. The output states how much the
+    `tailspan what-if` replays the requests of the range on a model of each engine, unchanged and
+    with the edits. Each model is fitted to the engine's own samples. The output states how much the
     latencies of the unchanged replay differ from the measured latencies. If they differ too much,
     there is no prediction. All requests are replayed; --where selects the requests to report. The
     cost is always the cost of all requests, and includes idle time.

@@ -66,7 +66,8 @@ _COMMANDS: Final[Mapping[str, tuple[tuple[str, ...], bool]]] = {
     "outside": (("outside",), False),
     "starts": (("starts",), False),
 }
-"""The command of each question, and whether it prints one JSON object per line."""
+"""For each question: the command that answers it, and whether this command prints one JSON object
+per line."""
 
 MAX_LINES: Final = 5_000
 """Maximum number of objects in an answer. A request has about 1.9 kB as JSON."""

@@ -98,9 +98,9 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
 
 
 def _windows(name: str, chosen: Mapping[str, Any]) -> Iterator[Window]:
-    """Yield the ranges whose requests the command reads one by one.
+    """Yield the ranges whose requests the question's command reads one by one.
 
-    Yield nothing if the command uses rollups or has its own limit. The command itself reports
+    Yield nothing if this command uses rollups or has its own limit. The command itself reports
     malformed options.
     """
     try:

@@ -55,17 +55,18 @@ class Bounds(NamedTuple):
 
 
 class SampleParts(NamedTuple):
-    """The parts of one sample. A place is an index in `Description.numbers`."""
+    """The parts of one sample. All integers except `points` are indices in
+    `Description.numbers`."""
 
     constants: Mapping[str, Any]
     """All fields of the row. A field that is not constant in this layout is None."""
     times: tuple[int, ...]
-    """The places of the timestamps of all points. They must be equal."""
+    """The indices of the timestamps of all data points. These timestamps must be equal."""
     starts: tuple[int, ...]
-    """The places of all start timestamps. They must be equal."""
+    """The indices of all start timestamps. These timestamps must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over points: the places of their values."""
+    """For each field that is a sum over data points: the indices of their values."""
     points: int
 
 
@@ -198,7 +199,7 @@ def bounds_of(place: int, target: Field, *, of_engine: bool) -> Bounds:
 
 
 def _taking(places: Sequence[int]) -> Take:
-    """Return a function that returns the elements at these places."""
+    """Return a function that returns the elements at the indices `places`."""
     if len(places) > 1:
         take: Take = itemgetter(*places)
         return take

@@ -32,7 +32,8 @@ _LONGEST_TOKEN: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Credentials for a target. The default has no token and the system's certificate authorities.
+    """Credentials for a target. By default, Tailspan sends no token, and accepts certificates that
+    the system's certificate authorities signed.
 
     Attributes:
         token_file: used instead of `token`.

@@ -25,10 +25,11 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 def detect(case: Case) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the growth for requests
     around a start, without the growth that the workload caused."""
-    # engine_hang claims the effect of a restart that ended a hang.
+    # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
-    # If the servers stay slow after a deploy, config_change claims the effect of its restarts.
+    # If the servers stay slow after a deploy, the detector `config_change` explains the effect of
+    # the deploy's restarts.
     if new_config_stays_slow(case):
         brought = deploys(case)
         started = [start for start in started if start not in brought]

@@ -50,7 +50,8 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # For warm servers, claim only the affected terms, without the growth that the traffic caused.
+    # For requests that no restart delayed, claim only the terms that the new arguments affect,
+    # without the growth that the traffic caused.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC]
     if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):

@@ -21,8 +21,9 @@ def detect(case: Case) -> Claim | None:
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)
     if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
-        chosen.remove(drivers.OUTPUTS)  # longer_outputs claims this growth
-    # If no driver grew, the whole growth of other requests' decodes is attributed to the batch.
+        chosen.remove(drivers.OUTPUTS)  # the detector `longer_outputs` explains this growth
+    # If no driver (change of the demand) grew, the whole growth of other requests' decodes is
+    # attributed to the batch.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     weights: dict[str, float | FloatArray] = {}
     if added:

@@ -13,8 +13,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 def detect(case: Case) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait for KV blocks.
 
-    If longer outputs need more blocks than the cache has, the detector `preemption` claims this
-    wait instead.
+    If longer outputs need more blocks than the cache has, the detector `preemption` explains
+    this wait instead.
     """
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None

@@ -16,7 +16,7 @@ def detect(case: Case) -> Claim | None:
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()
-        if not term.startswith("decode_")  # decode_batch_growth claims this term
+        if not term.startswith("decode_")  # explained by `decode_batch_growth`
     }
     if not weights:
         return None

@@ -30,14 +30,14 @@ def detect(case: Case) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time of the additional
     tokens, and the wait for places in the batch, because longer outputs occupy their places for
     longer. If requests with long outputs were added, and the other outputs did not change,
-    decode_batch_growth claims this time instead."""
+    the detector `decode_batch_growth` explains this time instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
-    if not outgrown(case):  # otherwise `preemption` claims the wait
+    if not outgrown(case):  # if outgrown, `preemption` explains the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
-        # For the time per token, decode_batch_growth claims this delay.
+        # For the time per token, the detector `decode_batch_growth` explains this delay.
         weights |= dict.fromkeys(OF_BATCH, drivers.for_seats(case).get(drivers.OUTPUTS, 0.0))
     return Claim(
         cause=ID,

@@ -21,7 +21,7 @@ def detect(case: Case) -> Claim | None:
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:
-        # For the time per token, prefill_interference claims the delay of decodes.
+        # For the time per token, the detector `prefill_interference` explains the delay of decodes.
         weights |= {
             name: share * of_all
             for name, share in wait_weights(case, drivers.PROMPTS).items()

@@ -3,9 +3,10 @@
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
 delayed many more requests by a shorter time. It would be found only after the first cause is fixed.
 Therefore the detectors run again on a wider tail: a larger share of the slowest requests. For each
-claim in the wider tail, two numbers are computed. `alone` is the time that the claim's cause adds
-to the slow requests' mean latency if it is the only cause. `here` is the time that the cause adds
-if all other causes are present. For a masked cause, `alone` is large and `here` is small.
+cause that a detector finds in the wider tail, two numbers are computed. `alone` is the time that
+the cause adds to the slow requests' mean latency if it is the only cause. `here` is the time that
+the cause adds if all other causes are present. For a masked cause, `alone` is large and `here` is
+small.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -39,7 +40,7 @@ Otherwise, the wider tail has a different problem, and no masked cause is report
 
 
 class MaskedCause(NamedTuple):
-    """The claim of a masked cause, with the cause's share."""
+    """The claim of a masked cause (what its detector found), with the cause's share."""
 
     claim: Claim
     share: float
@@ -54,7 +55,7 @@ def wide_share(slow: SortedLatencies, share: float) -> float | None:
 
 
 def all_claims(case: Case) -> list[Claim]:
-    """Return the claims of all detectors."""
+    """Return the claims (the causes with the terms that they explain) of all detectors."""
     return [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
 
 

@@ -178,8 +178,8 @@ def for_blocks(case: Case) -> DriverShares:
     if demand.log_slow_servers > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
-    # If the load grew and the cache has as many blocks as before, kv_cache_exhausted claims the
-    # growth. So the load is a driver only up to the loss of blocks.
+    # If the load grew and the cache has as many blocks as before, the cause is
+    # `kv_cache_exhausted`. So the load is a driver only up to the loss of blocks.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]

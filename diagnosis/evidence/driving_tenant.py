@@ -74,8 +74,8 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 
 
 def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the lever for a claim about the driving tenant. All three
-    are empty if there is no driving tenant."""
+    """Return the label, the evidence and the lever (proposed action) about the tenant that raised
+    the demand. All three are empty if there is no such tenant."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []

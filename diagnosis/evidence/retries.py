@@ -65,8 +65,8 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: Case) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline and of the hot blocks (see `retries`). If there is a
-    retry storm, omit the requests that repeat an aborted request.
+    """Return the requests of the baseline, and those of the blocks of time with nearly all slow
+    requests. If there is a retry storm, omit the requests that repeat an aborted request.
 
     The omitted requests do not show which tenants send more, because they come from the tenants
     whose requests took long.

@@ -59,7 +59,8 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
 def weights_of_slow_servers(
     case: Case, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of a claim on the slowdown factors `times` of several servers."""
+    """Return the share of each term that several slower servers explain. `times` contains the
+    slowdown factor of each server."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -71,7 +72,8 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArray]:
-    """Return the weights of a claim for a machine that is slower by the factor `times`."""
+    """Return the share of each term that is due to a machine that is slower by the factor
+    `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}

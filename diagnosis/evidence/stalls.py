@@ -62,8 +62,9 @@ def steadiness(case: Case) -> float | None:
 
 
 def surplus_ratio(case: Case) -> float | None:
-    """Return the surplus in the hot blocks (see `steadiness`), divided by the step time that the
-    work explains."""
+    """Return the surplus (step time that the work does not explain), divided by the step time that
+    the work explains. Both are sums over the hot blocks: the blocks of time with nearly all slow
+    requests."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -118,9 +118,9 @@ def added_by_others(case: Case) -> dict[str, float]:
 
 
 def all_tenants_share(case: Case) -> float:
-    """Return the share of the growth of the request rate that all tenants have in common. The rest
-    of the growth comes from the tenant whose rate grew most. Long requests that other tenants added
-    do not count."""
+    """Return the share of the request rate's growth that is attributed to all tenants. The rest is
+    attributed to the tenant whose rate grew most: its growth beyond the factor by which the other
+    tenants grew. Long requests that the other tenants added do not count."""
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None:

@@ -1,4 +1,4 @@
-"""Compute the share of each wait that a cause claims (its weight), from the drivers of the wait:
+"""Compute the share of each wait that a cause explains (its weight), from the drivers of the wait:
 the changes that raised the demand. Pure."""
 
 from typing import Final
@@ -22,11 +22,13 @@ OF_SEATS: Final = ("queue_seats", "queue_unsplit")
 """Waits for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms of the time that a fuller batch adds to a step. decode_batch_growth claims these terms only
-if more work fills the batch."""
+"""Terms (parts of the latency) for the time that a fuller batch adds to a step. If more work fills
+the batch (`drivers.MORE_WORK`: more requests, longer prompts or longer outputs), the detector
+`decode_batch_growth` computes the share of these terms itself, so `wait_weights` does not. Other
+drivers fill the batch too: for example, on a slower machine each request stays longer in it."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms of the delay by other requests' prefills: the wait for a share of the step's token budget,
+"""Terms for the delay by other requests' prefills: the wait for a share of the step's token budget,
 and the additional time of longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
@@ -47,7 +49,7 @@ OF_FRONTEND: Final = ("frontend",)
 
 
 def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weights of the waiting terms: the share of each wait that these drivers cause."""
+    """Return the weight of each wait: the share of the wait that the drivers `chosen` cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -78,8 +80,8 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
 
 
 def shared_with_traffic(case: Case) -> dict[str, float]:
-    """Return, for each term, the share of the growth that a restart must not claim, because the
-    traffic changed at the same time.
+    """Return, for each term, the share of the growth that is not attributed to a restart, because
+    the traffic changed at the same time.
 
     The result is half of the share that the changes of the traffic cause.
     """

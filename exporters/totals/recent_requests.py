@@ -1,9 +1,9 @@
 """Stores the ids of recent requests, so that a request that arrives twice is counted once.
 
-A sender sends a batch again if it did not receive the response. The ids are stored in two
-generations. When the newer generation has `capacity` ids, it becomes the older generation, and the
-previous older generation is dropped. At least the last `capacity` ids are therefore present, and at
-most twice as many. At 1,000 requests per second, the default covers 100 s; OpenTelemetry's
+A sender sends a batch again if it did not receive the response. The ids are stored in two sets: the
+newer and the older ids. When the newer set has `capacity` ids, it replaces the older set, and an
+empty set becomes the newer set. At least the last `capacity` ids are therefore present, and at most
+twice as many. At 1,000 requests per second, the default covers 100 s; OpenTelemetry's
 exporters stop retrying within 64 s.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from telemetry.requests import Source
 
 CAPACITY: Final = 100_000
-"""Maximum number of requests in a generation (about 10 MB)."""
+"""Maximum number of requests in one of the two sets (about 10 MB)."""
 
 
 class RecentIds:
@@ -42,7 +42,7 @@ class RecentIds:
 
 
 class RecentSources:
-    """Stores which source reported each request id, in two bounded generations.
+    """Stores which source reported each request id, for at least the last `capacity` ids.
 
     A server may report a request twice: by Tailspan's plugin, and by the engine's own spans.
     """

@@ -991,15 +991,15 @@ _FINGERPRINT = (
         Attributes("VllmConfig", tuple(f"{part}_config" for part in ARGUMENTS)),
         ("vllm/config/vllm.py",),
         "engine_state/config_fingerprint.py",
-        otherwise="the fingerprint lacks the arguments of the missing parts",
+        otherwise="the configuration fingerprint contains only the parts that exist",
     ),
     *(
         Hook(
-            f"{owner}: arguments of the fingerprint",
+            f"{owner}: arguments in the configuration fingerprint",
             Attributes(owner, names),
             (f"vllm/config/{part}.py",),
             "engine_state/config_fingerprint.py",
-            otherwise="the fingerprint lacks the missing arguments",
+            otherwise="the configuration fingerprint contains only the arguments that exist",
         )
         for part, (owner, names) in ARGUMENTS.items()
     ),

@@ -7,8 +7,8 @@ A table `requests` has the partition `requests_earlier`, and one partition such 
 `requests_20261124` for each later day. The writer adds a day when its first row arrives. There is
 no default partition, because PostgreSQL would search it each time a day is added.
 
-A table of an older version is divided while collectors write (`divide`). The old table becomes
-`requests_earlier`.
+A table that an older version created without partitions is divided while collectors write to it
+(`divide`). The old table becomes the partition `requests_earlier`.
 """
 
 import logging
@@ -29,8 +29,8 @@ EARLIER_DAYS: Final = 30
 """In a new database, rows older than this many days are in one partition. By default, rows are kept
 for a week."""
 AHEAD_DAYS: Final = 3
-"""A table of an older version becomes one partition, for rows up to this many days after its newest
-row. The check of the stored rows must end before that day."""
+"""A table that an older version created becomes one partition, for rows up to this many days after
+its newest row. The check of the stored rows must end before that day."""
 _LOCK_MS: Final = 2_000
 """Maximum time that a change waits for a table's lock. Meanwhile, later statements wait too."""
 _LOCK: Final = 0x64617973
@@ -152,12 +152,13 @@ def _delete(cursor: Any, table: Table, partition: Partition) -> int:
 
 
 def divide(engine: Engine, table: Table) -> None:
-    """Divide a table of an older version, while collectors write.
+    """Divide a table into partitions, while collectors write to it. The table has no partitions,
+    because an older version created it.
 
     First, a constraint is added: rows later than `AHEAD_DAYS` days after the table's newest row are
     refused. Second, PostgreSQL checks the stored rows, without blocking readers or writers. Third,
-    in milliseconds, the table becomes a partition of a new table, which takes over its name. After
-    an interruption, the next deletion continues.
+    in milliseconds, the table becomes a partition of a new table, which takes over its name. If the
+    process is interrupted, the next deletion of old rows continues the division.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:

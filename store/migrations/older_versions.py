@@ -51,7 +51,7 @@ def announce(engine: Engine, revisions: str, head: str) -> None:
 def exclude(connection: Connection, revisions: str, first: str, oldest: str) -> list[str]:
     """Prevent code of older revisions from connecting until the commit.
 
-    Older revisions are those from `first` to before `oldest`.
+    Older revisions have numbers of at least `first` and less than `oldest`.
 
     Returns: the older revisions whose code is connected now.
     """

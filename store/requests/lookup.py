@@ -37,8 +37,8 @@ FIRST_NS: Final = 3600 * 10**9
 RANGE_FACTOR: Final = 4
 """Each search range is this many times as long as the last one: 1 h, 4 h, 16 h."""
 RELATED_NS: Final = 3600 * 10**9
-"""After a match, the search continues for this time before the match, because an agent may send
-several requests with one id."""
+"""When the search has found a request, it also searches this period before the request, because an
+agent may send several requests with one id."""
 
 _RANK: Final = {Source.INSTRUMENTATION: 0, Source.SIMULATOR: 0, Source.NATIVE: 1, Source.CLIENT: 2}
 _PAIR: Final = re.compile(r"([0-9a-f]{1,32})/([0-9a-f]{1,16})")

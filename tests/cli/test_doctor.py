@@ -354,7 +354,7 @@ def test_late_telemetry_of_all_senders_delays_alerts(exported: Exported) -> None
     )
     for finding in clocks.clocks(*exported(shown)):
         assert finding.ok is None
-        assert "tailspan_slo_* does not count its requests" in finding.detail
+        assert "tailspan_slo_* does not count this sender's requests" in finding.detail
         assert "check the clock of the collector's machine first" in str(finding.mend)
 
 

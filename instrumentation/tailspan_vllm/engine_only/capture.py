@@ -113,7 +113,7 @@ class EngineCapture:
         """Record that a request enters the queue."""
         request_id = request.request_id
         if request_id in scheduler.requests or request_id in self._open:
-            return  # the next input of a session
+            return  # this is a further input of a session that was recorded at its first input
         if len(self._open) >= OPEN_LIMIT:
             guard.count("engine_only.open", f"tailspan: more than {OPEN_LIMIT} open requests")
             return

@@ -26,7 +26,7 @@ PARTS_HELP: Final = (
 CURVE_HELP: Final = (
     "By the number of running requests at arrival: the percentile after the change, and the"
     " percentile that the same requests would have had before the change. The bars are the 95 %"
-    " interval of the difference, valid for a single look. A change can be worse only under high"
+    " interval of the difference, valid if you look once. A change can be worse only under high"
     " load, or only under low load."
 )
 STEPS_HELP: Final = (

@@ -184,9 +184,9 @@ def _problems(
         found.append(
             Problem(
                 f"{which}slow {hit.risk_ratio:.1f}×",
-                f"its requests are among the slowest {wording.percent(SLOW_SHARE)} by TTFT "
-                f"{hit.risk_ratio:.1f} [{hit.low:.1f} to {hit.high:.1f}] times as often as the "
-                "others’",
+                f"its requests are {hit.risk_ratio:.1f}× [{hit.low:.1f} to {hit.high:.1f}] as "
+                f"likely as other requests to be among the slowest {wording.percent(SLOW_SHARE)} "
+                "by TTFT",
                 4,
             )
         )

@@ -68,7 +68,8 @@ class RootCauseData:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident before which the baseline ends, if the reader selected no baseline."""
+    """The incident that is the reason why the baseline does not end where the window begins. None
+    if there is no such incident, or if the reader selected the baseline."""
     known: Sequence[IncidentRow]
     """The incidents in and before the window."""
     burned: Mapping[str, Objective]

@@ -175,7 +175,8 @@ def still_slow(
 
 
 def compared(explanation: Explanation, zone: tzinfo, before: IncidentRow | None = None) -> str:
-    """Return a sentence: the compared ranges, and the incident before which the baseline ends."""
+    """Return a sentence with the compared ranges. If the baseline was chosen to end before an
+    incident (`before`), the sentence names this incident."""
     window, baseline = explanation.question.window, explanation.question.baseline
     date = window.to_unix_ns - baseline.from_unix_ns > DAY_S * 10**9 or (
         baseline.to_unix_ns - window.from_unix_ns > DAY_S * 10**9
