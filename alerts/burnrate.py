@@ -81,7 +81,7 @@ class Window:
 
 
 class State(StrEnum):
-    """Whether a pair fires, or why it does not."""
+    """Whether a pair of burn-rate windows fires, or why it does not."""
 
     FIRING = "firing"
     QUIET = "quiet"
@@ -107,7 +107,7 @@ def burn(counts: Counts, budget: Fraction) -> Fraction | None:
 def judge_pair(
     long: Window, short: Window, factor: Fraction, budget: Fraction, minimum_bad_events: int
 ) -> State:
-    """Return whether a pair fires, or why it does not."""
+    """Return whether a pair of burn-rate windows fires, or why it does not."""
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
     if long_burn is None or short_burn is None:
         return State.NO_DATA
@@ -121,7 +121,7 @@ def judge_pair(
 
 
 def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> dict[Pair, State]:
-    """Return for every pair of a policy whether it fires, or why it does not.
+    """Return, for every pair of burn-rate windows of a policy, whether it fires, or why not.
 
     Args:
         windows: the counts of each window, by its length in seconds.

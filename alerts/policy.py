@@ -27,7 +27,7 @@ for 9/10 of the long window. With 10/10, a single good event would prevent the a
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A pair of windows in a policy file."""
+    """A pair of burn-rate windows in a policy file."""
 
     severity: str
     long_s: int

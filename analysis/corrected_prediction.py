@@ -62,7 +62,7 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 
 
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
-    """Return `measured` × `then` / `now`, for each percentile.
+    """Return the corrected prediction of each percentile: `measured` × `then` / `now`.
 
     A result that is below the result of a lower percentile is raised to it.
 
@@ -103,7 +103,7 @@ class RankCorrection:
         return found
 
     def corrected_at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
-        """Return the values at these ranks of the edited replay, corrected. `then` is sorted."""
+        """Return the corrected values of the edited replay (`then`, sorted) at these ranks."""
         return self._at(ranks, values_at(ranks, then))
 
     def _at(self, ranks: FloatArray, then: FloatArray) -> FloatArray:
@@ -121,7 +121,7 @@ def _ranks(number: int) -> FloatArray:
 
 
 def values_at(ranks: FloatArray, ordered: FloatArray) -> FloatArray:
-    """Return the values at ranks of sorted values, interpolated between them."""
+    """Return the values of `ordered` (sorted) at these ranks, interpolated between its values."""
     return np.interp(ranks, _ranks(ordered.size), ordered)
 
 

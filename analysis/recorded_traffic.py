@@ -262,7 +262,7 @@ class _Unfit(NamedTuple):
     """The reason, with the name of the engine. Names are shortened, so two engines may have the
     same reason."""
     rows: IntArray
-    """The rows of its requests."""
+    """The row numbers of the engine's requests."""
 
 
 def _left_out(
@@ -299,7 +299,7 @@ def _left_out(
 
 
 class _Fit(NamedTuple):
-    """The fitted steps and the configuration of an engine."""
+    """An engine's configuration, and its model of step durations, fitted to its samples."""
 
     start: EngineStart
     samples: BoolArray

@@ -409,7 +409,8 @@ class _Prediction:
         return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
 
     def answer(self) -> WhatIfAnswer:
-        """Return the answer with the intervals of the draws so far."""
+        """Return the answer. Its confidence intervals come from the draws (resampled replays) so
+        far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9

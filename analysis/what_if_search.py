@@ -81,7 +81,7 @@ class SearchResult:
     value: float | None
     """The value that was found, or None if no value within the limits meets the SLO."""
     tried: Sequence[SearchStep]
-    """The steps of the search, in the order of the values."""
+    """The tried values in ascending order, each with its result."""
     shown: float
     """The value that was found. If none was found, the tried value with the most good requests."""
     answer: WhatIfAnswer

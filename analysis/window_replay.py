@@ -70,7 +70,7 @@ class Blocks(NamedTuple):
     """The blocks of time into which a window is divided. `resampled` draws from these blocks."""
 
     since_s: float
-    """Start of the first block."""
+    """Start of the first block, in seconds."""
     length_s: float
     """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that an interval of
     constant speed is not divided."""

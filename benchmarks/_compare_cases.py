@@ -85,7 +85,7 @@ class Pair:
 
 
 def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair:
-    """Simulate both windows of a case.
+    """Simulate the two windows of a case: before and after the change.
 
     Args:
         seed: determines the load and all arrivals.

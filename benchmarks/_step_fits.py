@@ -27,7 +27,7 @@ PACE_S = 5
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Single steps."""
+    """Engine steps, one entry per step."""
 
     ended_s: FloatArray
     """(n,) end times in seconds."""
@@ -37,7 +37,7 @@ class Steps:
     """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
 
     def select(self, chosen: BoolArray) -> "Steps":
-        """Return some of the steps."""
+        """Return the steps for which `chosen` is true."""
         return Steps(self.ended_s[chosen], self.worked_s[chosen], self.work[chosen])
 
     @property

@@ -119,11 +119,11 @@ class Burn:
     from_s: int
     to_s: int
     deserves: bool
-    """Whether the episode deserves a page."""
+    """Whether an alert of severity page should be sent for the episode."""
 
 
 class Page(NamedTuple):
-    """A page that was sent, with its start and end."""
+    """A page (an alert of severity page), with its start and end in seconds."""
 
     fired_s: int
     last_s: int
@@ -194,7 +194,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
 
 class BuiltIn:
-    """The built-in objective, and the pages of its policy."""
+    """The built-in objective, with only the window pairs of severity page in its policy."""
 
     def __init__(self) -> None:
         (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
@@ -212,7 +212,7 @@ class BuiltIn:
 
 
 def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
-    """Return the pages of Tailspan's evaluator."""
+    """Return the pages (alerts) that Tailspan's evaluator sends."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
     history = History(0, buckets, STEP_S)
@@ -236,7 +236,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[Page]:
-    """Return the pages of the rule on the P99."""
+    """Return the pages (alerts) that a rule on the P99 sends."""
     bad, events = _over_window(days)
     # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. The
     # P99 is bad if the number of bad requests is larger than the number of requests with a higher
@@ -246,7 +246,7 @@ def by_p99(days: Days, target: Fraction) -> list[Page]:
 
 
 def by_error_rate(days: Days) -> list[Page]:
-    """Return the pages of the rule on the error rate."""
+    """Return the pages (alerts) that a rule on the error rate sends."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -295,7 +295,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[Page], burns: list[Burn]) -> None:
-        """Match pages with episodes."""
+        """Add the pages (alerts) of two days to the counts, matched with the days' episodes."""
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)

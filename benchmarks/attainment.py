@@ -78,7 +78,7 @@ class Window:
 
     @property
     def kind(self) -> str:
-        """The class of the window by its counts: fell, held or other."""
+        """The class of the window by its share of good requests: fell, held or other."""
         if self.kept_before - self.kept >= FELL:
             return "fell"
         return "held" if self.kept >= 1.0 - BUDGET else "other"
@@ -98,7 +98,7 @@ def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
 
 
 def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator[Window]:
-    """Replay one draw and yield its windows with their verdicts."""
+    """Simulate one random engine, and yield its windows with their verdicts."""
     chance = random.Random(f"{seed}/{run}")
     rows = simulated(chance) if trace is None else trace
     engine = EngineConfig(

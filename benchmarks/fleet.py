@@ -66,7 +66,7 @@ WEEK_S = KEEP_ROWS_NS // 10**9
 
 
 class Unit(NamedTuple):
-    """The cost of one row."""
+    """The CPU time, the network bytes and the disk bytes of one row."""
 
     cpu_s: float
     wire_bytes: float

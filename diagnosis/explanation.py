@@ -70,7 +70,7 @@ class PartGrowth:
 
     @property
     def excess_s(self) -> float:
-        """The increase in seconds; negative if the part shrank."""
+        """The increase of the part in seconds; negative if the part became shorter."""
         return self.now_s - self.baseline_s
 
 

@@ -71,7 +71,7 @@ class Shares:
     stall_s: float = 0.0
 
     def of(self, phase_s: float) -> PhaseParts:
-        """Return parts that sum to `phase_s`."""
+        """Return the parts of a phase that lasts `phase_s` seconds. The parts sum to `phase_s`."""
         others_decode_s = (
             phase_s - self.own_s - self.others_prefill_s - self.preempted_s - self.stall_s
         )
@@ -135,8 +135,9 @@ class Job:
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
-    """Before the request is scheduled: the engine's sums (`Engine.blocked`) at the first step that
-    could have admitted it. After that: the increase of these sums during the request's wait."""
+    """Before the request is scheduled: the engine's running sums (`Engine.blocked`) at the first
+    step that could have admitted it. After that: the increase of these sums during the request's
+    wait."""
     billed_s: float = 0.0
     """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
@@ -150,7 +151,7 @@ class Job:
     """Number of tokens to compute before the next token can be produced."""
     computed_tokens: int = 0
     joined: int = -1
-    """Step count at which the request joined the decodes; −1 if it is not decoding."""
+    """Step count at which the request joined the decoding requests; −1 if it is not decoding."""
     evicted: float | None = None
     """Time of a preemption; None after the lost tokens are recomputed. A further preemption before
     that does not change the time."""
@@ -159,7 +160,7 @@ class Job:
     lost_tokens: int = 0
     """Number of tokens that were computed at the time `evicted`."""
     before: "Sums | None" = None
-    """The engine's sums when the request joined the decodes."""
+    """The engine's running sums when the request joined the decoding requests."""
     admitted: int = -1
     """Position in the order of all admissions, when the request last joined the batch."""
     lease: Lease = field(init=False)
@@ -188,7 +189,7 @@ class Job:
 
     @property
     def phase(self) -> Shares:
-        """The shares of the current phase."""
+        """The seconds of the request's current phase (prefill or decode), by part."""
         return self.prefill if self.first_token is None else self.decode
 
     @property

@@ -71,9 +71,9 @@ class PricedBy(StrEnum):
     """The method by which the cost of a request was computed."""
 
     LEDGER = "ledger"
-    """From the request's share of each engine step."""
+    """The cost comes from the request's share of each engine step."""
     TOKENS = "tokens"
-    """From weighted tokens, because the engine steps are unknown."""
+    """The cost comes from weighted tokens, because the engine steps are unknown."""
 
 
 PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")

@@ -63,5 +63,5 @@ class Budget:
 
     @property
     def unassigned_ns(self) -> int:
-        """The part of the total that is not assigned to a layer."""
+        """The nanoseconds of the latency that are not assigned to a layer."""
         return self.total_ns - sum(self.layers_ns.values())

@@ -171,7 +171,7 @@ class Comparison:
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
 
     def parts(self, q: float) -> Parts:
-        """Return the parts of the difference of a percentile."""
+        """Return the three parts of the difference of a percentile: mix, load and change."""
         compared, before_s = self.equal()
         mixed_s = _match_by(self._by_mix, self.before, compared, "mix").latencies(
             self.before.value_s

@@ -16,9 +16,9 @@ MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
 """The version of vLLM, which is stored with the starts of the engines and not with the requests."""
 SIDE_LABELS: Final = (*REQUEST_LABELS, VERSION)
-"""The labels that can select the requests of a side."""
+"""The labels that can select the requests before or after the change."""
 SIDES: Final = ("before", "after")
-"""The names of both sides, as parameters."""
+"""The names of the two sides (the requests before and after the change), as parameters."""
 SPLITS: Final = ("replica", "config", VERSION)
 """The labels by which the Compare page divides the requests of one range into two sides."""
 
@@ -85,7 +85,7 @@ class CompareQuestion:
 
     @property
     def labels(self) -> list[str]:
-        """The labels that select requests on either side."""
+        """The labels that select the requests before or after the change."""
         return list(dict.fromkeys([*self.before.equals, *self.after.equals]))
 
     @property

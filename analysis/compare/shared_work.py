@@ -128,7 +128,7 @@ class _Level:
         self._areas = np.concatenate([[0.0], np.cumsum(areas)])
 
     def before(self, at: FloatArray) -> FloatArray:
-        """Return the level just before each instant."""
+        """Return the level (the sum of the heights) just before each instant of `at`."""
         places = np.searchsorted(self._at, at, side="left") - 1
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 

@@ -37,7 +37,8 @@ class Evictions(NamedTuple):
     usually_kept: float
     """The share of the repeated tokens that the cache contains in the baseline."""
     kept: float
-    """The same share in the window, divided by `usually_kept`."""
+    """The share of the repeated tokens that the cache contains in the window, divided by
+    `usually_kept`."""
 
 
 def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -> Evictions | None:

@@ -51,7 +51,7 @@ class CacheEffect:
     repeated_s: float
     """Median time to the first event of the repetitions."""
     difference_s: float
-    """Median of the differences within the pairs."""
+    """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
     """The 95 % interval of the median difference; None below 8 pairs."""

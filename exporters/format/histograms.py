@@ -1,4 +1,5 @@
-"""Stores histograms as counts by cell (`histogram_cells`), and writes them as text and protobuf."""
+"""Stores histograms, and writes them as text and protobuf. The counts are by cell, a narrow range
+of latencies (`histogram_cells`)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ class Distribution:
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
 
     def add(self, observed: "Observed") -> None:
-        """Add these counts by cell. The caller sets the exemplars."""
+        """Add the counts of `observed`. The caller sets the exemplars."""
         counts = np.frombuffer(self.counts, np.int64)
         counts += observed.counts
         self.sum_s += observed.sum_s

@@ -27,7 +27,7 @@ class Sum(NamedTuple):
     """Sums of some columns over all requests that have the same pair of labels."""
 
     at: int
-    """Index of the pair."""
+    """Index of the label pair."""
     requests: int
     totals: list[float]
     """The sum of each column."""

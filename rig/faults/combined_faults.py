@@ -9,7 +9,7 @@ from typing import Final
 from rig.faults.fault import Disturb, Fault, Server
 
 AND: Final = "+"
-"""Separates the causes in the name of a pair."""
+"""Separates the two causes in the name of a pair of faults."""
 
 PAIRS: Final = {
     "longer_outputs+engine_stall": "e2e",

@@ -102,7 +102,7 @@ def _cells(
     first_unix_s: int,
     hours: int,
 ) -> Cells:
-    """Convert sums to cells, one per group and hour.
+    """Convert sums to cells: the amounts of the requests of one group in one hour.
 
     A number in `sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`.
     """

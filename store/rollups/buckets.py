@@ -168,13 +168,14 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Return the sketches with new cells. See `add_sums`."""
+    """Return the sketches with `cells` as the new cell of each entry. Sketches with the same new
+    cell are merged."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[Sums]) -> Sums:
-    """Concatenate sums. A cell may then occur several times."""
+    """Concatenate sums, without adding those of the same cell."""
     names = several[0].facts if several else {}
     return Sums(
         _concatenate([each.cells for each in several]),
@@ -184,7 +185,7 @@ def end_to_end_sums(several: Sequence[Sums]) -> Sums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches. A cell may then occur several times."""
+    """Concatenate sketches, without merging those of the same cell."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])

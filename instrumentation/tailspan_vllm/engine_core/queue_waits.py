@@ -51,15 +51,15 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The obstacles' sums at the first decision after the request's arrival, plus their increase
-    while the request was ineligible."""
+    """The engine's sums of seconds by obstacle at the first decision after the request's arrival,
+    plus their increase while the request was ineligible."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
     """Seconds in which the request was ineligible, by `HoldReason`. A range that has not ended is
     not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
-    """The obstacles' sums when the request became ineligible."""
+    """The sums of seconds by obstacle when the request became ineligible."""
 
 
 class Queue:

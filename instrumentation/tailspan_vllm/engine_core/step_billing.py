@@ -89,7 +89,7 @@ class Billing:
             self._sums[index].append(running[index])
 
     def forget(self, count: int) -> None:
-        """Drop the oldest steps."""
+        """Drop the sums of the `count` oldest steps."""
         for column in self._sums:
             del column[:count]
         self.forgotten += count
@@ -119,6 +119,7 @@ class Billing:
         return Bill(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
-        """Return the increase of each sum over the steps (after, upto]."""
+        """Return the increase of each sum from the end of step `after` to the end of step
+        `upto`."""
         low, high = after - self.forgotten, upto - self.forgotten
         return [column[high] - (column[low] if low >= 0 else 0.0) for column in self._sums]

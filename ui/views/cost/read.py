@@ -56,7 +56,7 @@ class Step:
 
     @property
     def hours(self) -> float:
-        """Length of the step in hours."""
+        """Length of this time step in hours."""
         return (self.to_unix_ns - self.from_unix_ns) / SECOND_NS / HOUR_S
 
 

@@ -44,7 +44,7 @@ class _Lines:
     replica: IntArray
     """(lines,) the replica's row in the grids; −1 if it is not selected."""
     engine: IntArray
-    """(lines,) index of the engine, over all replicas."""
+    """(lines,) number of the line's engine, counted over all replicas."""
 
 
 def engine_grids(

@@ -42,7 +42,7 @@ endpoints:
 
 
 def name(place: EndpointResults) -> str:
-    """Return the place as plain text, which the caller must escape."""
+    """Return the endpoint and the region as plain text, which the caller must escape."""
     return f"{place.endpoint} from {place.region or 'an unknown region'}"
 
 

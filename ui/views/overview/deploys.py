@@ -41,7 +41,7 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of the sentence on the page, and its deploy."""
+    """The page element with the sentence about a deploy, and the deploy."""
 
     element: Any
     deploy: Deploy

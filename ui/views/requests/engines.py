@@ -34,7 +34,7 @@ class EngineGauges:
 
     @property
     def together(self) -> bool:
-        """Whether one line shows all engines together."""
+        """Whether each gauge has a single line for all engines together."""
         return self.engines > MAX_LINES
 
 
