@@ -327,9 +327,9 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict three times: first with all shares from accounting (estimates from the step
-    ledger), then with the shares of the first latency from a replay, then with the shares of all
-    latencies from replays.
+    """Yield the verdict three times. At first, all shares come from accounting (estimates from the
+    step ledger). In the second verdict, the shares of the first latency come from a replay, and in
+    the third, the shares of all latencies.
 
     Yields nothing if the objective has no latency target. This function runs in the child
     process."""

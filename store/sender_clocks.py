@@ -38,7 +38,8 @@ CHANGED_NS: Final = 2 * 10**9
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two collectors' corrections can differ by 2 s."""
 MIN_NS: Final = 5 * 10**8
-"""A correction continues while the measured lead is above this value. The correction begins at
+"""A correction continues while the measured lead (the time by which the sender's clock is ahead) is
+above this value. The correction begins at
 twice this lead (`TOLERANCE_NS`), so that a lead near one of the two limits does not switch the
 correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9

@@ -1,6 +1,6 @@
-"""Define a joined request, which several engines served, with its hops and phases. Pure.
+"""Define a joined request, which several engines served, with its hops (one per engine) and phases.
 
-Durations are in seconds. An unknown value is None.
+Pure. Durations are in seconds. An unknown value is None.
 """
 
 from collections.abc import Mapping

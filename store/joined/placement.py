@@ -1,8 +1,9 @@
-"""Place the hops of a request on one time axis, although the engines' clocks may differ.
+"""Place the hops of a request (its parts on different engines) on one time axis, although the
+engines' clocks may differ.
 
-Pure. Durations are never changed. A hop is moved, by the smallest possible time, only if it would
-lie outside the time range that the client or the router reports, or if a prefill would not precede
-the decode that loads its KV cache.
+Pure. Durations are never changed. A hop is moved only in two cases: if it lies outside the time
+range that the client or the router reports, or if a prefill does not precede the decode that loads
+its KV cache. The hop is then moved by the smallest possible time.
 """
 
 from collections.abc import Sequence
