@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.cache_reports import one_of_each
 from cost.bill import bill
-from cost.groups import Group, groups_of
+from cost.groups import BillGroup, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
@@ -206,7 +206,7 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
     return found
 
 
-def _mean(group: Group) -> MeanRequest:
+def _mean(group: BillGroup) -> MeanRequest:
     priced = group.requests - group.unpriced
     by_ledger = group.priced_by == {PricedBy.LEDGER}
     return MeanRequest(

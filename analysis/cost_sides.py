@@ -26,7 +26,7 @@ import numpy as np
 from cost.bill import Bill
 from cost.uptime import Hour
 from roofline.errors import UnknownShapeError
-from roofline.load import Load, summed
+from roofline.load import StepLoad, summed
 from roofline.peaks import Device, device_named
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
@@ -169,7 +169,7 @@ def _add_work(
             of.peaked_s += hour.busy_s * part
 
 
-def _load(hour: Hour, steps_share: float, *, prompts: bool) -> Load:
+def _load(hour: Hour, steps_share: float, *, prompts: bool) -> StepLoad:
     def total(name: str, counts: bool = True) -> Any:
         return np.array([hour.work.get(name, 0.0) if counts else 0.0])
 

@@ -33,8 +33,7 @@ from roofline.errors import UnknownShapeError
 from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
 from roofline.shape_from_config import read_shape
-from roofline.windows import Window as Account
-from roofline.windows import windows_of
+from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings
 from store.database import open_database
 from store.queries import Window, gpu_table, request_table, sample_table
@@ -56,7 +55,7 @@ class Level(NamedTuple):
     output_tokens: int
     cost_usd: float | None
     """Cost of all requests of the level; None if one of them has no price."""
-    account: Account | None
+    account: RooflineWindow | None
 
 
 class Refused(Exception):  # noqa: N818 -- a state, not a failure

@@ -3,9 +3,9 @@ import pytest
 from roofline.arrow import engines_of, gpus_of
 from roofline.peaks import device_named
 from roofline.shape_from_config import read_shape, shape_of
-from roofline.verdict import Verdict
+from roofline.verdict import RooflineVerdict
 from roofline.weights import parameters
-from roofline.windows import Window, windows_of
+from roofline.windows import RooflineWindow, windows_of
 from simulator import gpu
 from simulator.dataset import Dataset, run
 from simulator.fault import Fault
@@ -26,7 +26,7 @@ def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
     )
 
 
-def whole_windows(case: Dataset) -> list[Window]:
+def whole_windows(case: Dataset) -> list[RooflineWindow]:
     (start,) = case.starts
     assert start.shape is not None
     ((key, engine),) = engines_of(case.sample_table()).items()
@@ -51,7 +51,7 @@ def test_modelled_bandwidth_equals_the_gpu_samples() -> None:
         assert window.residual_ratio == pytest.approx(0.0, abs=0.1)
         assert window.mbu is not None
         assert 0.3 < window.mbu < 1.0
-        assert window.verdict is Verdict.MEMORY_BOUND
+        assert window.verdict is RooflineVerdict.MEMORY_BOUND
         assert window.findings == ()
 
 

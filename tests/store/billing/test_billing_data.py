@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy import Engine
 
 from cost.bill import Bill, bill
-from cost.groups import Group
+from cost.groups import BillGroup
 from cost.pricefile import load_prices, parse_prices
 from simulator.dataset import run
 from simulator.faults import Fault
@@ -192,7 +192,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     keep(sqlite, *requests, samples=samples)
     end_s = HOUR_S + 72 * 3_600
 
-    def billed(from_s: int, to_s: int) -> Sequence[Group]:
+    def billed(from_s: int, to_s: int) -> Sequence[BillGroup]:
         return bill(read_billing_data(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
 
     (of_rows,) = billed(HOUR_S, end_s)
