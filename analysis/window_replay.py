@@ -13,7 +13,7 @@ from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Shift
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
-from replay.outcome import Bind, Outcome
+from replay.outcome import Bind, ReplayOutcome
 from replay.server_model import ServerModel
 from replay.step_model import StepModel
 from roofline.peakfile import peaks_in_force
@@ -128,7 +128,7 @@ def replayed(
     pools = list(zip(models, traffic.arrivals, traffic.conditions, traffic.rows, strict=True))
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
-    outcomes: list[Outcome] = []
+    outcomes: list[ReplayOutcome] = []
     saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
@@ -205,7 +205,7 @@ def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
     return Arrivals(**joined)
 
 
-def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
+def _binding_limit(outcomes: Sequence[ReplayOutcome]) -> Bind:
     totals: dict[Bind, float] = {"seats": 0.0, "kv": 0.0, "tokens": 0.0}
     for each in outcomes:
         totals["seats"] += float(each.engines.blocked_seats_s.sum())
@@ -215,7 +215,7 @@ def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+def _is_saturated(outcome: ReplayOutcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
     `fits` is (n,) whether a request fits into `max_model_len`; requests that do not fit are always

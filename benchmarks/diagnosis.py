@@ -52,7 +52,7 @@ from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question, Span
 from simulator import dataset
-from simulator.fault import CAUSES, Fault
+from simulator.fault import CAUSES, SimulatedFault
 from simulator.faults import INJECTIONS, world_of
 from store.queries import Window
 
@@ -154,7 +154,7 @@ def _true_shares(
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL
 
-    def with_faults(*chosen: Fault) -> float:
+    def with_faults(*chosen: SimulatedFault) -> float:
         data = dataset.run(replace(world, faults=chosen))
         engines = samples_of(data.sample_table())
         requests = with_unfinished(requests_of(data.request_table()), engines)

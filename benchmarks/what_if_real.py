@@ -34,7 +34,7 @@ from _recording import Planned, Recording, record_once  # type: ignore[import-no
 
 from analysis.recorded_traffic import REQUEST_COLUMNS, NotReplayableError, Recorded, recorded_of
 from analysis.what_if import POINTS, WhatIfQuestion, predict
-from replay.edits import Edits, Rate
+from replay.edits import Edits, RateEdit
 from rig.install import NotHereError, ensure
 from rig.load import Call
 from simulator.dataset import table_of
@@ -101,8 +101,8 @@ def cases_of(seats: int, changed: int) -> dict[str, Case]:
         "cache_off": Case(
             "first", "cache_off", Edits(arguments={"enable_prefix_caching": "false"})
         ),
-        "rate_1.5": Case("first", "rate_1.5", Edits(rates=[Rate(factor=1.5)])),
-        "rate_2.5": Case("first", "rate_2.5", Edits(rates=[Rate(factor=2.5)])),
+        "rate_1.5": Case("first", "rate_1.5", Edits(rates=[RateEdit(factor=1.5)])),
+        "rate_2.5": Case("first", "rate_2.5", Edits(rates=[RateEdit(factor=2.5)])),
         "two_replicas": Case("first", "two_replicas", Edits(replicas=2)),
     }
 

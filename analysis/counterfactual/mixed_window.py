@@ -92,7 +92,7 @@ class MixedWindow:
         Requests are drawn in this call, so several returned functions may run at the same time.
 
         Args:
-            metric: the latency to return, a field of `replay.outcome.Outcome`.
+            metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]

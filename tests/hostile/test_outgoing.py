@@ -129,7 +129,9 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
 
     messages: list[str] = []
     with running_http_server(never) as server:
-        plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
+        plan = live.SimulationPlan(
+            endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0
+        )
         ended: list[Sent] = []
         thread = threading.Thread(
             target=lambda: ended.append(live.run(plan, stop, messages.append))

@@ -8,13 +8,13 @@ from roofline.weights import parameters
 from roofline.windows import RooflineWindow, windows_of
 from simulator import gpu
 from simulator.dataset import Dataset, run
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from tests.roofline import configs
 
 
-def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
+def a_case(rate_per_s: float, *faults: SimulatedFault) -> Dataset:
     return run(
         FleetConfig(
             replicas=1,
@@ -56,7 +56,7 @@ def test_modelled_bandwidth_equals_the_gpu_samples() -> None:
 
 
 def test_traffic_that_no_step_explains_is_a_neighbour_on_the_gpu() -> None:
-    neighbour = Fault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
+    neighbour = SimulatedFault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
     windows = whole_windows(a_case(2.0, neighbour))
     assert windows
     for window in windows:

@@ -26,7 +26,7 @@ from diagnosis.explanation import Cause
 from diagnosis.question import Metric
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
@@ -49,7 +49,7 @@ def simulated(*causes: str) -> Dataset:
                 kv_connector="kv_transfer" in causes,
             ),
             workload=Workload(rate_per_s=6.0),
-            faults=tuple(Fault(cause=each, start_s=float(BEGAN_S)) for each in causes),
+            faults=tuple(SimulatedFault(cause=each, start_s=float(BEGAN_S)) for each in causes),
         )
     )
 
