@@ -43,7 +43,7 @@ different shapes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CostSide:
     """Prefill or decode of the engines with one role. Unknown values are None.
 
     Attributes:
@@ -70,7 +70,7 @@ class Side:
 class Sides:
     """All sides, and the cost of the time in steps that cannot be divided."""
 
-    sides: Sequence[Side]
+    sides: Sequence[CostSide]
     undivided_usd: float
 
 
@@ -202,8 +202,8 @@ def _shape(text: str | None) -> ModelShape | None:
         return None
 
 
-def _side(role: str | None, name: SideName, of: _Sum) -> Side:
-    return Side(
+def _side(role: str | None, name: SideName, of: _Sum) -> CostSide:
+    return CostSide(
         role=role,
         name=name,
         usd=of.usd,

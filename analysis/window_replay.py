@@ -32,7 +32,7 @@ applies to the share of requests that a full queue rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traffic:
+class ReplayTraffic:
     """The requests, stalls and changes of speed of each engine."""
 
     arrivals: Sequence[Arrivals]
@@ -56,9 +56,9 @@ class Replayed:
     saturated: bool
 
 
-def traffic_of(recorded: Recorded) -> Traffic:
+def traffic_of(recorded: Recorded) -> ReplayTraffic:
     """Return the traffic of a window as it was recorded."""
-    return Traffic(
+    return ReplayTraffic(
         [each.arrivals for each in recorded.engines],
         [each.conditions for each in recorded.engines],
         [each.rows for each in recorded.engines],
@@ -88,7 +88,7 @@ def blocks_of(recorded: Recorded) -> Blocks:
     return Blocks(since_s, length_s, max(1, round(counted_s / length_s)))
 
 
-def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
+def resampled(recorded: Recorded, chance: np.random.Generator) -> ReplayTraffic:
     """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
     lead_s, block_s, number = blocks_of(recorded)
     starts_s = (lead_s + block_s * chance.integers(0, number, number)).tolist()
@@ -109,11 +109,11 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
         conditions.append(each.conditions.shifted([Shift(-np.inf, lead_s, 0.0), *shifts]))
         rows.append(each.rows[drawn])
-    return Traffic(arrivals, conditions, rows, recorded.lead_s)
+    return ReplayTraffic(arrivals, conditions, rows, recorded.lead_s)
 
 
 def replayed(
-    recorded: Recorded, traffic: Traffic, edits: Edits, seed: str, chance: np.random.Generator
+    recorded: Recorded, traffic: ReplayTraffic, edits: Edits, seed: str, chance: np.random.Generator
 ) -> Replayed:
     """Replay traffic with edits: each engine separately, or all requests through a router.
 
@@ -158,7 +158,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 
 
 def _pooled(
-    recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
+    recorded: Recorded, models: Sequence[ServerModel], traffic: ReplayTraffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
     """Return one model of equal replicas behind a router, with the requests of all engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.compare.parts import Observed
-from analysis.compare.sides import Requests, group_numbers, requests_of
+from analysis.compare.parts import ObservedRequests
+from analysis.compare.sides import SideRequests, group_numbers, requests_of
 from replay.engine_config import EngineConfig
 from replay.step_model import EIGHT_B_ON_H100, StepModel
 from simulator.dataset import Dataset, run
@@ -47,11 +47,11 @@ class Pair:
     """Both windows of a case."""
 
     kind: Kind
-    before: Requests
-    after: Requests
+    before: SideRequests
+    after: SideRequests
     data: tuple[Dataset, Dataset]
 
-    def sides(self, metric: str) -> tuple[Observed, Observed]:
+    def sides(self, metric: str) -> tuple[ObservedRequests, ObservedRequests]:
         """Return the requests of both sides for which the latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)

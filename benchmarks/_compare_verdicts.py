@@ -10,8 +10,8 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.compare.answer import CompareAnswer, answer_compare
-from analysis.compare.decision import MIN_REQUESTS, QUANTILES, Decision
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.decision import MIN_REQUESTS, QUANTILES, CompareDecision
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.verdict import CompareVerdict
 from analysis.compare.work_terms import METRICS
 from benchmarks._compare_truth import MISSED, RIGHT, UNCLEAR, WRONG, Latencies, Truth, truth_of
@@ -109,7 +109,7 @@ def judged(
         return None
     seconds = windows[case.before].stretch.ended_s - windows[case.before].stretch.begun_s
     truth = truth_of(sides[0], sides[1], QUANTILES[quantile], seconds)
-    before, after = (Side(windows[each].window) for each in (case.before, case.after))
+    before, after = (CompareSide(windows[each].window) for each in (case.before, case.after))
     question = CompareQuestion(before, after, metric, quantile, looks=looks)
     return Judged(case, truth, answer_compare(engine, question))
 
@@ -124,7 +124,7 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
     for before, after in permutations(windows, 2):
         if before[0] != after[0]:
             continue
-        sides = Side(windows[before].window), Side(windows[after].window)
+        sides = CompareSide(windows[before].window), CompareSide(windows[after].window)
         for metric, quantile in LATENCIES:
             question = CompareQuestion(*sides, metric, quantile, looks=looks)
             found = answer_compare(engine, question).decision
@@ -156,7 +156,7 @@ def line(of: Judged) -> str:
     )
 
 
-def _change(found: Decision) -> str:
+def _change(found: CompareDecision) -> str:
     if found.change_ratio is None or found.ratio is None:
         return "-"
     return _interval(found.change_ratio, found.ratio.low, found.ratio.high)

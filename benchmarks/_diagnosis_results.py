@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
+from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
@@ -93,9 +93,9 @@ def share(hits: Iterable[bool]) -> float | None:
 
 _PARTS = {
     # The fault makes outputs longer, and removes blocks.
-    "preemption": (Kind.OUTPUTS, Kind.BLOCKS),
+    "preemption": (FactorKind.OUTPUTS, FactorKind.BLOCKS),
     # The added requests have long contexts and long outputs.
-    "decode_batch_growth": (Kind.LONG_PROMPTS,),
+    "decode_batch_growth": (FactorKind.LONG_PROMPTS,),
 }
 """The changes that a fault makes in addition to the change that its cause describes."""
 

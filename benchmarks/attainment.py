@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from diagnosis.explain import explain
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import BoolArray, Requests
-from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
@@ -131,7 +131,7 @@ def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator
         for metric, seconds in THRESHOLDS_S.items():
             question = Question(metric, window, baseline)
             answer = explain(
-                requests, servers, question, [Threshold("chat", seconds, BUDGET, _all)]
+                requests, servers, question, [LatencyThreshold("chat", seconds, BUDGET, _all)]
             )
             yield Window(
                 run,

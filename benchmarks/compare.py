@@ -26,8 +26,8 @@ import numpy as np
 from analysis.compare.decision import (
     MIN_COMPARED,
     QUANTILES,
+    CompareDecision,
     Criteria,
-    Decision,
     comparison_of,
     decided,
 )
@@ -90,8 +90,8 @@ def judged(case: Pair) -> list[Judged]:
         )
         criteria = Criteria(q, looks=False)
         match = comparison_of(before, after, criteria)
-        decision = match if isinstance(match, Decision) else decided(match, criteria)
-        if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
+        decision = match if isinstance(match, CompareDecision) else decided(match, criteria)
+        if isinstance(match, CompareDecision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
             found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
             continue
@@ -119,7 +119,7 @@ def judged(case: Pair) -> list[Judged]:
 
 
 def on_the_curve(
-    decision: Decision, equal: Equal, without_s: np.ndarray, q: float
+    decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
     """Return the number of points of the load curve whose interval contains the true change, and of
     all points."""
@@ -153,7 +153,7 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
             rivals[0] |= mann_whitney(before.value_s, after.value_s) < ALPHA
             rivals[1] |= z_test(before.value_s, after.value_s) < ALPHA
         found = comparison_of(before, after, criteria)
-        if isinstance(found, Decision):
+        if isinstance(found, CompareDecision):
             continue
         beyond = abs(found.equal().log_ratio(criteria.q, 0.0)) > np.log1p(MARGIN)
         if not beyond and look % INTERVAL_EVERY:

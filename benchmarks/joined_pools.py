@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from sqlalchemy import Engine
 
 from analysis.joined.explain import JoinedExplanation, explain_joined
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric, Question, Span
 from simulator.dataset import run
 from simulator.faults import SimulatedFault
@@ -112,7 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
             pools = [] if answer is None else answer.pools
             if cause is None:
                 right["pool"] += all(
-                    each.explanation.verdict is not Verdict.INCIDENT for each in pools
+                    each.explanation.verdict is not ExplanationVerdict.INCIDENT for each in pools
                 )
                 continue
             worst = pools[0]

@@ -34,7 +34,7 @@ import diagnosis
 from benchmarks._diagnosis_baselines import alerted
 from benchmarks._diagnosis_draws import NONE, PAIR, drawn, kinds_of
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.question import Question
@@ -145,7 +145,7 @@ def changed(constant: Constant, factor: float) -> Iterator[None]:
 def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
     """Return whether an outcome is right."""
     if kind == NONE:
-        return answer.verdict is not Verdict.INCIDENT
+        return answer.verdict is not ExplanationVerdict.INCIDENT
     found = [each.id for each in answer.causes]
     return set(causes) <= set(found[:3]) if kind == PAIR else found[:1] == list(causes)
 

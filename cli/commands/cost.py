@@ -21,7 +21,7 @@ from cli.render import cost as cost_text
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer
-    from analysis.cost_sides import Side
+    from analysis.cost_sides import CostSide
     from cost.bill import Bill
     from cost.bill_lines import BillLine
     from cost.energy import GroupEnergy
@@ -226,7 +226,7 @@ def _line(line: "BillLine", *, named: bool) -> dict[str, Any]:
     }
 
 
-def _side(side: "Side") -> dict[str, Any]:
+def _side(side: "CostSide") -> dict[str, Any]:
     return {
         "role": side.role,
         "side": side.name,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
@@ -10,7 +10,7 @@ _NOTICEABLE = 0.02
 """A surplus below this share of a sample's time is ignored as an error of the step model."""
 
 
-def stalled_while_queued_s(case: Case) -> FloatArray:
+def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
     """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
     a request's engine is unknown, the mean over the replica's engines is used."""
     engines = case.servers.engines
@@ -43,7 +43,7 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
     return stalled
 
 
-def steadiness(case: Case) -> float | None:
+def steadiness(case: DiagnosisCase) -> float | None:
     """Return the median of the surplus over the hot blocks' samples, divided by its mean.
 
     The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
@@ -58,14 +58,14 @@ def steadiness(case: Case) -> float | None:
     return float(np.median(ratios)) / mean if mean > _NOTICEABLE else None
 
 
-def surplus_ratio(case: Case) -> float | None:
+def surplus_ratio(case: DiagnosisCase) -> float | None:
     """Return the surplus in the hot blocks, divided by the step time that the work explains."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None
 
 
-def _hot(case: Case) -> tuple[FloatArray, FloatArray]:
+def _hot(case: DiagnosisCase) -> tuple[FloatArray, FloatArray]:
     engines = case.servers.engines
     rows = case.rows_now(engines)
     rise, busy = engines.rises(_NAME)[rows], engines.rises("busy_s_total")[rows]

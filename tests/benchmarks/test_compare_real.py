@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.decision import Decision
+from analysis.compare.decision import CompareDecision
 from analysis.compare.intervals import Interval
-from analysis.compare.parts import Parts
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.parts import PercentileParts
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
 from benchmarks._compare_truth import Latencies, Truth, truth_of
@@ -115,10 +115,10 @@ def test_the_other_mix_has_a_new_tenant_longer_prompts_and_a_higher_rate() -> No
 
 
 def found(verdict: CompareVerdict, after: str = "budget", truth: float = 0.2) -> Judged:
-    side = Side(Window(0, 10**9))
-    question = CompareQuestion(side, Side(Window(10**9, 2 * 10**9)))
-    parts = Parts(0.100, 0.130, 0.130, 0.105, 0.110)
-    decision = Decision(verdict, 0.100, 0.130, parts, Interval(0.1, 0.25), 0.9, 300.0)
+    side = CompareSide(Window(0, 10**9))
+    question = CompareQuestion(side, CompareSide(Window(10**9, 2 * 10**9)))
+    parts = PercentileParts(0.100, 0.130, 0.130, 0.105, 0.110)
+    decision = CompareDecision(verdict, 0.100, 0.130, parts, Interval(0.1, 0.25), 0.9, 300.0)
     answer = CompareAnswer(
         question, decision, 400, 400, None, None, TotalChange(0.03), (), (), False
     )
@@ -136,7 +136,7 @@ def test_a_line_has_the_truth_the_change_and_the_result() -> None:
 
 def test_a_line_without_a_comparison_has_no_numbers() -> None:
     one = found(UNDECIDED)
-    decision = Decision(UNDECIDED, 0.1, 0.13, None, None, 0.05, 20.0)
+    decision = CompareDecision(UNDECIDED, 0.1, 0.13, None, None, 0.05, 20.0)
     total = TotalChange(None, "no samples")
     reported = line(replace(one, answer=replace(one.answer, decision=decision, total=total)))
     assert reported.split()[9:] == ["+30%", "-", "-", "5%", "undecided:", "missed"]

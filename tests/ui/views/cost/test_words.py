@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.cost_sides import Side, Sides
+from analysis.cost_sides import CostSide, Sides
 from cli.render import cost as cost_text
 from cost.bill import Unpriced
 from cost.bill_lines import BillLine
@@ -65,8 +65,8 @@ def test_the_parts_drawn_sum_to_the_bill(
 
 
 def test_the_sides_are_a_table_with_their_utilisation() -> None:
-    prefill = Side("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
-    decode = Side(None, "decode", 1.6, 1_440.0, None, None, None, None)
+    prefill = CostSide("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
+    decode = CostSide(None, "decode", 1.6, 1_440.0, None, None, None, None)
     text = words.sides(Sides([prefill, decode], 0.2), line())
     assert "<td>$1.20</td><td>30 %</td><td>18 min</td><td>42 %</td><td>5 %</td>" in text
     assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in text
