@@ -24,7 +24,7 @@ RATES: Final = (0.75, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ChangeKind:
     """The differences after the change: whether the prompts, the rate, the tenants or the server
     differ."""
 
@@ -35,18 +35,18 @@ class Kind:
     slower: float = 1.0
 
 
-SAME: Final = Kind("same")
-SHIFTED: Final = Kind("prompts x 2, rate x 1.5, new tenant", 2.0, 1.5, tenant=True)
-MILDLY: Final = Kind("prompts x 1.3, rate x 1.2, new tenant", 1.3, 1.2, tenant=True)
-SLOW: Final = Kind("slower", slower=SLOWER)
+SAME: Final = ChangeKind("same")
+SHIFTED: Final = ChangeKind("prompts x 2, rate x 1.5, new tenant", 2.0, 1.5, tenant=True)
+MILDLY: Final = ChangeKind("prompts x 1.3, rate x 1.2, new tenant", 1.3, 1.2, tenant=True)
+SLOW: Final = ChangeKind("slower", slower=SLOWER)
 SLOW_SHIFTED: Final = replace(MILDLY, name=f"slower; {MILDLY.name}", slower=SLOWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pair:
+class ComparedWindows:
     """Both windows of a case."""
 
-    kind: Kind
+    kind: ChangeKind
     before: SideRequests
     after: SideRequests
     data: tuple[Dataset, Dataset]
@@ -83,7 +83,7 @@ class Pair:
         return after.value_s - engine_s * (1 - 1 / self.kind.slower)
 
 
-def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair:
+def pair(kind: ChangeKind, seed: int, requests: int, after: int | None = None) -> ComparedWindows:
     """Simulate both windows of a case.
 
     Args:
@@ -109,7 +109,7 @@ def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair
     )
     second = _run(faster, (after or requests) / faster, 2 * seed + 1, workload, step)
     tables = [each.request_table() for each in (first, second)]
-    return Pair(kind, requests_of(tables[0]), requests_of(tables[1]), (first, second))
+    return ComparedWindows(kind, requests_of(tables[0]), requests_of(tables[1]), (first, second))
 
 
 def _run(

@@ -42,8 +42,8 @@ from benchmarks._compare_cases import (
     SHIFTED,
     SLOW,
     SLOW_SHIFTED,
-    Kind,
-    Pair,
+    ChangeKind,
+    ComparedWindows,
     pair,
 )
 from diagnosis.inputs.arrow import samples_of
@@ -61,7 +61,7 @@ interval is. In this case, the interval is computed only at looks whose number i
 value."""
 
 
-class Judged(NamedTuple):
+class JudgedLatency(NamedTuple):
     """The verdicts on one latency of one case, and the true change."""
 
     metric: str
@@ -77,7 +77,7 @@ class Judged(NamedTuple):
     number of all points."""
 
 
-def judged(case: Pair) -> list[Judged]:
+def judged(case: ComparedWindows) -> list[JudgedLatency]:
     """Return the verdicts on a case: one with the interval for one look, and one with the interval
     for all looks."""
     found = []
@@ -93,7 +93,9 @@ def judged(case: Pair) -> list[Judged]:
         decision = match if isinstance(match, CompareDecision) else decided(match, criteria)
         if isinstance(match, CompareDecision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
-            found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
+            found.append(
+                JudgedLatency(metric, name, undecided, undecided, None, (True, True), rivals)
+            )
             continue
         equal = match.equal()
         without_s = case.without_change(metric)[match.comparable]
@@ -110,7 +112,7 @@ def judged(case: Pair) -> list[Judged]:
             verdicts.append(verdict.value)
             covered.append(bool(expm1(logs.low) <= true <= expm1(logs.high)))
         found.append(
-            Judged(
+            JudgedLatency(
                 *(metric, name, verdicts[0], verdicts[1], expm1(middle) - true),
                 *((covered[0], covered[1]), rivals, on_the_curve(decision, equal, without_s, q)),
             )
@@ -137,7 +139,7 @@ def on_the_curve(
     return inside, len(decision.curve)
 
 
-def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
+def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
     """Compare a case at each look, while the window after the change grows.
 
     Returns:
@@ -179,7 +181,7 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
     return erfc(abs(a.mean() - b.mean()) / max(spread, 1e-300) / sqrt(2))
 
 
-def steps_covered(case: Pair) -> list[bool] | None:
+def steps_covered(case: ComparedWindows) -> list[bool] | None:
     """Return whether the interval of each step coefficient, and of the ratio of the step durations
     (the pace), contains the true value."""
     sides = []
@@ -201,10 +203,10 @@ def steps_covered(case: Pair) -> list[bool] | None:
     return [*inside, found.pace.low <= case.kind.slower <= found.pace.high]
 
 
-def once(kind: Kind, seeds: range) -> bool:
+def once(kind: ChangeKind, seeds: range) -> bool:
     """Print the verdicts on the cases of a kind, and return whether the target values are met."""
     begun = time.monotonic()
-    results: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    results: dict[tuple[str, str], list[JudgedLatency]] = defaultdict(list)
     steps = []
     for seed in seeds:
         case = pair(kind, seed, REQUESTS)
@@ -254,7 +256,7 @@ def once(kind: Kind, seeds: range) -> bool:
     return met
 
 
-def again(kind: Kind, seeds: range) -> bool:
+def again(kind: ChangeKind, seeds: range) -> bool:
     """Print how often a case without a change had a false verdict at any look."""
     begun = time.monotonic()
     found = []

@@ -43,7 +43,7 @@ from benchmarks._diagnosis_by_group import (
 )
 from benchmarks._diagnosis_by_group import table as everyone_table
 from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
-from benchmarks._diagnosis_results import Result, passed, read
+from benchmarks._diagnosis_results import DiagnosisResult, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
@@ -65,7 +65,7 @@ def judged(
     symptom: bool,
     fast: bool,
     foreign: bool,
-) -> Result:
+) -> DiagnosisResult:
     """Simulate one case, and run every diagnoser on it.
 
     The question is about the latency that an alert would report, or, with `symptom`, the latency
@@ -87,7 +87,7 @@ def judged(
     answered = time.monotonic()
     answer = accounted if fast else _replayed(accounted, data)
     replayed = time.monotonic()
-    return Result(
+    return DiagnosisResult(
         number=number,
         seed=seed,
         kind=kind,
@@ -178,11 +178,11 @@ def run(
     plan: Sequence[tuple[int, int, str, tuple[str, ...], bool, bool, bool]],
     jobs: int,
     limit_s: float,
-) -> Iterator[Result]:
+) -> Iterator[DiagnosisResult]:
     """Yield the result of each case when the case has finished, until the time limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
-        waiting: set[Future[Result]] = set()
+        waiting: set[Future[DiagnosisResult]] = set()
         left = iter(plan)
         try:
             while time.monotonic() < deadline:
@@ -303,7 +303,7 @@ def _everyone(arguments: argparse.Namespace) -> int:
     return 1 if sums[OTHER] > 0.05 * (sums[SAME] + sums[OTHER]) else 0
 
 
-def _kept(file: Path | None) -> list[Result]:
+def _kept(file: Path | None) -> list[DiagnosisResult]:
     if file is None or not file.is_file():
         return []
     return [read(text) for text in file.read_text().splitlines()]

@@ -58,7 +58,7 @@ class Level(NamedTuple):
     account: RooflineWindow | None
 
 
-class Refused(Exception):  # noqa: N818 -- a state, not a failure
+class RequestRefused(Exception):  # noqa: N818 -- a state, not a failure
     """The server refused a request."""
 
 
@@ -67,7 +67,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     steady.
 
     Raises:
-        Refused: the server refuses a request.
+        RequestRefused: the server refuses a request.
     """
     begun_ns = time.time_ns()
     end_s = time.monotonic() + seconds
@@ -79,7 +79,9 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:
-                raise Refused(f"the server returns status {answer.status} for the model {model!r}")
+                raise RequestRefused(
+                    f"the server returns status {answer.status} for the model {model!r}"
+                )
             number += 1
 
     with ThreadPoolExecutor(clients) as pool:
