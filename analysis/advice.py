@@ -30,7 +30,7 @@ only define an order. They were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class AdviceLever:
     """One change to try, with its effort and its precondition."""
 
     name: str
@@ -43,7 +43,7 @@ class Lever:
 class Advice:
     """A lever with its predicted effect on one latency."""
 
-    lever: Lever
+    lever: AdviceLever
     answer: WhatIfAnswer
     metric: str
 
@@ -114,7 +114,7 @@ def advise(
     return AdviceAnswer(metric, found, None, unknown)
 
 
-def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
+def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
     """Yield the levers that apply, in the usual order of optimisation.
 
     Levers that a replay cannot judge are appended to `unknown`.
@@ -122,8 +122,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
     first = recorded.engines[0]
     config, arguments = first.model.engine, read(first.start.arguments)
 
-    def lever(name: str, edits: str, effort: int, precondition: str) -> Lever:
-        return Lever(name, edits_of([edits]), effort, precondition)
+    def lever(name: str, edits: str, effort: int, precondition: str) -> AdviceLever:
+        return AdviceLever(name, edits_of([edits]), effort, precondition)
 
     unknown.append(
         "smaller model: needs a recording with that model, and an evaluation of its answers"
@@ -180,7 +180,7 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[Lever]:
         yield lever("one replica fewer", f"replicas={recorded.replicas - 1}", _MACHINES, "nothing")
 
 
-def _not_quantisable(recorded: Recorded, lever: Lever, name: str) -> str | None:
+def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str | None:
     """Return why the effect of a quantisation cannot be extrapolated; None if it can be."""
     for each in recorded.engines:
         try:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.cache_reports import one_of_each
 from cost.bill import bill
-from cost.groups import Group, groups_of
+from cost.groups import BillGroup, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
@@ -63,7 +63,7 @@ class MeanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class CacheTimes:
     """Median and 95th percentile in seconds, None without values."""
 
     p50_s: float | None
@@ -86,9 +86,9 @@ class CacheGroup:
     labels: tuple[str | None, ...]
     results: Mapping[str, int]
     rate: tuple[float, float, float] | None
-    answer_on_hit: Times
-    lookup_on_hit: Times
-    lookup_on_miss: Times
+    answer_on_hit: CacheTimes
+    lookup_on_hit: CacheTimes
+    lookup_on_miss: CacheTimes
     saved_usd: float | None
     priced_hits: int
     saved_engine_s: float | None
@@ -206,7 +206,7 @@ def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, Mean
     return found
 
 
-def _mean(group: Group) -> MeanRequest:
+def _mean(group: BillGroup) -> MeanRequest:
     priced = group.requests - group.unpriced
     by_ledger = group.priced_by == {PricedBy.LEDGER}
     return MeanRequest(
@@ -248,9 +248,9 @@ def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanReq
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
 
 
-def _times(lookups: Iterable[Report], of: Callable[[Report], float | None]) -> Times:
+def _times(lookups: Iterable[Report], of: Callable[[Report], float | None]) -> CacheTimes:
     values = np.array([value for each in lookups if (value := of(each)) is not None], np.float64)
-    return Times(quantile(values, 0.5), quantile(values, 0.95), values.size)
+    return CacheTimes(quantile(values, 0.5), quantile(values, 0.95), values.size)
 
 
 def _similarity(lookups: Sequence[Report]) -> tuple[list[Bin], float | None]:

@@ -17,9 +17,9 @@ from cost.energy import Energy, GroupEnergy, energy, energy_by_group, total_ener
 from cost.groups import grouped, groups_of
 from cost.managed import (
     BreakEven,
-    Comparison,
+    ManagedCost,
     NoManagedPrice,
-    Tokens,
+    TokenCounts,
     break_even,
     compare,
     tokens_by_model,
@@ -72,7 +72,7 @@ class CostAnswer:
 
     billing_data: BillingData
     bill: Bill
-    compared: Sequence[Comparison]
+    compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
     """Reasons why a part of the traffic has no managed price."""
     break_even: BreakEven | None
@@ -173,8 +173,8 @@ def _selected(found: Bill) -> SelectedRequests:
 
 
 def managed_prices(
-    tokens: Mapping[str | None, Tokens], prices: PriceList
-) -> tuple[list[Comparison], list[str]]:
+    tokens: Mapping[str | None, TokenCounts], prices: PriceList
+) -> tuple[list[ManagedCost], list[str]]:
     """Return the managed price of each served model's traffic, and why some traffic has none."""
     found, missing = [], []
     for model, of in tokens.items():

@@ -29,7 +29,7 @@ import numpy as np
 from cost.bill import Bill
 from cost.uptime import Hour
 from roofline.errors import UnknownShapeError
-from roofline.load import Load, summed
+from roofline.load import StepLoad, summed
 from roofline.peaks import Device, device_named
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
@@ -46,7 +46,7 @@ different shapes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CostSide:
     """The cost and the work of one side (prefill or decode), over all engines with one role.
     Unknown values are None.
 
@@ -75,7 +75,7 @@ class Sides:
     """The prefill and decode sides of each role, and the cost of the steps that cannot be
     divided."""
 
-    sides: Sequence[Side]
+    sides: Sequence[CostSide]
     undivided_usd: float
 
 
@@ -175,7 +175,7 @@ def _add_work(
             of.peaked_s += hour.busy_s * part
 
 
-def _load(hour: Hour, steps_share: float, *, prompts: bool) -> Load:
+def _load(hour: Hour, steps_share: float, *, prompts: bool) -> StepLoad:
     def total(name: str, counts: bool = True) -> Any:
         return np.array([hour.work.get(name, 0.0) if counts else 0.0])
 
@@ -208,8 +208,8 @@ def _shape(text: str | None) -> ModelShape | None:
         return None
 
 
-def _side(role: str | None, name: SideName, of: _Sum) -> Side:
-    return Side(
+def _side(role: str | None, name: SideName, of: _Sum) -> CostSide:
+    return CostSide(
         role=role,
         name=name,
         usd=of.usd,

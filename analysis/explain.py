@@ -15,7 +15,7 @@ from analysis.outside.network_evidence import network_times, with_network_times
 from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
 from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
@@ -31,7 +31,7 @@ this time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExplainAnswer:
     """An explanation, the incidents that overlap the window, and how the baseline was chosen."""
 
     explanation: Explanation
@@ -49,7 +49,7 @@ def explain_window(
     where: Mapping[str, str | None],
     objectives: Sequence[Objective],
     baseline: Span | None = None,
-) -> Answer:
+) -> ExplainAnswer:
     """Explain why a latency in a window is high.
 
     Args:
@@ -64,14 +64,14 @@ def explain_window(
     explanation = explain_question(
         engine, Question(metric, window, against.span, where), objectives
     )
-    if against.before is not None and explanation.verdict is Verdict.INSUFFICIENT_DATA:
+    if against.before is not None and explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         # The data before the incident was deleted or never recorded.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )
-        if nearer.verdict is not Verdict.INSUFFICIENT_DATA:
+        if nearer.verdict is not ExplanationVerdict.INSUFFICIENT_DATA:
             explanation, against = nearer, Baseline(window.before)
-    return Answer(
+    return ExplainAnswer(
         explanation,
         within(window, known),
         against.before,

@@ -20,7 +20,7 @@ from roofline.errors import UnknownShapeError
 from roofline.peaks import Device, device_named, known_devices
 from roofline.shape import ModelShape, Precision
 from roofline.shape_from_config import read_shape
-from roofline.weights import Weights, gpu_weights
+from roofline.weights import WeightElements, gpu_weights
 from telemetry.starts import EngineStart, read
 
 
@@ -123,7 +123,7 @@ def _flops_per_s(device: Device, shape: ModelShape) -> float:
 
 def _weight_bytes(shape: ModelShape) -> float:
     """Return the bytes of weights that one GPU reads in a step, including all experts."""
-    weights: Weights = gpu_weights(shape)
+    weights: WeightElements = gpu_weights(shape)
     precision = shape.precision
     count = shape.experts.count if shape.experts else 0
     linear = weights.attention + weights.dense + weights.shared

@@ -20,7 +20,7 @@ from alerts.objectives import Objective
 from analysis.answer_process import took_too_long
 from analysis.incident import IncidentQuestions, IncidentVerdict, leading_incident
 from diagnosis.causes.registry import SUMMARIES
-from diagnosis.explanation import Explanation, Method
+from diagnosis.explanation import Explanation, ShareMethod
 from diagnosis.latency.parts import PHASE
 from diagnosis.question import Question
 from store.alerting.incident_answers import (
@@ -89,7 +89,7 @@ class StoredAnswer:
     @property
     def replayed(self) -> bool:
         """Whether the shares of the first cause come from a replay."""
-        return self.verdict.first.method is Method.COUNTERFACTUAL
+        return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property
     def replay_took_too_long(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from analysis.compare.parts import Parts
+from analysis.compare.parts import PercentileParts
 from analysis.compare.work_terms import METRICS
 from analysis.what_if import WhatIfAnswer
 from replay.edits import ARGUMENTS
@@ -180,7 +180,7 @@ def expected(
     deploy: Deployed | None,
     metric: str,
     quantile: str,
-    parts: Parts | None,
+    parts: PercentileParts | None,
 ) -> Expected | None:
     """Return the latest prediction of a deployed change that was requested before the deploy, or
     None. Pure.

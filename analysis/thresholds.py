@@ -22,17 +22,17 @@ from alerts.expression import (
 )
 from alerts.objectives import Goodput, Objective
 from diagnosis.inputs.requests import LABELS, BoolArray, Requests
-from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.question import Metric
 
 _COUNTED: Final = (*LABELS, "streamed", "prompt_tokens")
 """The fields that a filter may use."""
 
 
-def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[Threshold]:
+def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[LatencyThreshold]:
     """Return the thresholds of a latency, in the objectives' order."""
     return [
-        Threshold(
+        LatencyThreshold(
             objective.name,
             seconds,
             float(objective.budget),

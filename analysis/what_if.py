@@ -39,7 +39,7 @@ from analysis.recorded_traffic import (
 from analysis.window_replay import (
     METRICS,
     Replayed,
-    Traffic,
+    ReplayTraffic,
     blocks_of,
     replayed,
     resampled,
@@ -84,7 +84,7 @@ class WhatIfQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Attainment:
+class PredictedAttainment:
     """The share of good requests of an objective, measured and predicted."""
 
     slo: str
@@ -130,7 +130,7 @@ class WhatIfAnswer:
     rejected: int = 0
     """Number of requests that the edited engines reject, because they are longer than
     `max_model_len` or because the queue is full."""
-    objectives: Sequence[Attainment] = ()
+    objectives: Sequence[PredictedAttainment] = ()
     binds: Bind = "none"
     binds_now: Bind = "none"
     saturated: bool = False
@@ -346,7 +346,7 @@ class _Sample:
     """The measured latencies, and those of a replay without edits, for recorded or resampled
     traffic."""
 
-    def __init__(self, reporting: _Reporting, traffic: Traffic, now: Replayed) -> None:
+    def __init__(self, reporting: _Reporting, traffic: ReplayTraffic, now: Replayed) -> None:
         self.traffic, self.now = traffic, now
         rows = np.concatenate(traffic.rows)
         rows = rows[reporting.chosen[rows]]
@@ -515,7 +515,7 @@ class _Prediction:
             table = table.set_column(place, name, pa.array(values, from_pandas=True))
         return [good_ratio(indicator, table) for _, indicator in self._of.objectives]
 
-    def _attainments(self) -> list[Attainment]:
+    def _attainments(self) -> list[PredictedAttainment]:
         table = self._of.recorded.requests.filter(pa.array(self._of.chosen))
         found = []
         for place, (objective, indicator) in enumerate(self._of.objectives):
@@ -524,7 +524,9 @@ class _Prediction:
                 continue
             draws = [each.good_ratios[place] for each in self._draws]
             predicted = ratio_interval(value, draws, self._of.blocks)
-            found.append(Attainment(objective.name, float(objective.target), now, predicted))
+            found.append(
+                PredictedAttainment(objective.name, float(objective.target), now, predicted)
+            )
         return found
 
 

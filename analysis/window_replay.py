@@ -13,7 +13,7 @@ from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray, Prefixes
 from replay.conditions import Conditions, Shift
 from replay.edits import Edits, edited_arrivals, edited_engine
 from replay.loop import replay
-from replay.outcome import Bind, Outcome
+from replay.outcome import Bind, ReplayOutcome
 from replay.server_model import ServerModel
 from replay.step_model import StepModel
 from roofline.peakfile import peaks_in_force
@@ -32,7 +32,7 @@ applies to the share of requests that a full queue rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traffic:
+class ReplayTraffic:
     """The requests, stalls and changes of speed of each engine."""
 
     arrivals: Sequence[Arrivals]
@@ -56,9 +56,9 @@ class Replayed:
     saturated: bool
 
 
-def traffic_of(recorded: Recorded) -> Traffic:
+def traffic_of(recorded: Recorded) -> ReplayTraffic:
     """Return the traffic of a window as it was recorded."""
-    return Traffic(
+    return ReplayTraffic(
         [each.arrivals for each in recorded.engines],
         [each.conditions for each in recorded.engines],
         [each.rows for each in recorded.engines],
@@ -88,7 +88,7 @@ def blocks_of(recorded: Recorded) -> Blocks:
     return Blocks(since_s, length_s, max(1, round(counted_s / length_s)))
 
 
-def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
+def resampled(recorded: Recorded, chance: np.random.Generator) -> ReplayTraffic:
     """Draw blocks of the window with replacement. The requests before the window stay unchanged."""
     lead_s, block_s, number = blocks_of(recorded)
     starts_s = (lead_s + block_s * chance.integers(0, number, number)).tolist()
@@ -109,11 +109,11 @@ def resampled(recorded: Recorded, chance: np.random.Generator) -> Traffic:
         arrivals.append(each.arrivals.select(drawn, np.concatenate(moved)))
         conditions.append(each.conditions.shifted([Shift(-np.inf, lead_s, 0.0), *shifts]))
         rows.append(each.rows[drawn])
-    return Traffic(arrivals, conditions, rows, recorded.lead_s)
+    return ReplayTraffic(arrivals, conditions, rows, recorded.lead_s)
 
 
 def replayed(
-    recorded: Recorded, traffic: Traffic, edits: Edits, seed: str, chance: np.random.Generator
+    recorded: Recorded, traffic: ReplayTraffic, edits: Edits, seed: str, chance: np.random.Generator
 ) -> Replayed:
     """Replay traffic with edits: each engine separately, or all requests through a router.
 
@@ -129,7 +129,7 @@ def replayed(
     pools = list(zip(models, traffic.arrivals, traffic.conditions, traffic.rows, strict=True))
     if edits.pools:
         pools = [_pooled(recorded, models, traffic, edits)]
-    outcomes: list[Outcome] = []
+    outcomes: list[ReplayOutcome] = []
     saturated: list[bool] = []
     sources: list[IntArray] = []
     for number, (model, arrivals, conditions, rows) in enumerate(pools):
@@ -159,7 +159,7 @@ def _on_hardware(engine: RecordedEngine, edits: Edits) -> ServerModel:
 
 
 def _pooled(
-    recorded: Recorded, models: Sequence[ServerModel], traffic: Traffic, edits: Edits
+    recorded: Recorded, models: Sequence[ServerModel], traffic: ReplayTraffic, edits: Edits
 ) -> tuple[ServerModel, Arrivals, Conditions, IntArray]:
     """Return one model of equal replicas behind a router, with the requests of all engines."""
     received_s = np.concatenate([each.received_s for each in traffic.arrivals])
@@ -206,7 +206,7 @@ def _concatenated(parts: Sequence[Arrivals], order: IntArray) -> Arrivals:
     return Arrivals(**joined)
 
 
-def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
+def _binding_limit(outcomes: Sequence[ReplayOutcome]) -> Bind:
     totals: dict[Bind, float] = {"seats": 0.0, "kv": 0.0, "tokens": 0.0}
     for each in outcomes:
         totals["seats"] += float(each.engines.blocked_seats_s.sum())
@@ -216,7 +216,7 @@ def _binding_limit(outcomes: Sequence[Outcome]) -> Bind:
     return longest if totals[longest] > 0 else "none"
 
 
-def _is_saturated(outcome: Outcome, fits: BoolArray, since_s: float) -> bool:
+def _is_saturated(outcome: ReplayOutcome, fits: BoolArray, since_s: float) -> bool:
     """Return whether the queue is full, or the queueing time grows until the end of the replay.
 
     `fits` is (n,) whether a request fits into `max_model_len`; requests that do not fit are always

@@ -15,7 +15,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 import psycopg
 from sqlalchemy import select
 
-from benchmarks._collector_traffic import Traffic
+from benchmarks._collector_traffic import CollectorTraffic
 from benchmarks._collectors import Collectors, running
 from rig.http_servers import HttpServer, running_http_server
 from store.connections import reading
@@ -76,7 +76,7 @@ class LeaseWatch:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """The counts of a run: burns, notifications, requests and failures of collectors."""
 
     burns: int
@@ -93,7 +93,7 @@ class Outcome:
 
 def disturb(
     collectors: Collectors,
-    traffic: Traffic,
+    traffic: CollectorTraffic,
     watch: LeaseWatch,
     models: Sequence[str],
     chance: random.Random,
@@ -154,7 +154,7 @@ def run(
     seed: int,
     seconds: float,
     burns: int = 6,
-) -> Outcome:
+) -> RunOutcome:
     """Run three collectors, burn error budgets, and kill and stop collectors for some seconds.
 
     Args:
@@ -167,7 +167,7 @@ def run(
         hook = f"{webhook.url}/hook"
         collectors = stack.enter_context(running(folder, url, models, hook, 3, state_url))
         watch = stack.enter_context(LeaseWatch(dsn))
-        traffic = stack.enter_context(Traffic(collectors, models))
+        traffic = stack.enter_context(CollectorTraffic(collectors, models))
         time.sleep(2)
         failures = disturb(collectors, traffic, watch, models, random.Random(seed), seconds)
         deadline_s = time.monotonic() + 120
@@ -180,7 +180,7 @@ def run(
         with reading(engine) as connection:
             stored = connection.scalars(select(REQUESTS.c.trace_id)).all()
         engine.dispose()
-        return Outcome(
+        return RunOutcome(
             burns,
             messages,
             len(traffic.acknowledged),

@@ -25,7 +25,7 @@ EACH = 6
 """The number of requests of each model in a message."""
 
 
-class Traffic:
+class CollectorTraffic:
     """Threads that send requests, for a `with` statement. `every_s` is the pause of a thread
     between two messages, in seconds."""
 
@@ -40,7 +40,7 @@ class Traffic:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed,)) for seed in range(3)]
 
-    def __enter__(self) -> "Traffic":
+    def __enter__(self) -> "CollectorTraffic":
         for thread in self._threads:
             thread.start()
         return self

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.compare.parts import Observed
-from analysis.compare.sides import Requests, group_numbers, requests_of
+from analysis.compare.parts import ObservedRequests
+from analysis.compare.sides import SideRequests, group_numbers, requests_of
 from replay.engine_config import EngineConfig
 from replay.step_model import EIGHT_B_ON_H100, StepModel
 from simulator.dataset import Dataset, run
@@ -25,7 +25,7 @@ RATES: Final = (0.75, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ChangeKind:
     """The differences after the change: whether the prompts, the rate, the tenants or the server
     differ."""
 
@@ -36,23 +36,23 @@ class Kind:
     slower: float = 1.0
 
 
-SAME: Final = Kind("same")
-SHIFTED: Final = Kind("prompts x 2, rate x 1.5, new tenant", 2.0, 1.5, tenant=True)
-MILDLY: Final = Kind("prompts x 1.3, rate x 1.2, new tenant", 1.3, 1.2, tenant=True)
-SLOW: Final = Kind("slower", slower=SLOWER)
+SAME: Final = ChangeKind("same")
+SHIFTED: Final = ChangeKind("prompts x 2, rate x 1.5, new tenant", 2.0, 1.5, tenant=True)
+MILDLY: Final = ChangeKind("prompts x 1.3, rate x 1.2, new tenant", 1.3, 1.2, tenant=True)
+SLOW: Final = ChangeKind("slower", slower=SLOWER)
 SLOW_SHIFTED: Final = replace(MILDLY, name=f"slower; {MILDLY.name}", slower=SLOWER)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pair:
+class ComparedWindows:
     """The windows of a case: before and after the change."""
 
-    kind: Kind
-    before: Requests
-    after: Requests
+    kind: ChangeKind
+    before: SideRequests
+    after: SideRequests
     data: tuple[Dataset, Dataset]
 
-    def sides(self, metric: str) -> tuple[Observed, Observed]:
+    def sides(self, metric: str) -> tuple[ObservedRequests, ObservedRequests]:
         """Return the requests before and after the change for which this latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
@@ -84,7 +84,7 @@ class Pair:
         return after.value_s - engine_s * (1 - 1 / self.kind.slower)
 
 
-def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair:
+def pair(kind: ChangeKind, seed: int, requests: int, after: int | None = None) -> ComparedWindows:
     """Simulate the two windows of a case: before and after the change.
 
     Args:
@@ -110,7 +110,7 @@ def pair(kind: Kind, seed: int, requests: int, after: int | None = None) -> Pair
     )
     second = _run(faster, (after or requests) / faster, 2 * seed + 1, workload, step)
     tables = [each.request_table() for each in (first, second)]
-    return Pair(kind, requests_of(tables[0]), requests_of(tables[1]), (first, second))
+    return ComparedWindows(kind, requests_of(tables[0]), requests_of(tables[1]), (first, second))
 
 
 def _run(

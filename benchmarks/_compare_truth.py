@@ -21,7 +21,7 @@ RIGHT, MISSED, WRONG, UNCLEAR = "right", "missed", "WRONG", "unclear"
 
 
 @dataclass(frozen=True, slots=True)
-class Latencies:
+class WindowLatencies:
     """The requests of a window that have a latency."""
 
     at_s: FloatArray
@@ -31,7 +31,7 @@ class Latencies:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class TrueChange:
     """after / before − 1 of a percentile, with its 95 % interval."""
 
     ratio: float
@@ -63,7 +63,9 @@ class Truth:
         return UNCLEAR if expected is None else RIGHT
 
 
-def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed: int = 0) -> Truth:
+def truth_of(
+    before: WindowLatencies, after: WindowLatencies, q: float, seconds: float, seed: int = 0
+) -> TrueChange:
     """Return the measured change of a percentile.
 
     The interval comes from resampled blocks of time, which are the same in both windows. q is in
@@ -84,7 +86,7 @@ def truth_of(before: Latencies, after: Latencies, q: float, seconds: float, seed
             logs[draw] = log(percentile(drawn[1], q) / percentile(drawn[0], q))
     middle = log(percentile(after.value_s, q) / percentile(before.value_s, q))
     half = float(spread_of(logs)) * reach_of(number, looks=False)
-    return Truth(expm1(middle), expm1(middle - half), expm1(middle + half))
+    return TrueChange(expm1(middle), expm1(middle - half), expm1(middle + half))
 
 
 def _block(at_s: FloatArray, length_s: float, number: int) -> np.ndarray:

@@ -10,12 +10,20 @@ import numpy as np
 from sqlalchemy import Engine
 
 from analysis.compare.answer import CompareAnswer, answer_compare
-from analysis.compare.decision import MIN_REQUESTS, QUANTILES, Decision
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.decision import MIN_REQUESTS, QUANTILES, CompareDecision
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.verdict import CompareVerdict
 from analysis.compare.work_terms import METRICS
-from benchmarks._compare_truth import MISSED, RIGHT, UNCLEAR, WRONG, Latencies, Truth, truth_of
-from benchmarks._compare_windows import CHANGED, CONFIGURATIONS, FIRST, SAME, USUAL, Served
+from benchmarks._compare_truth import (
+    MISSED,
+    RIGHT,
+    UNCLEAR,
+    WRONG,
+    TrueChange,
+    WindowLatencies,
+    truth_of,
+)
+from benchmarks._compare_windows import CHANGED, CONFIGURATIONS, FIRST, SAME, USUAL, ServedWindow
 from store.columns.request_columns import request_columns
 
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in ("p50", "p95"))
@@ -24,12 +32,12 @@ HEADING: Final = (
     f"{'change at the same work':>23} {'in all':>7} {'compared':>8}  verdict"
 )
 
-Windows = Mapping[tuple[str, str], Served]
+Windows = Mapping[tuple[str, str], ServedWindow]
 """The windows by configuration and traffic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CompareCase:
     """Two windows to compare, and two windows with the same arrivals, which give the true
     change."""
 
@@ -49,11 +57,11 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAnswer:
     """The verdict on one latency of a case, and the true change."""
 
-    case: Case
-    truth: Truth
+    case: CompareCase
+    truth: TrueChange
     answer: CompareAnswer
 
     @property
@@ -67,7 +75,7 @@ class Judged:
         return self.truth.judge(self.verdict, self.answer.question.margin)
 
 
-def cases_of(changes: Sequence[str]) -> list[Case]:
+def cases_of(changes: Sequence[str]) -> list[CompareCase]:
     """Return four cases for each change: in both directions, and with the same or another mix of
     requests.
 
@@ -77,27 +85,27 @@ def cases_of(changes: Sequence[str]) -> list[Case]:
         case
         for name in changes
         for case in (
-            Case((USUAL, FIRST), (name, SAME)),
-            Case((USUAL, FIRST), (name, CHANGED)),
-            Case((name, SAME), (USUAL, FIRST)),
-            Case((name, SAME), (USUAL, CHANGED)),
+            CompareCase((USUAL, FIRST), (name, SAME)),
+            CompareCase((USUAL, FIRST), (name, CHANGED)),
+            CompareCase((name, SAME), (USUAL, FIRST)),
+            CompareCase((name, SAME), (USUAL, CHANGED)),
         )
     ]
 
 
-def latencies_of(engine: Engine, served: Served, metric: str) -> Latencies:
+def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLatencies:
     """Return the stored requests of a window that have the latency."""
     column, received = METRICS[metric], "received_unix_ns"
     table = request_columns(engine, served.window, [received, column])
     value_s = np.asarray(table[column].to_numpy(), dtype=np.float64)
     at_s = (np.asarray(table[received].to_numpy()) - served.window.from_unix_ns) / 1e9
     known = np.isfinite(value_s)
-    return Latencies(at_s[known], value_s[known])
+    return WindowLatencies(at_s[known], value_s[known])
 
 
 def judged(
-    engine: Engine, case: Case, windows: Windows, metric: str, quantile: str, looks: bool
-) -> Judged | None:
+    engine: Engine, case: CompareCase, windows: Windows, metric: str, quantile: str, looks: bool
+) -> JudgedAnswer | None:
     """Measure the true change of a case, and compute the verdict of the comparison. Return None if
     a window has too few requests.
 
@@ -110,9 +118,9 @@ def judged(
         return None
     seconds = windows[case.before].stretch.ended_s - windows[case.before].stretch.begun_s
     truth = truth_of(sides[0], sides[1], QUANTILES[quantile], seconds)
-    before, after = (Side(windows[each].window) for each in (case.before, case.after))
+    before, after = (CompareSide(windows[each].window) for each in (case.before, case.after))
     question = CompareQuestion(before, after, metric, quantile, looks=looks)
-    return Judged(case, truth, answer_compare(engine, question))
+    return JudgedAnswer(case, truth, answer_compare(engine, question))
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
@@ -126,7 +134,7 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
     for before, after in permutations(windows, 2):
         if before[0] != after[0]:
             continue
-        sides = Side(windows[before].window), Side(windows[after].window)
+        sides = CompareSide(windows[before].window), CompareSide(windows[after].window)
         for metric, quantile in LATENCIES:
             question = CompareQuestion(*sides, metric, quantile, looks=looks)
             found = answer_compare(engine, question).decision
@@ -139,7 +147,7 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
     return lines, compared
 
 
-def line(of: Judged) -> str:
+def line(of: JudgedAnswer) -> str:
     """Return the table line of one verdict."""
     case, question, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
     raw = ratio = "-"
@@ -158,7 +166,7 @@ def line(of: Judged) -> str:
     )
 
 
-def _change(found: Decision) -> str:
+def _change(found: CompareDecision) -> str:
     if found.change_ratio is None or found.ratio is None:
         return "-"
     return _interval(found.change_ratio, found.ratio.low, found.ratio.high)
@@ -168,7 +176,7 @@ def _interval(middle: float, low: float, high: float) -> str:
     return f"{100 * middle:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def summary(found: Sequence[Judged]) -> tuple[list[str], bool]:
+def summary(found: Sequence[JudgedAnswer]) -> tuple[list[str], bool]:
     """Return the sentences below the table, and whether the goal is met."""
     lines, met = [], True
     for name, changed in (("A/A", False), ("A/B", True)):

@@ -10,7 +10,7 @@ from typing import Final
 
 from rig.faults.other_processes import wait_for_quiet
 from rig.faults.recording import EXPORTED_S, RecordedInterval, collecting, record_interval, serving
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 from store.queries import Window
 
 USUAL: Final = "usual"
@@ -43,7 +43,7 @@ class WindowsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedWindow:
     """The traffic of a window on one configuration."""
 
     configuration: str
@@ -58,21 +58,21 @@ class Served:
         return Window(round(self.stretch.begun_s * 1e9), round(self.stretch.ended_s * 1e9))
 
 
-def traffics(rate_per_s: float) -> dict[str, Traffic]:
+def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
     """Return the traffic of each window by name. `rate_per_s` is the rate before the mix of
     requests changes."""
-    usual = _mixed(Traffic(rate_per_s=rate_per_s), long_share=0.15)
-    new = Traffic(
+    usual = _mixed(PlannedTraffic(rate_per_s=rate_per_s), long_share=0.15)
+    new = PlannedTraffic(
         rate_per_s=0.15 * rate_per_s,
         tenants=("eve",),
         prompt_tokens=(150, 300),
         output_tokens=(40, 80),
     )
-    other = _mixed(Traffic(rate_per_s=1.05 * rate_per_s), long_share=0.25)
+    other = _mixed(PlannedTraffic(rate_per_s=1.05 * rate_per_s), long_share=0.25)
     return {FIRST: usual, SAME: usual, CHANGED: replace(other, extra=(*other.extra, new))}
 
 
-def _mixed(usual: Traffic, long_share: float) -> Traffic:
+def _mixed(usual: PlannedTraffic, long_share: float) -> PlannedTraffic:
     """Return the traffic of one window. A share of its requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
@@ -86,7 +86,7 @@ def record(
     rate_per_s: float,
     seconds: float,
     log_line: Callable[[str], None],
-) -> list[Served]:
+) -> list[ServedWindow]:
     """Record the usual configuration and the given ones. Ctrl-C ends the recording early.
 
     Args:
@@ -106,7 +106,7 @@ def record(
         )
     by_name = traffics(rate_per_s)
     order = [USUAL, *(name for name in CONFIGURATIONS if name in changes)]
-    found: list[Served] = []
+    found: list[ServedWindow] = []
     try:
         with (
             collecting(folder) as otlp_port,
@@ -128,7 +128,7 @@ def record(
                     wait_for_quiet()
                     log_line(f"  {name} …")
                     sent = record_interval(server, by_name[name], f"{seed}/{name}", seconds)
-                    found.append(Served(configuration, name, *sent))
+                    found.append(ServedWindow(configuration, name, *sent))
                     (folder / FILE).write_text(json.dumps([asdict(each) for each in found]) + "\n")
             time.sleep(EXPORTED_S)
     except KeyboardInterrupt:
@@ -136,7 +136,7 @@ def record(
     return found
 
 
-def read_windows(folder: Path) -> list[Served]:
+def read_windows(folder: Path) -> list[ServedWindow]:
     """Return the windows of an earlier recording.
 
     Raises:
@@ -145,7 +145,7 @@ def read_windows(folder: Path) -> list[Served]:
     path = folder / FILE
     try:
         found = [
-            Served(**{**each, "stretch": RecordedInterval(**each["stretch"])})
+            ServedWindow(**{**each, "stretch": RecordedInterval(**each["stretch"])})
             for each in json.loads(path.read_text())
         ]
         _ = [each.window for each in found]  # fails if an instant is not a number

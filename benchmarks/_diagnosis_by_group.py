@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks._diagnosis_draws import drawn
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.question import Metric, Question
 from simulator import dataset
@@ -55,7 +55,7 @@ def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]
 
 
 def _first(answer: Explanation) -> str:
-    if answer.verdict is not Verdict.INCIDENT:
+    if answer.verdict is not ExplanationVerdict.INCIDENT:
         return QUIET
     return answer.causes[0].id if answer.causes else "unexplained"
 

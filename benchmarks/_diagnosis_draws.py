@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from diagnosis.question import Span
 from replay.engine_config import EngineConfig
 from simulator import capacity
-from simulator.fault import CAUSES, Fault
+from simulator.fault import CAUSES, SimulatedFault
 from simulator.faults import INJECTIONS
 from simulator.fleet_config import FleetConfig
 from simulator.foreign_world import ForeignWorld
@@ -101,7 +101,7 @@ def drawn(
         engine=engine,
         router=draw.choice(("least_outstanding", "round_robin")),
         faults=tuple(
-            Fault(
+            SimulatedFault(
                 cause=cause,
                 start_s=begins_s + draw.uniform(0.0, 0.15) * window_s,
                 severity=severity,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.counterfactual.factors import KIND_OF_CAUSE, Kind
+from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
@@ -14,7 +14,7 @@ this share of the increase of the latency."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DiagnosisResult:
     """One case with the causes that each diagnoser named, most likely first."""
 
     number: int
@@ -44,17 +44,17 @@ class Result:
     took_s: float
 
 
-def both_matter(of: Result) -> bool:
+def both_matter(of: DiagnosisResult) -> bool:
     """Return whether each of the two causes contributed at least a tenth of the increase."""
     return all(share >= WORTH_NAMING for share in of.true_shares)
 
 
-def larger(of: Result) -> str:
+def larger(of: DiagnosisResult) -> str:
     """Return which of two causes contributed more."""
     return of.causes[of.true_shares.index(max(of.true_shares))]
 
 
-def outcome(of: Result) -> str:
+def outcome(of: DiagnosisResult) -> str:
     """Return the evaluation of one case as one word."""
     if of.kind == NONE:
         return "FALSE ALARM" if of.verdict == "incident" else "right"
@@ -69,17 +69,17 @@ def outcome(of: Result) -> str:
     return "right" if of.found[0] == of.causes[0] else "WRONG"
 
 
-def both_named(of: Result) -> bool:
+def both_named(of: DiagnosisResult) -> bool:
     """Return whether both causes are among the first three that the diagnoser named."""
     return set(of.causes) <= set(of.found[:3])
 
 
-def one_named(of: Result) -> bool:
+def one_named(of: DiagnosisResult) -> bool:
     """Return whether at least one cause is among the first three that the diagnoser named."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 
-def first_named(results: Iterable[Result], places: int) -> float | None:
+def first_named(results: Iterable[DiagnosisResult], places: int) -> float | None:
     """Return the share of cases of a single fault whose injected cause is among the first `places`
     causes; None without cases."""
     return share(each.causes[0] in each.found[:places] for each in results)
@@ -93,14 +93,14 @@ def share(hits: Iterable[bool]) -> float | None:
 
 _PARTS = {
     # The fault makes outputs longer, and removes blocks.
-    "preemption": (Kind.OUTPUTS, Kind.BLOCKS),
+    "preemption": (FactorKind.OUTPUTS, FactorKind.BLOCKS),
     # The added requests have long contexts and long outputs.
-    "decode_batch_growth": (Kind.LONG_PROMPTS,),
+    "decode_batch_growth": (FactorKind.LONG_PROMPTS,),
 }
 """The changes that a fault makes in addition to the change that its cause describes."""
 
 
-def true_share(of: Result, cause: str) -> float | None:
+def true_share(of: DiagnosisResult, cause: str) -> float | None:
     """Return the true share of a named cause: 0 if the cause was not injected. Return None if a
     replay cannot distinguish the cause from an injected cause, or from a part of an injected
     cause."""
@@ -111,7 +111,7 @@ def true_share(of: Result, cause: str) -> float | None:
     return None if KIND_OF_CAUSE[cause] in injected else 0.0
 
 
-def passed(results: Sequence[Result]) -> bool:
+def passed(results: Sequence[DiagnosisResult]) -> bool:
     """Return whether the results meet all target values."""
     first = first_named([each for each in results if each.kind == SINGLE], 1)
     both = share(both_named(each) for each in results if each.kind == PAIR and both_matter(each))
@@ -123,10 +123,10 @@ def passed(results: Sequence[Result]) -> bool:
     )
 
 
-def read(text: str) -> Result:
+def read(text: str) -> DiagnosisResult:
     """Read a result from JSON."""
     fields: dict[str, Any] = json.loads(text)
     for name, value in fields.items():
         if isinstance(value, list):
             fields[name] = tuple(value)
-    return Result(**fields)
+    return DiagnosisResult(**fields)

@@ -7,7 +7,7 @@ from statistics import mean, median
 from analysis.cause_sentences import MAJORITY_SHARE
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 from benchmarks._diagnosis_results import (
-    Result,
+    DiagnosisResult,
     both_matter,
     both_named,
     first_named,
@@ -22,7 +22,7 @@ from simulator.fault import CAUSES
 BARS = "goals: single AC@1 ≥ 95 %, both of two in the first three ≥ 90 %, false alarms ≤ 2 %"
 
 
-def line(of: Result, done: int, whole: int) -> str:
+def line(of: DiagnosisResult, done: int, whole: int) -> str:
     """Return the line of one case."""
     shares = [f" {true:.0%}" for true in of.true_shares] or [""] * len(of.causes)
     truth = " + ".join(
@@ -36,7 +36,7 @@ def line(of: Result, done: int, whole: int) -> str:
     )
 
 
-def table(results: Sequence[Result]) -> Iterator[str]:
+def table(results: Sequence[DiagnosisResult]) -> Iterator[str]:
     """Yield the lines with the totals of the results."""
     singles = [each for each in results if each.kind == SINGLE]
     all_pairs = [each for each in results if each.kind == PAIR]
@@ -108,7 +108,7 @@ def table(results: Sequence[Result]) -> Iterator[str]:
         )
 
 
-def _intervals(results: Sequence[Result]) -> Iterator[str]:
+def _intervals(results: Sequence[DiagnosisResult]) -> Iterator[str]:
     seen = [each for each in results if each.verdict == "incident" and each.causes and each.found]
     if not any(each.intervals for each in seen):
         return
@@ -166,7 +166,7 @@ def _of(right: Sequence[bool]) -> str:
     return f"{sum(right)} of {len(right)}"
 
 
-def _off(pairs: Sequence[Result]) -> str:
+def _off(pairs: Sequence[DiagnosisResult]) -> str:
     """Return the median difference between reported and true shares."""
     off = [
         abs(of.shares[of.found.index(cause)] - true)
@@ -188,6 +188,6 @@ def _row(name: str, *shares: float | None) -> str:
     return f"{name:22} {first} {three}  {both:>16}  {alarms:>12}"
 
 
-def _unexplained(seen: Sequence[Result]) -> str:
+def _unexplained(seen: Sequence[DiagnosisResult]) -> str:
     nothing = sum(not each.found for each in seen)
     return f"{nothing} incidents without a named cause."

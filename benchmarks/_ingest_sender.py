@@ -71,7 +71,7 @@ def record(chance: random.Random) -> RequestRecord:
     )
 
 
-class Batch:
+class SpanBatch:
     """A batch of 512 spans, which gets new ids and timestamps before each sending."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
@@ -146,7 +146,7 @@ def main() -> None:
     """Send batches for a given time, and print the number of acknowledged spans."""
     transport, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     chance = random.Random(1)
-    batches = [Batch(chance, number % 4) for number in range(BATCHES)]
+    batches = [SpanBatch(chance, number % 4) for number in range(BATCHES)]
     acknowledged, refused = [0] * SENDERS, [0] * SENDERS
     connect = by_grpc if transport == "grpc" else by_http
     shared = by_grpc(port) if transport == "grpc" else None

@@ -29,7 +29,7 @@ Planned = Sequence[tuple[float, Call]]
 
 
 @dataclass(frozen=True)
-class Recording:
+class ServerRecording:
     """The data that the servers reported, and the start time of the load."""
 
     begun_unix_ns: int
@@ -46,7 +46,7 @@ def record(
     variables: Mapping[str, str] | None = None,
     during: AbstractContextManager[object] | None = None,
     one_core: bool = False,
-) -> Recording:
+) -> ServerRecording:
     """Start servers, send each request at its planned time, and stop the servers.
 
     With several servers, requests are sent to them in rotation, as by a round-robin router.
@@ -92,7 +92,7 @@ def record(
         finally:
             for process in processes:
                 serve.stop(process)
-    return Recording(begun_ns, sink.requests, sink.samples, sink.starts)
+    return ServerRecording(begun_ns, sink.requests, sink.samples, sink.starts)
 
 
 def record_once(
@@ -102,7 +102,7 @@ def record_once(
     servers: int = 1,
     command: Sequence[str] = (),
     one_core: bool = False,
-) -> Recording:
+) -> ServerRecording:
     """Return the recording in a file of an earlier run, or `record` and write it.
 
     Args:

@@ -26,7 +26,7 @@ PACE_S = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class SingleSteps:
     """Engine steps, one entry per step."""
 
     ended_s: FloatArray
@@ -36,9 +36,9 @@ class Steps:
     work: FloatArray
     """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
 
-    def select(self, chosen: BoolArray) -> "Steps":
+    def select(self, chosen: BoolArray) -> "SingleSteps":
         """Return the steps for which `chosen` is true."""
-        return Steps(self.ended_s[chosen], self.worked_s[chosen], self.work[chosen])
+        return SingleSteps(self.ended_s[chosen], self.worked_s[chosen], self.work[chosen])
 
     @property
     def second(self) -> IntArray:
@@ -61,7 +61,7 @@ class Errors:
     """R²: the share of the variance of the step durations that the fit explains."""
 
 
-def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
+def all_fits(reports: StepReports, steps: SingleSteps) -> Mapping[str, FloatArray]:
     """Return the five coefficients of each method of fitting.
 
     Raises:
@@ -81,7 +81,7 @@ def all_fits(reports: StepReports, steps: Steps) -> Mapping[str, FloatArray]:
     }
 
 
-def errors(coefficients: FloatArray, steps: Steps) -> Errors:
+def errors(coefficients: FloatArray, steps: SingleSteps) -> Errors:
     """Return the errors of the step durations that these five coefficients predict."""
     modelled_s = steps.work @ coefficients
     off_s = modelled_s - steps.worked_s
@@ -102,7 +102,9 @@ def errors(coefficients: FloatArray, steps: Steps) -> Errors:
     )
 
 
-def normal_equations(steps: Steps, weights: FloatArray, without: int | None = None) -> FloatArray:
+def normal_equations(
+    steps: SingleSteps, weights: FloatArray, without: int | None = None
+) -> FloatArray:
     """Return the least-squares fit to single steps with (n,) weights, without negative
     coefficients. The coefficient of the column `without` is 0."""
     weighted = steps.work * weights[:, None]
@@ -157,7 +159,7 @@ def _of_seconds(reports: StepReports) -> FloatArray:
     return solved(work.T @ work, work.T @ worked_s)
 
 
-def _trimmed(steps: Steps) -> FloatArray:
+def _trimmed(steps: SingleSteps) -> FloatArray:
     """Return the coefficients of a fit that uses only the seconds with the smallest errors (least
     trimmed squares)."""
     second = steps.second
@@ -175,6 +177,6 @@ def _trimmed(steps: Steps) -> FloatArray:
     return found
 
 
-def _scaled(coefficients: FloatArray, steps: Steps) -> FloatArray:
+def _scaled(coefficients: FloatArray, steps: SingleSteps) -> FloatArray:
     scale: float = steps.worked_s.sum() / (steps.work @ coefficients).sum()
     return coefficients * scale

@@ -71,7 +71,7 @@ STATIC = Fraction(1, 20)
 BLIPS = 4
 
 
-class Kind(NamedTuple):
+class EpisodeKind(NamedTuple):
     """An episode: share of bad requests, duration, and when the counters show it."""
 
     name: str
@@ -85,27 +85,27 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("all fail, 3 min", 1.0, 3),
-    Kind("all fail, 10 min", 1.0, 10),
-    Kind("all fail, 20 min", 1.0, 20),
-    Kind("half fail, 25 min", 0.5, 25),
-    Kind("30 %, 45 min", 0.3, 45),
-    Kind("20 %, 70 min", 0.2, 70),
-    Kind("15.5 %, 90 min (just above 14.4)", 0.155, 90),
-    Kind("13.5 %, 60 min (just below)", 0.135, 60),
-    Kind("10 %, 20 min", 0.1, 20),
-    Kind("7 %, 130 min (just above 6)", 0.07, 130),
+    EpisodeKind("all fail, 3 min", 1.0, 3),
+    EpisodeKind("all fail, 10 min", 1.0, 10),
+    EpisodeKind("all fail, 20 min", 1.0, 20),
+    EpisodeKind("half fail, 25 min", 0.5, 25),
+    EpisodeKind("30 %, 45 min", 0.3, 45),
+    EpisodeKind("20 %, 70 min", 0.2, 70),
+    EpisodeKind("15.5 %, 90 min (just above 14.4)", 0.155, 90),
+    EpisodeKind("13.5 %, 60 min (just below)", 0.135, 60),
+    EpisodeKind("10 %, 20 min", 0.1, 20),
+    EpisodeKind("7 %, 130 min (just above 6)", 0.07, 130),
 )
 
 OUTAGES = (
-    Kind("hang, 10 min", 1.0, 10, "afterwards"),
-    Kind("target down, 5 min", 1.0, 5, "never"),
-    Kind("target down, 30 min", 1.0, 30, "never"),
+    EpisodeKind("hang, 10 min", 1.0, 10, "afterwards"),
+    EpisodeKind("target down, 5 min", 1.0, 5, "never"),
+    EpisodeKind("target down, 30 min", 1.0, 30, "never"),
 )
 QUIET = (
-    Kind("all fail, 60 min", 1.0, 60),
-    Kind("half fail, 120 min", 0.5, 120),
-    Kind("all fail, 3 min", 1.0, 3),
+    EpisodeKind("all fail, 60 min", 1.0, 60),
+    EpisodeKind("half fail, 120 min", 0.5, 120),
+    EpisodeKind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
 """Episodes of a service that receives one request per minute."""
@@ -115,14 +115,14 @@ QUIET = (
 class Burn:
     """One episode, with timestamps in seconds since the first day began."""
 
-    kind: Kind
+    kind: EpisodeKind
     from_s: int
     to_s: int
     deserves: bool
     """Whether an alert of severity page should be sent for the episode."""
 
 
-class Page(NamedTuple):
+class SentPage(NamedTuple):
     """A page (an alert of severity page), with its start and end in seconds."""
 
     fired_s: int
@@ -141,7 +141,7 @@ class Days:
     """(n,) bool: True in steps without counters."""
 
 
-def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
+def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) -> Days:
     """Draw two days from a seed. The second day has one episode of each kind, in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
@@ -151,7 +151,7 @@ def two_days(seed: Sequence[int], kinds: Sequence[Kind], per_s: float) -> Days:
     for from_s in random.integers(0, 2 * DAY_S, 2 * BLIPS):
         blip = (at_s > from_s) & (at_s <= from_s + random.uniform(120, 600))
         ratio[blip] = np.maximum(ratio[blip], random.uniform(0.02, 0.06))
-    times: list[tuple[Kind, int, int]] = []
+    times: list[tuple[EpisodeKind, int, int]] = []
     slots = random.permutation(DAY_S // SLOT_S).tolist()
     for kind, slot in zip(kinds, slots, strict=False):
         length_s = round(kind.minutes * 60 * random.uniform(0.97, 1.03))
@@ -202,7 +202,7 @@ class BuiltIn:
         self.objective = replace(whole, policy=replace(whole.policy, pairs=pages))
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
-    def detection_s(self, kind: Kind) -> float | None:
+    def detection_s(self, kind: EpisodeKind) -> float | None:
         """Seconds until detection by the formula; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
@@ -211,20 +211,20 @@ class BuiltIn:
         return min((float(s) for s in found if s and s <= kind.minutes * 60), default=None)
 
 
-def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
+def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
     """Return the pages (alerts) that Tailspan's evaluator sends."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
     history = History(0, buckets, STEP_S)
-    pages: list[Page] = []
+    pages: list[SentPage] = []
     incident: Incident | None = None
     for at_s in range(STEP_S, len(buckets) * STEP_S + 1, STEP_S):
         incident = advance(incident, built_in.objective, "page", history, at_s)
         if incident is not None and incident.ended_s is not None:
-            pages.append(Page(incident.fired_s, incident.ended_s))
+            pages.append(SentPage(incident.fired_s, incident.ended_s))
             incident = None
     if incident is not None:
-        pages.append(Page(incident.fired_s, incident.last_s))
+        pages.append(SentPage(incident.fired_s, incident.last_s))
     # While a page is active, an absence does not send a second page.
     absent = _held(days.absent, built_in.absent_for_s)
     up = [
@@ -235,7 +235,7 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[Page]:
     return sorted([*pages, *up])
 
 
-def by_p99(days: Days, target: Fraction) -> list[Page]:
+def by_p99(days: Days, target: Fraction) -> list[SentPage]:
     """Return the pages (alerts) that a rule on the P99 sends."""
     bad, events = _over_window(days)
     # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. The
@@ -245,7 +245,7 @@ def by_p99(days: Days, target: Fraction) -> list[Page]:
     return _held(bad > events - rank, FOR_S)
 
 
-def by_error_rate(days: Days) -> list[Page]:
+def by_error_rate(days: Days) -> list[SentPage]:
     """Return the pages (alerts) that a rule on the error rate sends."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
@@ -260,12 +260,12 @@ def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
     return bad, events
 
 
-def _held(condition: np.ndarray, for_s: int) -> list[Page]:
+def _held(condition: np.ndarray, for_s: int) -> list[SentPage]:
     """Return the pages for a condition that must hold for `for_s` seconds.
 
     Pages that are less than 5 min apart are merged.
     """
-    pages: list[Page] = []
+    pages: list[SentPage] = []
     since_s: int | None = None
     for place, high in enumerate(condition.tolist(), 1):
         at_s = place * STEP_S
@@ -276,9 +276,9 @@ def _held(condition: np.ndarray, for_s: int) -> list[Page]:
         if at_s - since_s < for_s:
             continue
         if pages and at_s - pages[-1].last_s < QUIET_S:
-            pages[-1] = Page(pages[-1].fired_s, at_s)
+            pages[-1] = SentPage(pages[-1].fired_s, at_s)
         else:
-            pages.append(Page(at_s, at_s))
+            pages.append(SentPage(at_s, at_s))
     return pages
 
 
@@ -294,7 +294,7 @@ class Score:
     by_kind: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    def take(self, pages: list[Page], burns: list[Burn]) -> None:
+    def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
         """Add the pages (alerts) of two days to the counts, matched with the days' episodes."""
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
@@ -311,12 +311,12 @@ class Score:
                 self.delays_s[burn.kind.name].append(up[0].fired_s - burn.from_s)
 
 
-def _during(page: Page, burn: Burn) -> bool:
+def _during(page: SentPage, burn: Burn) -> bool:
     return page.fired_s <= burn.to_s + LATE_S and page.last_s > burn.from_s
 
 
 def replay(
-    title: str, kinds: Sequence[Kind], days: Iterable[Days], built_in: BuiltIn
+    title: str, kinds: Sequence[EpisodeKind], days: Iterable[Days], built_in: BuiltIn
 ) -> Iterator[str]:
     """Run every rule over all days, and return the lines to print."""
     scores = {
@@ -353,7 +353,7 @@ def replay(
         )
 
 
-def _paged(score: Score, kind: Kind) -> str:
+def _paged(score: Score, kind: EpisodeKind) -> str:
     delays_s = score.delays_s[kind.name]
     delay = f"{statistics.median(delays_s) / 60:.1f}" if delays_s else "-"
     return f"{score.by_kind[kind.name]:6}{delay:>7}"
@@ -373,7 +373,7 @@ def main() -> int:
     built_in = BuiltIn()
     begun = time.monotonic()
 
-    def alone(kinds: Sequence[Kind], per_s: float, run: int) -> Iterator[Days]:
+    def alone(kinds: Sequence[EpisodeKind], per_s: float, run: int) -> Iterator[Days]:
         for place, kind in enumerate(kinds):
             for pair in range(number):
                 yield two_days((seed, run, place, pair), [kind], per_s)

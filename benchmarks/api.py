@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import ingest  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
 from simulator.dataset import run as simulate  # noqa: E402
-from simulator.fault import Fault  # noqa: E402
+from simulator.fault import SimulatedFault  # noqa: E402
 from simulator.fleet_config import FleetConfig  # noqa: E402
 from simulator.workload import Workload  # noqa: E402
 from store.database import open_database  # noqa: E402
@@ -108,7 +108,7 @@ def store_hour(database: Path, end_s: int) -> int:
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=RATE_PER_S),
-            faults=(Fault(cause="tenant_flood", start_s=float(HOUR_S - FLOOD_S)),),
+            faults=(SimulatedFault(cause="tenant_flood", start_s=float(HOUR_S - FLOOD_S)),),
             started_unix_ns=(end_s - HOUR_S) * 10**9,
             duration_s=float(HOUR_S),
         )

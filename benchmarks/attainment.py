@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from diagnosis.explain import explain
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import BoolArray, Requests
-from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.latency.parts import latency_s
 from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
@@ -63,7 +63,7 @@ _SIMULATED_ROWS: Final = 12_000
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class AttainmentWindow:
     """The counts of one window, and its verdict."""
 
     run: int
@@ -97,7 +97,7 @@ def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
     return tuple(rows)
 
 
-def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator[Window]:
+def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator[AttainmentWindow]:
     """Simulate one random engine, and yield its windows with their verdicts."""
     chance = random.Random(f"{seed}/{run}")
     rows = simulated(chance) if trace is None else trace
@@ -131,9 +131,9 @@ def windows(trace: tuple[TraceRow, ...] | None, seed: int, run: int) -> Iterator
         for metric, seconds in THRESHOLDS_S.items():
             question = Question(metric, window, baseline)
             answer = explain(
-                requests, servers, question, [Threshold("chat", seconds, BUDGET, _all)]
+                requests, servers, question, [LatencyThreshold("chat", seconds, BUDGET, _all)]
             )
-            yield Window(
+            yield AttainmentWindow(
                 run,
                 metric,
                 answer.requests,
@@ -161,7 +161,7 @@ def _span(from_s: float, to_s: float) -> Span:
     return Span(_BEGAN_UNIX_NS + round(from_s * 1e9), _BEGAN_UNIX_NS + round(to_s * 1e9))
 
 
-def table(found: list[Window]) -> Iterator[str]:
+def table(found: list[AttainmentWindow]) -> Iterator[str]:
     """Yield the lines with the totals."""
     yield f"{'':6} {'windows':>8} {'incident':>9} {'none':>6} {'too few':>8}  {'with a cause':>12}"
     for kind in ("fell", "held", "other"):
@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--each", action="store_true", help="print each window")
     arguments = parser.parse_args()
     trace = None if arguments.trace is None else read_trace(arguments.trace)
-    found: list[Window] = []
+    found: list[AttainmentWindow] = []
     print(f"{arguments.runs} runs of seed {arguments.seed}", flush=True)
     for run in range(arguments.runs):
         for each in windows(trace, arguments.seed, run):

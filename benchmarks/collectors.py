@@ -32,9 +32,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
-from benchmarks._collector_failures import Outcome, run
+from benchmarks._collector_failures import RunOutcome, run
 from benchmarks._collectors import running
-from benchmarks._ingest_sender import SPANS, Batch, by_http
+from benchmarks._ingest_sender import SPANS, SpanBatch, by_http
 from benchmarks.ingest import cpu_s, spent_s
 from rig.clickhouse_server import clickhouse_server
 from rig.http_servers import running_http_server
@@ -90,7 +90,7 @@ def main() -> None:
             )
 
 
-def _show_failures(out: Outcome, seed: int) -> None:
+def _show_failures(out: RunOutcome, seed: int) -> None:
     firing, resolved = (
         sum(key.endswith(f"/{transition}") for key in out.messages)
         for transition in ("firing", "resolved")
@@ -151,7 +151,7 @@ def _cpu(
 
 def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
     chance = random.Random(1)
-    batches = [Batch(chance, number % 4) for number in range(8)]
+    batches = [SpanBatch(chance, number % 4) for number in range(8)]
     ways = [by_http(port) for port in ports]
     began_s = time.monotonic()
     for turn in range(10**9):

@@ -27,8 +27,8 @@ import numpy as np
 from analysis.compare.decision import (
     MIN_COMPARED,
     QUANTILES,
+    CompareDecision,
     Criteria,
-    Decision,
     comparison_of,
     decided,
 )
@@ -43,8 +43,8 @@ from benchmarks._compare_cases import (
     SHIFTED,
     SLOW,
     SLOW_SHIFTED,
-    Kind,
-    Pair,
+    ChangeKind,
+    ComparedWindows,
     pair,
 )
 from diagnosis.inputs.arrow import samples_of
@@ -63,7 +63,7 @@ interval is. In this case, the interval is computed only at looks whose number i
 value."""
 
 
-class Judged(NamedTuple):
+class JudgedLatency(NamedTuple):
     """The verdicts on one latency of one case, and the true change."""
 
     metric: str
@@ -79,7 +79,7 @@ class Judged(NamedTuple):
     contains the true change, and the number of all points."""
 
 
-def judged(case: Pair) -> list[Judged]:
+def judged(case: ComparedWindows) -> list[JudgedLatency]:
     """Return the verdicts on a case: one with the interval for one look, and one with the interval
     for all looks."""
     found = []
@@ -92,10 +92,12 @@ def judged(case: Pair) -> list[Judged]:
         )
         criteria = Criteria(q, looks=False)
         match = comparison_of(before, after, criteria)
-        decision = match if isinstance(match, Decision) else decided(match, criteria)
-        if isinstance(match, Decision) or decision.log_error is None or not decision.parts:
+        decision = match if isinstance(match, CompareDecision) else decided(match, criteria)
+        if isinstance(match, CompareDecision) or decision.log_error is None or not decision.parts:
             undecided = CompareVerdict.UNDECIDED.value
-            found.append(Judged(metric, name, undecided, undecided, None, (True, True), rivals))
+            found.append(
+                JudgedLatency(metric, name, undecided, undecided, None, (True, True), rivals)
+            )
             continue
         equal = match.equal()
         without_s = case.without_change(metric)[match.comparable]
@@ -112,7 +114,7 @@ def judged(case: Pair) -> list[Judged]:
             verdicts.append(verdict.value)
             covered.append(bool(expm1(logs.low) <= true <= expm1(logs.high)))
         found.append(
-            Judged(
+            JudgedLatency(
                 *(metric, name, verdicts[0], verdicts[1], expm1(middle) - true),
                 *((covered[0], covered[1]), rivals, on_the_curve(decision, equal, without_s, q)),
             )
@@ -121,7 +123,7 @@ def judged(case: Pair) -> list[Judged]:
 
 
 def on_the_curve(
-    decision: Decision, equal: Equal, without_s: np.ndarray, q: float
+    decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
     """Return the number of points of the load curve whose interval contains the true change, and of
     all points."""
@@ -139,7 +141,7 @@ def on_the_curve(
     return inside, len(decision.curve)
 
 
-def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
+def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
     """Compare a case at each look, while the window after the change grows.
 
     Returns:
@@ -155,7 +157,7 @@ def false_looks(case: Pair, metric: str, name: str) -> tuple[bool, bool, bool, b
             rivals[0] |= mann_whitney(before.value_s, after.value_s) < ALPHA
             rivals[1] |= z_test(before.value_s, after.value_s) < ALPHA
         found = comparison_of(before, after, criteria)
-        if isinstance(found, Decision):
+        if isinstance(found, CompareDecision):
             continue
         beyond = abs(found.equal().log_ratio(criteria.q, 0.0)) > np.log1p(MARGIN)
         if not beyond and look % INTERVAL_EVERY:
@@ -181,7 +183,7 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
     return erfc(abs(a.mean() - b.mean()) / max(spread, 1e-300) / sqrt(2))
 
 
-def steps_covered(case: Pair) -> list[bool] | None:
+def steps_covered(case: ComparedWindows) -> list[bool] | None:
     """Return whether the interval of each step coefficient, and of the ratio of the step durations
     (the pace), contains the true value."""
     sides = []
@@ -203,10 +205,10 @@ def steps_covered(case: Pair) -> list[bool] | None:
     return [*inside, found.pace.low <= case.kind.slower <= found.pace.high]
 
 
-def once(kind: Kind, seeds: range) -> bool:
+def once(kind: ChangeKind, seeds: range) -> bool:
     """Print the verdicts on the cases of a kind, and return whether the target values are met."""
     begun = time.monotonic()
-    results: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    results: dict[tuple[str, str], list[JudgedLatency]] = defaultdict(list)
     steps = []
     for seed in seeds:
         case = pair(kind, seed, REQUESTS)
@@ -256,7 +258,7 @@ def once(kind: Kind, seeds: range) -> bool:
     return met
 
 
-def again(kind: Kind, seeds: range) -> bool:
+def again(kind: ChangeKind, seeds: range) -> bool:
     """Print how often a case without a change had a false verdict at any look."""
     begun = time.monotonic()
     found = []

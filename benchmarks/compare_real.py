@@ -35,7 +35,7 @@ from analysis.compare.verdict import MARGIN
 from benchmarks._compare_verdicts import (
     HEADING,
     LATENCIES,
-    Judged,
+    JudgedAnswer,
     cases_of,
     false_verdicts,
     judged,
@@ -46,13 +46,13 @@ from benchmarks._compare_verdicts import (
 from benchmarks._compare_windows import (
     CONFIGURATIONS,
     USUAL,
-    Served,
+    ServedWindow,
     WindowsError,
     read_windows,
     record,
 )
 from rig.faults.recording import RecordingError
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
@@ -63,7 +63,7 @@ MAX_SECONDS: Final = 300.0
 MIN_RATE, MAX_RATE = 0.1, 20.0
 
 
-def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
+def windows_table(engine: Engine, served: Sequence[ServedWindow]) -> list[str]:
     """Return the lines of all windows, with the numbers of requests."""
     lines = [f"{'window':22} {'answered':>8} {'failed':>6} {'stored':>6} {'others CPUs':>11}"]
     for each in served:
@@ -76,13 +76,13 @@ def windows_table(engine: Engine, served: Sequence[Served]) -> list[str]:
 
 
 def judge_recording(
-    folder: Path, served: Sequence[Served], changes: Sequence[str], looks: bool
+    folder: Path, served: Sequence[ServedWindow], changes: Sequence[str], looks: bool
 ) -> int:
     """Compute the verdict on each case of a recording, print the cases, and return the exit
     status."""
     windows = {(each.configuration, each.traffic): each for each in served}
     engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
-    found: list[Judged] = []
+    found: list[JudgedAnswer] = []
     try:
         print("\n".join(windows_table(engine, served)), flush=True)
         print(f"\nchanges in %, 95 % intervals, margin {MARGIN:.0%}\n{HEADING}")
@@ -166,7 +166,7 @@ def main(words: Sequence[str] | None = None) -> int:
                         f"{time.monotonic() - begun:5.0f} s  {text}", flush=True
                     ),
                 )
-        except (NotHereError, RecordingError, WindowsError) as reason:
+        except (ProgramUnavailableError, RecordingError, WindowsError) as reason:
             print(reason, file=sys.stderr)
             return 2
         return judge_recording(folder, served, changes, looks=not arguments.one_look)

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from analysis.compare.decision import Criteria, decide
-from analysis.compare.parts import Observed
+from analysis.compare.parts import ObservedRequests
 from analysis.compare.process_effect import difference_of, process_effect
 from analysis.compare.sides import group_numbers, requests_of
 from analysis.compare.verdict import CompareVerdict
@@ -69,7 +69,7 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
     groups = group_numbers([each.table for each in served])
     found = {}
     for metric in METRICS:
-        sides: list[Observed] = [
+        sides: list[ObservedRequests] = [
             each.observed(metric, numbers, np.ones(each.ended_s.size, dtype=bool))[0]
             for each, numbers in zip(served, groups, strict=True)
         ]

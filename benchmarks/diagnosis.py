@@ -43,7 +43,7 @@ from benchmarks._diagnosis_by_group import (
 )
 from benchmarks._diagnosis_by_group import table as everyone_table
 from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
-from benchmarks._diagnosis_results import Result, passed, read
+from benchmarks._diagnosis_results import DiagnosisResult, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation
@@ -52,7 +52,7 @@ from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric, Question, Span
 from simulator import dataset
-from simulator.fault import CAUSES, Fault
+from simulator.fault import CAUSES, SimulatedFault
 from simulator.faults import INJECTIONS, world_of
 from store.queries import Window
 
@@ -65,7 +65,7 @@ def judged(
     symptom: bool,
     fast: bool,
     foreign: bool,
-) -> Result:
+) -> DiagnosisResult:
     """Simulate one case, and run every diagnoser on it.
 
     The question is about the latency that an alert would report, or, with `symptom`, the latency
@@ -87,7 +87,7 @@ def judged(
     answered = time.monotonic()
     answer = accounted if fast else _replayed(accounted, data)
     replayed = time.monotonic()
-    return Result(
+    return DiagnosisResult(
         number=number,
         seed=seed,
         kind=kind,
@@ -154,7 +154,7 @@ def _true_shares(
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL
 
-    def with_faults(*chosen: Fault) -> float:
+    def with_faults(*chosen: SimulatedFault) -> float:
         data = dataset.run(replace(world, faults=chosen))
         engines = samples_of(data.sample_table())
         requests = with_unfinished(requests_of(data.request_table()), engines)
@@ -178,11 +178,11 @@ def run(
     plan: Sequence[tuple[int, int, str, tuple[str, ...], bool, bool, bool]],
     jobs: int,
     limit_s: float,
-) -> Iterator[Result]:
+) -> Iterator[DiagnosisResult]:
     """Yield the result of each case when the case has finished, until the time limit."""
     deadline = time.monotonic() + limit_s
     with ProcessPoolExecutor(jobs) as pool:
-        waiting: set[Future[Result]] = set()
+        waiting: set[Future[DiagnosisResult]] = set()
         left = iter(plan)
         try:
             while time.monotonic() < deadline:
@@ -303,7 +303,7 @@ def _everyone(arguments: argparse.Namespace) -> int:
     return 1 if sums[OTHER] > 0.05 * (sums[SAME] + sums[OTHER]) else 0
 
 
-def _kept(file: Path | None) -> list[Result]:
+def _kept(file: Path | None) -> list[DiagnosisResult]:
     if file is None or not file.is_file():
         return []
     return [read(text) for text in file.read_text().splitlines()]

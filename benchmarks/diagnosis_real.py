@@ -28,7 +28,7 @@ from rig.faults.catalogue import FAULTS, faults_of
 from rig.faults.combined_faults import PAIRS
 from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
 from rig.faults.recording import RecordingError, record
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 
 MEASURED = (
     NO_INCIDENT,
@@ -179,7 +179,7 @@ def main() -> int:
             else:
                 into = arguments.keep or Path(folder)
                 cases = recorded(causes, arguments.seed, arguments.severity, into)
-        except (NotHereError, RecordingError) as reason:
+        except (ProgramUnavailableError, RecordingError) as reason:
             print(reason, file=sys.stderr)
             return 2
         print(f"\n{HEADING}")

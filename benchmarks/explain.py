@@ -25,7 +25,7 @@ from analysis.counterfactual.replay_process import replayed  # noqa: E402  # fou
 from analysis.explain import explain_window  # noqa: E402
 from diagnosis.question import Metric, Span  # noqa: E402
 from simulator.dataset import run as simulate  # noqa: E402
-from simulator.fault import Fault  # noqa: E402
+from simulator.fault import SimulatedFault  # noqa: E402
 from simulator.fleet_config import FleetConfig  # noqa: E402
 from simulator.workload import Workload  # noqa: E402
 from store.database import open_database  # noqa: E402
@@ -80,7 +80,7 @@ def explain_hour() -> int:
                 replicas=REPLICAS,
                 workload=Workload(rate_per_s=RATE_PER_S),
                 faults=tuple(
-                    Fault(cause=cause, severity=severity, start_s=float(HOUR_S))
+                    SimulatedFault(cause=cause, severity=severity, start_s=float(HOUR_S))
                     for cause, severity in FAULTS.items()
                 ),
                 started_unix_ns=(end_s - 2 * HOUR_S) * 10**9,

@@ -65,7 +65,7 @@ SAMPLES_EACH = int(SEND_S)
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
-class Unit(NamedTuple):
+class RowCost(NamedTuple):
     """The CPU time, the network bytes and the disk bytes of one row."""
 
     cpu_s: float
@@ -73,7 +73,7 @@ class Unit(NamedTuple):
     disk_bytes: float
 
 
-class Fleet(NamedTuple):
+class FleetRates(NamedTuple):
     """Messages and rows that arrive per second."""
 
     gpus: int
@@ -83,7 +83,7 @@ class Fleet(NamedTuple):
 
 def spans(number: int) -> list[bytes]:
     """Return messages of 512 requests each."""
-    batch = _ingest_sender.Batch(random.Random(1), 0)
+    batch = _ingest_sender.SpanBatch(random.Random(1), 0)
     return [batch.fresh() for _ in range(number)]
 
 
@@ -153,7 +153,7 @@ def unit(
     rows_each: int,
     reader: MessageReader,
     learned: int = 0,
-) -> Unit:
+) -> RowCost:
     """Return the cost of one row of these messages. The first `learned` messages are not
     measured."""
     with tempfile.TemporaryDirectory() as folder:
@@ -198,14 +198,14 @@ def unit(
         engine.dispose()
         number = len(messages) * rows_each
         size_bytes = path.stat().st_size - empty_bytes
-        return Unit(
+        return RowCost(
             cpu_s / (number - learned * rows_each),
             sum(map(len, messages)) / number,
             size_bytes / number,
         )
 
 
-def limits(fleet: Fleet, units: Sequence[Unit]) -> list[tuple[str, float]]:
+def limits(fleet: FleetRates, units: Sequence[RowCost]) -> list[tuple[str, float]]:
     """Return the limited resources, and the share of each that this fleet uses."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
@@ -253,7 +253,7 @@ def main() -> None:
             f" {slow.cpu_s / found.cpu_s:>6.1f} {found.wire_bytes:>7,.0f} {found.disk_bytes:>7,.0f}"
         )
     for number in FLEETS:
-        fleet = Fleet(number, number / given.gpus_per_engine, number * given.requests_per_gpu)
+        fleet = FleetRates(number, number / given.gpus_per_engine, number * given.requests_per_gpu)
         rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
         wire = sum(rate * each.wire_bytes for rate, each in zip(rates, units, strict=True))
         shares = sorted(limits(fleet, units), key=lambda each: -each[1])

@@ -34,8 +34,7 @@ from roofline.errors import UnknownShapeError
 from roofline.peakfile import peaks_in_force
 from roofline.peaks import device_named
 from roofline.shape_from_config import read_shape
-from roofline.windows import Window as Account
-from roofline.windows import windows_of
+from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings
 from store.database import open_database
 from store.queries import Window, gpu_table, request_table, sample_table
@@ -57,10 +56,10 @@ class Level(NamedTuple):
     output_tokens: int
     cost_usd: float | None
     """Cost of all requests of the level; None if one of them has no price."""
-    account: Account | None
+    account: RooflineWindow | None
 
 
-class Refused(Exception):  # noqa: N818 -- a state, not a failure
+class RequestRefused(Exception):  # noqa: N818 -- a state, not a failure
     """The server refused a request."""
 
 
@@ -69,7 +68,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
     steady.
 
     Raises:
-        Refused: the server refuses a request.
+        RequestRefused: the server refuses a request.
     """
     begun_ns = time.time_ns()
     end_s = time.monotonic() + seconds
@@ -81,7 +80,9 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
             words = f"{client} {number} {clients} " + "word " * prompt
             answer = send(port, Call(chat=False, prompt=words, max_tokens=output, model=model))
             if answer.status != 200:
-                raise Refused(f"the server returns status {answer.status} for the model {model!r}")
+                raise RequestRefused(
+                    f"the server returns status {answer.status} for the model {model!r}"
+                )
             number += 1
 
     with ThreadPoolExecutor(clients) as pool:

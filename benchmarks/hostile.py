@@ -45,7 +45,7 @@ MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 
-class Server(NamedTuple):
+class RunningTailspan(NamedTuple):
     """A running `tailspan up`."""
 
     process: subprocess.Popen[bytes]
@@ -55,7 +55,7 @@ class Server(NamedTuple):
     log: Path
 
 
-class Result(NamedTuple):
+class HostileResult(NamedTuple):
     """A result and its limit. The limit is None if the result is only printed."""
 
     what: str
@@ -73,7 +73,7 @@ class Result(NamedTuple):
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
+def serving(folder: Path) -> Iterator[RunningTailspan]:
     """Start Tailspan, and end it when the context ends."""
     log, tokens = folder / "log", folder / "tokens"
     tokens.write_text(TOKEN)
@@ -97,13 +97,13 @@ def serving(folder: Path) -> Iterator[Server]:
             for port, kind in re.findall(r"127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", text)
         }
         (metrics,) = re.findall(r"127\.0\.0\.1:(\d+)/metrics", text)
-        yield Server(process, found["gRPC"], found["HTTP"], int(metrics), log)
+        yield RunningTailspan(process, found["gRPC"], found["HTTP"], int(metrics), log)
     finally:
         end(process)
 
 
 @contextmanager
-def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
+def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
     """Measure Tailspan's memory. Yield a function that returns the largest increase of the memory
     in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
@@ -122,7 +122,12 @@ def peak_mb(server: Server) -> Iterator[Callable[[], float]]:
 
 
 def post(
-    server: Server, body: bytes, kind: str, *, source: tuple[str, int], packed: bool = False
+    server: RunningTailspan,
+    body: bytes,
+    kind: str,
+    *,
+    source: tuple[str, int],
+    packed: bool = False,
 ) -> tuple[int | None, float]:
     """Send a message with the token.
 
@@ -184,7 +189,7 @@ def rows(count: int) -> bytes:
     return field(1, field(2, scope + b"".join(spans)))
 
 
-def unauthenticated(server: Server) -> list[Result]:
+def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
     """Send 100 calls of 15 MiB on one connection, all without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
@@ -199,12 +204,14 @@ def unauthenticated(server: Server) -> list[Result]:
             codes[error.code().name if isinstance(error, grpc.RpcError) else "OK"] += 1
     refused = codes["UNAUTHENTICATED"]
     return [
-        Result("gRPC, 100 calls of 15 MiB without a token: memory", grown(), TRANSPORT_MB, "MB"),
-        Result("  calls that were not refused as unauthenticated", 100 - refused, None, ""),
+        HostileResult(
+            "gRPC, 100 calls of 15 MiB without a token: memory", grown(), TRANSPORT_MB, "MB"
+        ),
+        HostileResult("  calls that were not refused as unauthenticated", 100 - refused, None, ""),
     ]
 
 
-def stalled(server: Server) -> list[Result]:
+def stalled(server: RunningTailspan) -> list[HostileResult]:
     """Send 100 bodies of 15 MiB and 30 gzip bodies of 16 MiB that all stop before their end."""
     results = []
     bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
@@ -233,11 +240,11 @@ def stalled(server: Server) -> list[Result]:
                 with suppress(OSError):  # the connection is refused, or the server stops reading
                     sender.sendall(head + body)
             time.sleep(1)
-        results.append(Result(f"{what}: memory", grown(), BUDGET_MB + TRANSPORT_MB, "MB"))
+        results.append(HostileResult(f"{what}: memory", grown(), BUDGET_MB + TRANSPORT_MB, "MB"))
     return results
 
 
-def idle(server: Server) -> list[Result]:
+def idle(server: RunningTailspan) -> list[HostileResult]:
     """Open 1,500 connections that send no data.
 
     Then send a probe, a scrape and another sender's message.
@@ -263,14 +270,16 @@ def idle(server: Server) -> list[Result]:
         held = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
     grown_log = (server.log.stat().st_size - size) / 1024
     return [
-        Result("1,500 idle connections: memory", grown(), TRANSPORT_MB, "MB"),
-        Result("  descriptors open", held, None, ""),
-        Result("  log", grown_log, 64, "KiB"),
-        Result("  health, a scrape or a message of another sender", max(slowest, took), 2, "s"),
+        HostileResult("1,500 idle connections: memory", grown(), TRANSPORT_MB, "MB"),
+        HostileResult("  descriptors open", held, None, ""),
+        HostileResult("  log", grown_log, 64, "KiB"),
+        HostileResult(
+            "  health, a scrape or a message of another sender", max(slowest, took), 2, "s"
+        ),
     ]
 
 
-def delays(server: Server, seconds: float) -> list[float]:
+def delays(server: RunningTailspan, seconds: float) -> list[float]:
     """Send four messages per second from another sender, with one row each.
 
     Return the duration of each message.
@@ -284,11 +293,11 @@ def delays(server: Server, seconds: float) -> list[float]:
     return found
 
 
-def delayed(server: Server) -> list[Result]:
+def delayed(server: RunningTailspan) -> list[HostileResult]:
     """Measure the delay of another sender's messages: first without a hostile sender, and then with
     a hostile sender."""
     alone = statistics.median(delays(server, 3))
-    results = [Result("Another sender's message alone: median", alone, None, "s")]
+    results = [HostileResult("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
         ("JSON", JSON, costly_json()),
         ("protobuf", PROTOBUF, costly_protobuf()),
@@ -314,18 +323,18 @@ def delayed(server: Server) -> list[Result]:
             thread.join()
         size = len(packed) / 1024
         results += [
-            Result(
+            HostileResult(
                 f"  behind eight of {size:.0f} KiB of gzip {what}: longest",
                 max(behind),
                 MAX_DELAY_S,
                 "s",
             ),
-            Result("    longest delay / median delay alone", max(behind) / alone, None, "x"),
+            HostileResult("    longest delay / median delay alone", max(behind) / alone, None, "x"),
         ]
     return results
 
 
-def stopping(server: Server) -> list[Result]:
+def stopping(server: RunningTailspan) -> list[HostileResult]:
     """Send SIGTERM while eight messages that take long to read are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
@@ -344,8 +353,10 @@ def stopping(server: Server) -> list[Result]:
         thread.join()
     final = sum(count for status, count in statuses.items() if status not in (200, 413, 429, 503))
     return [
-        Result("SIGTERM with eight costly messages queued: stopped after", took, MAX_STOP_S, "s"),
-        Result("  messages without a final or retryable answer", final, 0, ""),
+        HostileResult(
+            "SIGTERM with eight costly messages queued: stopped after", took, MAX_STOP_S, "s"
+        ),
+        HostileResult("  messages without a final or retryable answer", final, 0, ""),
     ]
 
 

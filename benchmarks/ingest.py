@@ -38,7 +38,7 @@ DOES = {
 """The roles of `tailspan up`'s child processes, by module."""
 
 
-class Result(NamedTuple):
+class IngestResult(NamedTuple):
     """The result of one run."""
 
     what: str
@@ -173,7 +173,7 @@ def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> No
         time.sleep(0.2)
 
 
-def tailspan(transport: str, seconds: float, folder: Path) -> Result:
+def tailspan(transport: str, seconds: float, folder: Path) -> IngestResult:
     """Measure `tailspan up` without the explorer."""
     database, log = folder / "tailspan.db", folder / "log"
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
@@ -205,10 +205,10 @@ def tailspan(transport: str, seconds: float, folder: Path) -> Result:
     if committed != report["acknowledged"]:
         note += f"; ACKNOWLEDGED {report['acknowledged']:,.0f}"
     note += f"; {report['refused']:.0f} batches sent again" if report["refused"] else ""
-    return Result(f"tailspan, {transport}", committed, report["seconds"], used, memory, note)
+    return IngestResult(f"tailspan, {transport}", committed, report["seconds"], used, memory, note)
 
 
-def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
+def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> IngestResult:
     """Measure Phoenix with the same spans."""
     python = venv / "bin" / "python"
     if not python.exists():
@@ -246,7 +246,7 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> Result:
     finally:
         end(process)
     note = f"acknowledged {report['acknowledged']:,.0f}; {report['refused']:.0f} batches refused"
-    return Result(f"phoenix, {transport}", committed, took, used, memory, note)
+    return IngestResult(f"phoenix, {transport}", committed, took, used, memory, note)
 
 
 def _free_port() -> int:

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from sqlalchemy import Engine
 
 from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 from rig.program import Tailspan
 from store.database import open_database
 from store.joined.joined_request import DELIVERY, JoinedRequest
@@ -195,7 +195,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(question_cost(Path(name)), flush=True)
     try:
         ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         print(reason)
         return 0
     met = True

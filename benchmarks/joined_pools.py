@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from sqlalchemy import Engine
 
 from analysis.joined.explain import JoinedExplanation, explain_joined
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric, Question, Span
 from simulator.dataset import run
-from simulator.faults import Fault
+from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
@@ -53,7 +53,9 @@ def explained(cause: str | None, seed: int, folder: Path) -> tuple[JoinedExplana
     Raises:
         AssertionError: the phases of a request do not sum to its E2E.
     """
-    faults = () if cause is None else (Fault(cause=cause, start_s=HALF_S, end_s=2 * HALF_S),)
+    faults = (
+        () if cause is None else (SimulatedFault(cause=cause, start_s=HALF_S, end_s=2 * HALF_S),)
+    )
     found = run(
         FleetConfig(
             replicas=4,
@@ -110,7 +112,7 @@ def main(words: Sequence[str] | None = None) -> int:
             pools = [] if answer is None else answer.pools
             if cause is None:
                 right["pool"] += all(
-                    each.explanation.verdict is not Verdict.INCIDENT for each in pools
+                    each.explanation.verdict is not ExplanationVerdict.INCIDENT for each in pools
                 )
                 continue
             worst = pools[0]

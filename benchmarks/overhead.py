@@ -66,7 +66,7 @@ KINDS = ("plain", "native", "tailspan")
 
 
 @dataclass
-class Server:
+class MeasuredServer:
     """A running server of one kind."""
 
     kind: str
@@ -86,7 +86,7 @@ class Server:
 
 
 @dataclass
-class Turns:
+class ServerTurns:
     """The measurements of one server. A turn is the server's time under load in one round."""
 
     idle_cpu_per_s: float
@@ -120,7 +120,7 @@ def sink(port: int) -> None:
     server.wait_for_termination()
 
 
-def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]) -> Server:
+def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]) -> MeasuredServer:
     """Start a server of one kind, and wait until it serves requests.
 
     Args:
@@ -145,7 +145,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    server = Server(kind, port, process)
+    server = MeasuredServer(kind, port, process)
     if not serve.wait_until_healthy(port, process):
         serve.stop(process)
         raise SystemExit(f"the {kind} server did not start")
@@ -153,7 +153,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
     return server
 
 
-def load(server: Server, calls: list[Call], concurrency: int) -> tuple[float, float]:
+def load(server: MeasuredServer, calls: list[Call], concurrency: int) -> tuple[float, float]:
     """Send the calls, and return the requests per second and the mean TPOT in seconds."""
     begun = time.monotonic()
     seen = send_all(server.port, calls, concurrency)
@@ -177,13 +177,13 @@ def block(
     rounds: int,
     concurrency: int,
     draw: random.Random,
-) -> dict[str, Turns]:
+) -> dict[str, ServerTurns]:
     """Start the servers, send load to each server once per round, and stop the servers.
 
     Returns:
         The measurements by the kind of server.
     """
-    servers: list[Server] = []
+    servers: list[MeasuredServer] = []
     try:
         for kind in kinds:
             servers.append(start(kind, endpoint, command, extra))
@@ -193,7 +193,7 @@ def block(
         before = {server.kind: server.cpu_s() for server in servers}
         time.sleep(IDLE_S)
         turns = {
-            server.kind: Turns((server.cpu_s() - before[server.kind]) / IDLE_S)
+            server.kind: ServerTurns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
         # A fixed order, so that a server's turns are one round apart.
@@ -286,7 +286,7 @@ def main() -> int:
     return 0
 
 
-def report(blocks: list[dict[str, Turns]], requests: int, tokens: int) -> None:
+def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> None:
     """Print the means of the differences within a round, with their intervals."""
     kinds = list(blocks[0])
     cpu_ms = {

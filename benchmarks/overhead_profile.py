@@ -29,7 +29,7 @@ from shutil import which
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.overhead import BLOCKS, Server, interval, load, start
+from benchmarks.overhead import BLOCKS, MeasuredServer, interval, load, start
 from rig import serve
 from rig.install import ensure
 from rig.load import Call
@@ -76,7 +76,7 @@ class Profile:
             self.frames[part, frame] += int(number)
 
 
-def sampled(server: Server, seconds: int, folder: Path) -> Profile:
+def sampled(server: MeasuredServer, seconds: int, folder: Path) -> Profile:
     """Sample all API server processes for some seconds."""
     program = which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:

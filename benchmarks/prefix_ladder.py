@@ -73,10 +73,10 @@ class Trace(NamedTuple):
     blocks."""
 
 
-class Text:
+class BlockSequence:
     """A growing sequence of blocks."""
 
-    def __init__(self, chance: random.Random, begins: "Text | None" = None) -> None:
+    def __init__(self, chance: random.Random, begins: "BlockSequence | None" = None) -> None:
         self._chance = chance
         self.tokens: int = begins.tokens if begins else 0
         self._hashes: list[int] = list(begins._hashes) if begins else []
@@ -99,13 +99,13 @@ def drawn(chance: random.Random, median: float, sigma: float, most: int = 100_00
 
 def dialogue(
     chance: random.Random,
-    text: Text,
+    text: BlockSequence,
     at_s: float,
     answer_tokens: tuple[float, float],
     end: float,
     pause_s: float,
     spread: float,
-) -> list[tuple[float, int, int, Text]]:
+) -> list[tuple[float, int, int, BlockSequence]]:
     """Return the turns of a conversation. Each turn repeats the texts of all earlier turns.
 
     Args:
@@ -119,7 +119,7 @@ def dialogue(
     while True:
         prompt, answer = text.tokens, drawn(chance, *answer_tokens, 2_000)
         text.add(answer)
-        turns.append((at_s, prompt, answer, Text(chance, text)))
+        turns.append((at_s, prompt, answer, BlockSequence(chance, text)))
         if chance.random() < end:
             return turns
         at_s += answer * 0.04 + chance.expovariate(1 / pause_s)
@@ -129,13 +129,13 @@ def dialogue(
 def conversations(requests: int, seed: int) -> Trace:
     """Return a chat service's traffic: one system prompt; each turn repeats the conversation."""
     chance = random.Random(seed)
-    system = Text(chance)
+    system = BlockSequence(chance)
     system.add(PUBLISHED_BLOCK)
-    turns: list[tuple[float, int, int, Text]] = []
+    turns: list[tuple[float, int, int, BlockSequence]] = []
     began_s = 0.0
     while len(turns) < 1.3 * requests:
         began_s += chance.expovariate(1.2)
-        talk, at_s = Text(chance, system), began_s
+        talk, at_s = BlockSequence(chance, system), began_s
         talk.add(drawn(chance, 6_000, 1.05))
         turns += dialogue(chance, talk, at_s, (270, 0.7), 0.62, 60, 1.3)
     return trace_of(turns, requests)
@@ -146,15 +146,15 @@ def agents(requests: int, seed: int) -> Trace:
     chance = random.Random(seed)
     tools = []
     for _ in range(60):
-        tool = Text(chance)
+        tool = BlockSequence(chance)
         tool.add(drawn(chance, 3_300, 0.6, 20_000))
         tools.append(tool)
     popularity = [1 / (1 + rank) for rank in range(len(tools))]
-    turns: list[tuple[float, int, int, Text]] = []
+    turns: list[tuple[float, int, int, BlockSequence]] = []
     began_s = 0.0
     while len(turns) < 1.3 * requests:
         began_s += chance.expovariate(3.5)
-        task, at_s = Text(chance, chance.choices(tools, popularity)[0]), began_s
+        task, at_s = BlockSequence(chance, chance.choices(tools, popularity)[0]), began_s
         task.add(drawn(chance, 2_300, 1.2))
         turns += dialogue(chance, task, at_s, (130, 0.8), 0.7, 5, 1.2)
     return trace_of(turns, requests)
@@ -165,13 +165,13 @@ def questions(requests: int, seed: int) -> Trace:
     chance = random.Random(seed)
     systems = []
     for _ in range(12):
-        system = Text(chance)
+        system = BlockSequence(chance)
         system.add(chance.randint(150, 950))
         systems.append(system)
     popularity = [1 / (1 + rank) for rank in range(len(systems))]
-    single_questions: list[tuple[float, int, int, Text]] = []
+    single_questions: list[tuple[float, int, int, BlockSequence]] = []
     for number in range(requests):
-        text = Text(chance, chance.choices(systems, popularity)[0])
+        text = BlockSequence(chance, chance.choices(systems, popularity)[0])
         text.add(drawn(chance, 150, 0.9))
         prompt, answer = text.tokens, drawn(chance, 130, 0.7, 2_000)
         text.add(answer)
@@ -179,7 +179,7 @@ def questions(requests: int, seed: int) -> Trace:
     return trace_of(single_questions, requests)
 
 
-def trace_of(turns: list[tuple[float, int, int, Text]], requests: int) -> Trace:
+def trace_of(turns: list[tuple[float, int, int, BlockSequence]], requests: int) -> Trace:
     """Return the first requests in order of time."""
     ordered = sorted(turns, key=lambda turn: turn[0])[:requests]
     return Trace(

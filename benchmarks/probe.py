@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "instrumentation"))
 
 from sqlalchemy import select
 
-from probe.budget import Budget
-from probe.plan import Endpoint, Limits
+from probe.budget import ProbeBudget
+from probe.plan import DailyLimits, Endpoint
 from probe.run_probe import Due, Prober
 from rig.faults.recording import EXPORTED_S, collecting, serving
 from rig.network_proxy import Disturbance, first_events, network_proxy
@@ -220,7 +220,7 @@ async def _network(
     until the first byte; a key is `probe-` followed by the trace id."""
     prober = Prober(
         "here",
-        Budget(Limits(), lambda *_: None, None),
+        ProbeBudget(DailyLimits(), lambda *_: None, None),
         lambda *_: None,
         ssl.create_default_context(),
         {},

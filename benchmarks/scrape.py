@@ -163,7 +163,7 @@ def start(replica: int) -> EngineStart:
 
 
 @dataclass(frozen=True)
-class Reader:
+class HealthyGpuReader:
     """A GPU reader without errors."""
 
     name: str = "nvml"
@@ -210,7 +210,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
         begun = time.process_time()
         recent.add(bulk)
         counting_s += time.process_time() - begun
-    exposition = Exposition([exporter, rooflines, GpuReaderMetrics(lambda: [Reader()])])
+    exposition = Exposition([exporter, rooflines, GpuReaderMetrics(lambda: [HealthyGpuReader()])])
     formats = [
         timed(lambda format_=format_: exposition.write(format_))  # type: ignore[misc]
         for format_ in (Format.OPENMETRICS, Format.PROTOBUF)

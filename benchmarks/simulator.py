@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from simulator.dataset import run  # found because of the path inserted above
-from simulator.faults import CAUSES, Fault
+from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 
@@ -49,7 +49,7 @@ def main() -> int:
         f" {requests} requests, {samples} samples"
     )
     for cause in CAUSES:
-        fault = Fault(cause=cause, start_s=duration_s / 4)
+        fault = SimulatedFault(cause=cause, start_s=duration_s / 4)
         case = FleetConfig(duration_s=duration_s / 2, faults=(fault,))
         each, requests, samples = measure(case)
         print(f"  {cause:24}{each:6.0f}× for each replica; {requests} requests, {samples} samples")

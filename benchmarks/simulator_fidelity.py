@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from _recording import Planned, Recording, record  # type: ignore[import-not-found]
+from _recording import Planned, ServerRecording, record  # type: ignore[import-not-found]
 
 from replay.engine_config import EngineConfig  # found because of the path inserted above
 from replay.step_model import StepModel
 from replay.trace_csv import TraceRow
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 from rig.load import Call
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
@@ -69,7 +69,7 @@ def calls(seconds: float, rate_per_s: float) -> Planned:
     return planned
 
 
-def engine_of(recording: Recording) -> EngineConfig:
+def engine_of(recording: ServerRecording) -> EngineConfig:
     """Return the simulated engine with the arguments and the step model of the real engine."""
     fitted = [sample for sample in recording.samples if sample.step_model_base_s is not None]
     if not fitted or not recording.starts:
@@ -149,7 +149,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         print(reason, file=sys.stderr)
         return 2
     recording = record(calls(arguments.seconds, arguments.rate))

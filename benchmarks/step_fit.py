@@ -39,11 +39,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks._recording import Planned, record
-from benchmarks._step_fits import Steps, all_fits, errors
+from benchmarks._step_fits import SingleSteps, all_fits, errors
 from diagnosis.inputs.arrow import samples_of
 from replay.fit import StepReports
 from rig.faults.cpu_hogs import running_hogs
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 from rig.load import Call
 from simulator.dataset import table_of
 from telemetry.engines import EngineSample
@@ -69,12 +69,12 @@ COEFFICIENTS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class StepFitRun:
     """The samples and the steps of one run. Times are in seconds since the start of the load."""
 
     at_s: np.ndarray
     reports: StepReports
-    steps: Steps
+    steps: SingleSteps
     stall_s: np.ndarray
     load: float
     """The machine's load average over one minute, before the run."""
@@ -120,7 +120,7 @@ def hogs_at_times() -> Iterator[None]:
         thread.join()
 
 
-def served(planned: Planned, disturbed: bool) -> Served:
+def served(planned: Planned, disturbed: bool) -> StepFitRun:
     """Start vLLM with the recorder, send the load, and return the recorded data.
 
     Raises:
@@ -153,7 +153,9 @@ def served(planned: Planned, disturbed: bool) -> Served:
         coefficients=np.stack([samples.number(name) for name in COEFFICIENTS], axis=1),
         error_ratio=samples.number("step_model_error_ratio"),
     )
-    return Served(at_s, reports, Steps(ended_s, rows[:, 1] - rows[:, 2], work), rows[:, 2], load)
+    return StepFitRun(
+        at_s, reports, SingleSteps(ended_s, rows[:, 1] - rows[:, 2], work), rows[:, 2], load
+    )
 
 
 def _between(reports: StepReports, at_s: np.ndarray, low_s: float, high_s: float) -> StepReports:
@@ -163,7 +165,7 @@ def _between(reports: StepReports, at_s: np.ndarray, low_s: float, high_s: float
     )
 
 
-def table(run: Served, seconds: float) -> list[str]:
+def table(run: StepFitRun, seconds: float) -> list[str]:
     """Return the lines of one run."""
     middle_s = WARM_S + seconds / 2
     ended_s = run.steps.ended_s
@@ -205,7 +207,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         print(reason, file=sys.stderr)
         return 2
     planned = calls(arguments.seconds, arguments.rate, arguments.seed)

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from rig.clickhouse import ClickHouses
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from store.database import open_database
 from store.queries import Window, request_table
@@ -83,7 +83,7 @@ def urls(kind: str) -> Iterator[str]:
     """Yield the URL of a new database of this kind.
 
     Raises:
-        NotHereError: the database is not installed.
+        ProgramUnavailableError: the database is not installed.
         ImportError: the driver is not installed.
     """
     with ExitStack() as stack:
@@ -146,7 +146,7 @@ def main() -> None:
         try:
             with urls(kind) as url:
                 print(f"{kind:<12} {measure(url, rows)}", flush=True)
-        except (NotHereError, ImportError) as reason:
+        except (ProgramUnavailableError, ImportError) as reason:
             print(f"{kind:<12} skipped: {reason}")
     print(f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB in memory")
 

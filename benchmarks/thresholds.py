@@ -34,7 +34,7 @@ import diagnosis
 from benchmarks._diagnosis_baselines import alerted
 from benchmarks._diagnosis_draws import NONE, PAIR, drawn, kinds_of
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.question import Question
@@ -45,7 +45,7 @@ Number = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class NumericConstant:
     """A numeric constant of a module."""
 
     module: str
@@ -58,10 +58,10 @@ class Constant:
         return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
 
 
-Variant = tuple[Constant, float]
+Variant = tuple[NumericConstant, float]
 
 
-def constants_in(module: str, source: str) -> Iterator[Constant]:
+def constants_in(module: str, source: str) -> Iterator[NumericConstant]:
     """Yield the numeric constants that a module defines."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign):
@@ -81,7 +81,7 @@ def constants_in(module: str, source: str) -> Iterator[Constant]:
                     continue
                 number = value.value
                 if isinstance(number, int | float) and not isinstance(number, bool) and number:
-                    yield Constant(module, name.id, number)
+                    yield NumericConstant(module, name.id, number)
 
 
 def moved(value: Number, factor: float) -> Number:
@@ -101,7 +101,7 @@ def _sources() -> Mapping[str, str]:
     return {name: Path(file).read_text() for name, file in files.items() if file}
 
 
-def constants(only: str = "") -> list[Constant]:
+def constants(only: str = "") -> list[NumericConstant]:
     """Return the constants of all modules whose name contains `only`."""
     return [
         each
@@ -124,14 +124,14 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
     return found
 
 
-def _holders(constant: Constant) -> Sequence[tuple[ModuleType, str]]:
+def _holders(constant: NumericConstant) -> Sequence[tuple[ModuleType, str]]:
     """Return the modules that define or import a constant, with its name in each."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 
 
 @contextmanager
-def changed(constant: Constant, factor: float) -> Iterator[None]:
+def changed(constant: NumericConstant, factor: float) -> Iterator[None]:
     """Multiply a constant by a factor within the `with` block."""
     for module, name in _holders(constant):
         setattr(module, name, moved(constant.value, factor))
@@ -145,7 +145,7 @@ def changed(constant: Constant, factor: float) -> Iterator[None]:
 def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
     """Return whether an outcome is right."""
     if kind == NONE:
-        return answer.verdict is not Verdict.INCIDENT
+        return answer.verdict is not ExplanationVerdict.INCIDENT
     found = [each.id for each in answer.causes]
     return set(causes) <= set(found[:3]) if kind == PAIR else found[:1] == list(causes)
 
@@ -217,11 +217,11 @@ def main() -> int:
 
 
 def table(
-    every: Sequence[Constant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
+    every: Sequence[NumericConstant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
     """Return the lines of the table, the constants that change the most outcomes first."""
 
-    def effect(each: Constant) -> int:
+    def effect(each: NumericConstant) -> int:
         return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)
 
     lines = [f"{'constant':48} {'value':>9}  halved: wrong right  doubled: wrong right"]

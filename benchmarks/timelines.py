@@ -55,7 +55,7 @@ Tailspan's ticket is the alert on an objective that counts no events.
 
 
 @dataclass(frozen=True)
-class Fault:
+class TimelineFault:
     """One fault, which is a row of the table.
 
     Args:
@@ -144,7 +144,7 @@ _HANG_S: Final = 600
 """Seconds that clients of a hung engine wait before they give up."""
 
 
-def faults() -> list[Fault]:
+def faults() -> list[TimelineFault]:
     """Return the faults, one per row of the table."""
     errors = {
         _OK: counter((HEALTHY_S, _RATE), (_HOUR_S, 0)),
@@ -158,24 +158,26 @@ def faults() -> list[Fault]:
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
     return [
-        Fault(
+        TimelineFault(
             "1. Everything fails; bad events are `rate(…) or vector(0)`",
             _HOUR_S,
             errors,
             bad=f"{_BAD_QUERY} or vector(0)",
             total=_ALL_QUERY,
         ),
-        Fault(
+        TimelineFault(
             "1. Everything fails; bad events are `all - good # comment`",
             _HOUR_S,
             errors,
             bad=f"{_ALL_QUERY} - {_BAD_QUERY.replace('500', '200')} # bad\n",
             total=f"{_ALL_QUERY} # all\n",
         ),
-        Fault("2. 5 % fail, 99 % over 7 d", 5 * _HOUR_S, _failing(5 * _HOUR_S, 0.05), days=7),
-        Fault("2. 5 % fail, 99 % over 30 d", 5 * _HOUR_S, _failing(5 * _HOUR_S, 0.05)),
+        TimelineFault(
+            "2. 5 % fail, 99 % over 7 d", 5 * _HOUR_S, _failing(5 * _HOUR_S, 0.05), days=7
+        ),
+        TimelineFault("2. 5 % fail, 99 % over 30 d", 5 * _HOUR_S, _failing(5 * _HOUR_S, 0.05)),
         *(
-            Fault(
+            TimelineFault(
                 f"2. Everything fails, {float(target):.0%} over 30 d".replace("%", " %"),
                 5 * _HOUR_S,
                 _failing(5 * _HOUR_S, 1),
@@ -183,12 +185,12 @@ def faults() -> list[Fault]:
             )
             for target in ("0.95", "0.9", "0.8")
         ),
-        Fault(
+        TimelineFault(
             "3. The objective no longer selects any request",
             2 * _HOUR_S,
             own(2 * _HOUR_S, (2 * _HOUR_S, 0), 0),
         ),
-        Fault(
+        TimelineFault(
             "3. A clock falls 6 min behind: every request is late",
             2 * _HOUR_S,
             {
@@ -197,7 +199,7 @@ def faults() -> list[Fault]:
             },
         ),
         *(
-            Fault(
+            TimelineFault(
                 f"4. The counters disappear, {shown}",
                 _HOUR_S,
                 own(_HOUR_S, (_HOUR_S, None), None),
@@ -205,7 +207,7 @@ def faults() -> list[Fault]:
             )
             for target, shown in (("0.999", "99.9 %"), ("0.99", "99 %"), ("0.95", "95 %"))
         ),
-        Fault(
+        TimelineFault(
             "5. The engine hangs; clients give up after 10 min",
             hang_s,
             {
@@ -231,7 +233,7 @@ spec:
 """
 
 
-def rules(fault: Fault) -> str:
+def rules(fault: TimelineFault) -> str:
     """Return the rules of Tailspan and Sloth on which the alerts to check depend, as one file."""
     if fault.bad:
         sources = [
@@ -255,7 +257,7 @@ def rules(fault: Fault) -> str:
     return yaml.safe_dump({"groups": [{"name": "all", "rules": needed(every, QUESTIONS.values())}]})
 
 
-def timeline(fault: Fault, lasts_s: int | None = None) -> Timeline:
+def timeline(fault: TimelineFault, lasts_s: int | None = None) -> Timeline:
     """Return when each rule set fires its first alerts.
 
     Args:
@@ -324,7 +326,7 @@ def shown(seconds: int | None) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "at once"
 
 
-def cells(fault: Fault, found: Timeline) -> tuple[str, str, str, str]:
+def cells(fault: TimelineFault, found: Timeline) -> tuple[str, str, str, str]:
     """Return a row of the table."""
     ours = shown(found.page_s)
     if found.page_s is None and found.ticket_s is not None:

@@ -161,7 +161,7 @@ def dragged(tab: Any) -> float:
 
 
 @dataclass
-class Times:
+class RoundTimes:
     """Seconds of each round."""
 
     by_clock: list[float] = field(default_factory=list)
@@ -192,8 +192,8 @@ def measure(
 ) -> None:
     """Measure a page, in a new browser profile each round. Print a line for opening the page, and
     one for each action."""
-    answers, whole, again = Times(), [], []
-    takes = {name: Times() for name in actions}
+    answers, whole, again = RoundTimes(), [], []
+    takes = {name: RoundTimes() for name in actions}
     for each in range(rounds):
         for name in actions or [""]:
             context = browser.new_context(viewport=WIDE)

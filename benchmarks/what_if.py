@@ -43,7 +43,7 @@ seconds."""
 
 
 @dataclass(frozen=True)
-class Case:
+class WhatIfCase:
     """One replica and the change to predict."""
 
     seed: int
@@ -61,7 +61,7 @@ class Case:
         return replace(self.engine, **values)  # type: ignore[arg-type]
 
 
-def drawn(seed: int) -> Case:
+def drawn(seed: int) -> WhatIfCase:
     """Draw the load, the engine and the change of a case."""
     draw = random.Random(seed)
     seats = draw.choice([32, 64, 256])
@@ -74,10 +74,12 @@ def drawn(seed: int) -> Case:
             {"long_prefill_token_threshold": str(draw.choice([256, 512, 1024]))},
         ]
     )
-    return Case(seed, draw.uniform(2.0, 7.0), EngineConfig(max_num_seqs=seats), edit)
+    return WhatIfCase(seed, draw.uniform(2.0, 7.0), EngineConfig(max_num_seqs=seats), edit)
 
 
-def simulated(case: Case, engine: EngineConfig, seed: int, seconds: int) -> tuple[Dataset, Window]:
+def simulated(
+    case: WhatIfCase, engine: EngineConfig, seed: int, seconds: int
+) -> tuple[Dataset, Window]:
     """Simulate the case's traffic on an engine."""
     config = FleetConfig(
         duration_s=LEAD_S + seconds,
@@ -128,10 +130,10 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Result:
+class WhatIfResult:
     """The outcome of one case."""
 
-    case: Case
+    case: WhatIfCase
     refused: bool = False
     saturated: bool = False
     missed: bool = False
@@ -139,16 +141,16 @@ class Result:
     figures: Sequence[Figure] = ()
 
 
-def judged(seed: int, seconds: int) -> Result:
+def judged(seed: int, seconds: int) -> WhatIfResult:
     """Predict the effect of a case's change, and simulate the changed replica."""
     case = drawn(seed)
     data, window = simulated(case, case.engine, seed, seconds)
     answer = predict(recorded(data, window), WhatIfQuestion(window, Edits(arguments=case.edit)))
     if answer.refused is not None:
-        return Result(case, refused=True)
+        return WhatIfResult(case, refused=True)
     same, _ = simulated(case, case.changed, seed, seconds)
     if truth(same, window, "queue_s", "p50") > QUEUE_S:
-        return Result(case, saturated=True, missed=not answer.saturated)
+        return WhatIfResult(case, saturated=True, missed=not answer.saturated)
     new, _ = simulated(case, case.changed, seed + 50_000, seconds)
     figures = []
     for name in METRICS:
@@ -168,10 +170,10 @@ def judged(seed: int, seconds: int) -> Result:
                     truth(new, window, name, point),
                 )
             )
-    return Result(case, figures=figures)
+    return WhatIfResult(case, figures=figures)
 
 
-def table(results: Sequence[Result]) -> list[str]:
+def table(results: Sequence[WhatIfResult]) -> list[str]:
     """Return the lines of the summary."""
     figures = [each for result in results for each in result.figures]
     columns = [(name, point) for name in METRICS for point in SHOWN]

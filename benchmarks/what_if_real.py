@@ -30,12 +30,12 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from _recording import Planned, Recording, record_once  # type: ignore[import-not-found]
+from _recording import Planned, ServerRecording, record_once  # type: ignore[import-not-found]
 
 from analysis.recorded_traffic import REQUEST_COLUMNS, NotReplayableError, Recorded, recorded_of
 from analysis.what_if import POINTS, WhatIfQuestion, predict
-from replay.edits import Edits, Rate
-from rig.install import NotHereError, ensure
+from replay.edits import Edits, RateEdit
+from rig.install import ProgramUnavailableError, ensure
 from rig.load import Call
 from simulator.dataset import table_of
 from store.queries import Window
@@ -81,7 +81,7 @@ def runs_of(seats: int, changed: int) -> dict[str, Run]:
 
 
 @dataclass(frozen=True)
-class Case:
+class RunChange:
     """A change between two runs, and the question that predicts its effect."""
 
     before: str
@@ -89,21 +89,21 @@ class Case:
     edits: Edits
 
 
-def cases_of(seats: int, changed: int) -> dict[str, Case]:
+def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
     """Return the cases by name; the arguments are those of `runs_of`."""
     fewer, more = f"seats_{changed}", f"seats_{seats}"
     return {
-        fewer: Case("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),
-        more: Case(fewer, "first", Edits(arguments={"max_num_seqs": str(seats)})),
-        "budget_512": Case(
+        fewer: RunChange("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),
+        more: RunChange(fewer, "first", Edits(arguments={"max_num_seqs": str(seats)})),
+        "budget_512": RunChange(
             "first", "budget_512", Edits(arguments={"max_num_batched_tokens": "512"})
         ),
-        "cache_off": Case(
+        "cache_off": RunChange(
             "first", "cache_off", Edits(arguments={"enable_prefix_caching": "false"})
         ),
-        "rate_1.5": Case("first", "rate_1.5", Edits(rates=[Rate(factor=1.5)])),
-        "rate_2.5": Case("first", "rate_2.5", Edits(rates=[Rate(factor=2.5)])),
-        "two_replicas": Case("first", "two_replicas", Edits(replicas=2)),
+        "rate_1.5": RunChange("first", "rate_1.5", Edits(rates=[RateEdit(factor=1.5)])),
+        "rate_2.5": RunChange("first", "rate_2.5", Edits(rates=[RateEdit(factor=2.5)])),
+        "two_replicas": RunChange("first", "two_replicas", Edits(replicas=2)),
     }
 
 
@@ -126,7 +126,7 @@ def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int])
     return planned
 
 
-def recorded(recording: Recording) -> Recorded:
+def recorded(recording: ServerRecording) -> Recorded:
     """Return the traffic of a recording after its warm-up, with its fitted engines.
 
     Raises:
@@ -230,7 +230,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         if not options.server:
             ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         print(reason, file=sys.stderr)
         return 2
     found: dict[str, Recorded] = {}

@@ -23,15 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cost.bill_lines import Line, RequestPricing, line_of, sum_lines
+from cost.bill_lines import BillLine, RequestPrice, line_of, sum_lines
 from cost.charges import Charge, charges_of, weighed_tokens
 from cost.engine_rates import EngineRates
-from cost.groups import Group, groups_of
-from cost.prices import PriceList, Rate
+from cost.groups import BillGroup, groups_of
+from cost.prices import EnginePrice, PriceList
 from cost.replica_hours import Key, replica_hours
 from cost.request_costs import RequestCosts, costs_of
 from cost.uptime import Uptime, uptime_of
-from cost.weights import Weights, by_replica_hour
+from cost.weights import TokenWeights, by_replica_hour
 from telemetry.billing_data import BillingData
 
 
@@ -51,17 +51,17 @@ class Bill:
     from_unix_ns: int
     to_unix_ns: int
     by: tuple[str, ...]
-    lines: Sequence[Line]
-    groups: Sequence[Group]
+    lines: Sequence[BillLine]
+    groups: Sequence[BillGroup]
     costs: RequestCosts
-    rates: Mapping[str, Sequence[Rate]]
+    rates: Mapping[str, Sequence[EnginePrice]]
     """The latest price of each engine, by replica."""
     unpriced: Sequence[Unpriced]
-    weights: Mapping[Key, Weights]
+    weights: Mapping[Key, TokenWeights]
     uptime: Uptime
 
     @property
-    def total(self) -> Line | None:
+    def total(self) -> BillLine | None:
         """The sum of all lines; None if no line has a price."""
         return sum_lines(self.lines) if self.lines else None
 
@@ -142,7 +142,7 @@ def _unpriced(
     uptime: Uptime,
     charges: Mapping[Key, Charge],
     engine_rates: EngineRates,
-    pricing: Mapping[Key, RequestPricing],
+    pricing: Mapping[Key, RequestPrice],
 ) -> list[Unpriced]:
     wall: dict[str, float] = defaultdict(float)
     device: dict[str, str | None] = {}

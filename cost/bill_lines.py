@@ -12,7 +12,7 @@ from telemetry.requests import PricedBy
 
 
 @dataclass(slots=True)
-class Line:
+class BillLine:
     """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
     + `loading_usd` + `unbilled_usd`. An unknown `idle_usd` is included in `requests_usd`."""
 
@@ -33,13 +33,13 @@ class Line:
     loading_usd: float = 0.0
 
 
-def sum_lines(lines: Iterable[Line]) -> Line:
+def sum_lines(lines: Iterable[BillLine]) -> BillLine:
     """Return the sum of one or more lines. Its replica is empty, and its hour is the earliest."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]
     methods = {each.priced_by for each in several if each.priced_by is not None}
-    return Line(
+    return BillLine(
         replica="",
         hour_unix_s=min(each.hour_unix_s for each in several),
         engines=sum({each.replica: each.engines for each in several}.values()),
@@ -57,10 +57,10 @@ def sum_lines(lines: Iterable[Line]) -> Line:
     )
 
 
-class RequestPricing(NamedTuple):
+class RequestPrice(NamedTuple):
     """The price of requests on one replica in one hour."""
 
-    line: Line | None
+    line: BillLine | None
     usd_per_s: float
     usd_per_weight: float | None
     """Price per weighted token; None if the ledger reports the seconds of requests, because they
@@ -74,7 +74,7 @@ def line_of(
     engine_rates: EngineRates,
     *,
     engine_data_deleted: bool,
-) -> RequestPricing | None:
+) -> RequestPrice | None:
     """Return a replica's line for one hour and the price of its requests; None without a price.
     `engine_data_deleted` is true if the store has no complete engine data for this hour."""
     replica, hour = key
@@ -129,7 +129,7 @@ def line_of(
         idle_usd, unbilled_usd = (
             (rest_usd, 0.0) if method is None else (None, rest_usd - requests_usd - wasted_usd)
         )
-    line = Line(
+    line = BillLine(
         replica=replica,
         hour_unix_s=hour,
         engines=len(there),
@@ -145,4 +145,4 @@ def line_of(
         unbilled_usd=unbilled_usd,
         priced_by=method,
     )
-    return RequestPricing(line, usd_per_s, usd_per_weight)
+    return RequestPrice(line, usd_per_s, usd_per_weight)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cost.replica_hours import Key, ReplicaHours
-from cost.weights import BY_PRICE, Weights
+from cost.weights import BY_PRICE, TokenWeights
 from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
@@ -38,7 +38,7 @@ class WeighedTokens(NamedTuple):
 
 
 def weighed_tokens(
-    cells: Cells, hours: ReplicaHours, weights: Mapping[Key, Weights]
+    cells: Cells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
 ) -> WeighedTokens:
     """Return the total weight of each cell's input tokens and of its output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]

@@ -4,7 +4,7 @@ An engine has one price per hour: the price of its device at the end of the hour
 from collections import defaultdict
 from functools import cache
 
-from cost.prices import PriceList, Rate
+from cost.prices import EnginePrice, PriceList
 from cost.uptime import HOUR_S, Engine, Uptime
 from telemetry.billing_data import BillingData
 from telemetry.starts import EngineStart
@@ -48,7 +48,7 @@ class EngineRates:
         each = max(1, len(gpus) // max(1, len(self._engines[engine[0]])))
         return names[0], start.gpus if start is not None and start.gpus else each
 
-    def rate(self, engine: Engine, hour_unix_s: int) -> Rate | None:
+    def rate(self, engine: Engine, hour_unix_s: int) -> EnginePrice | None:
         """Return the price of an engine, or None if no entry of the price list matches."""
         device, gpus = self.device(engine, hour_unix_s)
         starts = self._starts.get(engine)
@@ -60,12 +60,12 @@ class EngineRates:
         """Return the engines of a replica."""
         return [] if replica is None else [(replica, n) for n in sorted(self._engines[replica])]
 
-    def latest(self) -> dict[str, list[Rate]]:
+    def latest(self) -> dict[str, list[EnginePrice]]:
         """Return the price of each engine in its last hour, grouped by replica."""
         last: dict[Engine, int] = {}
         for engine, hour in self._uptime.hours:
             last[engine] = max(hour, last.get(engine, hour))
-        found: dict[str, list[Rate]] = {}
+        found: dict[str, list[EnginePrice]] = {}
         for engine, hour in sorted(last.items()):
             if (rate := self.rate(engine, hour)) is not None:
                 found.setdefault(engine[0], []).append(rate)

@@ -12,7 +12,7 @@ from telemetry.requests import PricedBy
 
 
 @dataclass(slots=True)
-class Group:
+class BillGroup:
     """Requests with the same values of the bill's labels. `usd` is None if no request has a
     price."""
 
@@ -50,7 +50,7 @@ class Group:
         return usd / tokens * 1_000
 
 
-def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
+def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
     """Group requests by labels. Sort the groups by cost, or by labels if `by` contains `hour`."""
     names, which = grouped(costs.cells, by)
     sums, ledger = costs.cells.sums, costs.cells.reported["billed_s"] != 0
@@ -82,7 +82,7 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
     }
     found = []
     for place, values in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
-        group = Group(names[place], *values)
+        group = BillGroup(names[place], *values)
         group.usd = group.usd if priced[place] else None
         group.priced_by = {method for method, used in methods.items() if used[place]}
         group.usd_of = usd_of[place]

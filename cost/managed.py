@@ -22,7 +22,7 @@ MONTH_S: Final = 730 * 3_600
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenCounts:
     """Token counts, summed over requests."""
 
     requests: int
@@ -32,11 +32,11 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ManagedCost:
     """The cost of a served model's traffic at a managed API."""
 
     model: str
-    tokens: Tokens
+    tokens: TokenCounts
     at: ManagedModel
     usd: float
     cached_discounted: bool
@@ -69,7 +69,7 @@ class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
     """A served model has no configured managed model, or genai-prices does not contain it."""
 
 
-def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
+def tokens_by_model(cells: Cells) -> dict[str | None, TokenCounts]:
     """Return the token counts of requests that reached an engine, by requested model. Models
     without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))
@@ -82,10 +82,10 @@ def tokens_by_model(cells: Cells) -> dict[str | None, Tokens]:
         mine[0] += int(cells.requests[place])
         for kind, name in enumerate(("prompt_tokens", "cached_tokens", "output_tokens"), 1):
             mine[kind] += int(cells.sums[name][place])
-    return {model: Tokens(*mine) for model, mine in sums.items() if mine[1] + mine[3]}
+    return {model: TokenCounts(*mine) for model, mine in sums.items() if mine[1] + mine[3]}
 
 
-def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
+def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> ManagedCost:
     """Return the cost of a served model's traffic at the corresponding managed model.
 
     Some managed APIs have prices that depend on a request's length. Only the sums of the tokens are
@@ -117,7 +117,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
             f"genai-prices has no {at.provider} {at.model}, configured for {model!r}:"
             " correct it in the price file, under managed:"
         ) from error
-    return Comparison(
+    return ManagedCost(
         model=model,
         tokens=tokens,
         at=at,
@@ -127,7 +127,7 @@ def compare(model: str | None, tokens: Tokens, prices: PriceList) -> Comparison:
 
 
 def break_even(
-    usd_per_hour: float, compared: Sequence[Comparison], sustainable: SustainableRate
+    usd_per_hour: float, compared: Sequence[ManagedCost], sustainable: SustainableRate
 ) -> BreakEven | None:
     """Return the request rate at which the engines cost as much as the API; None if no traffic can
     be compared.

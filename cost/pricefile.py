@@ -16,9 +16,9 @@ from cost.prices import (
     Carbon,
     DevicePrice,
     ManagedModel,
-    Origin,
     Overhead,
     PriceList,
+    PriceOrigin,
     ReplicaPrice,
 )
 
@@ -168,11 +168,11 @@ class _Entry:
                 raise self.wrong("match", each, "a name; * matches anything")
         return tuple(found)
 
-    def origin(self) -> Origin:
+    def origin(self) -> PriceOrigin:
         when = self.fields.get("date")
         if isinstance(when, date):
             when = when.isoformat()
         if when is not None and not isinstance(when, str):
             raise self.wrong("date", when, "a date such as 2026-11-21")
         page = self.text("page") if "page" in self.fields else None
-        return Origin(self.text("source", self.file), page, when)
+        return PriceOrigin(self.text("source", self.file), page, when)

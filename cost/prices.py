@@ -14,7 +14,7 @@ HOUR_S = 3_600
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PriceOrigin:
     """The source of a price: name, page, and a date on which the price applied."""
 
     source: str
@@ -33,7 +33,7 @@ class DevicePrice:
     name: str
     match: tuple[str, ...]
     usd_per_hour: float
-    origin: Origin
+    origin: PriceOrigin
     regions: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ class ReplicaPrice:
 
     match: tuple[str, ...]
     usd_per_hour: float
-    origin: Origin
+    origin: PriceOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Carbon:
     name: str
     match: tuple[str, ...]
     g_per_kwh: float
-    origin: Origin
+    origin: PriceOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,17 @@ class Overhead:
     """Power usage effectiveness: a data centre's power divided by its computers' power."""
 
     ratio: float
-    origin: Origin
+    origin: PriceOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class EnginePrice:
     """The price of an engine, and its source."""
 
     usd_per_s: float
     what: str
     devices: int
-    origin: Origin
+    origin: PriceOrigin
 
     @property
     def usd_per_hour(self) -> float:
@@ -124,7 +124,7 @@ class PriceList:
         device: str | None = None,
         gpus: int | None = None,
         region: str | None = None,
-    ) -> Rate | None:
+    ) -> EnginePrice | None:
         """Return the price of an engine per second; None if no entry matches.
 
         Args:
@@ -133,13 +133,13 @@ class PriceList:
         """
         named = _first_match(self.replicas, replica)
         if named is not None:
-            return Rate(named.usd_per_hour / HOUR_S, replica or "", 1, named.origin)
+            return EnginePrice(named.usd_per_hour / HOUR_S, replica or "", 1, named.origin)
         priced = _first_match(self.devices, device)
         if priced is None:
             return None
         number = 1 if gpus is None else gpus
         usd_per_hour = priced.regions.get(region or "", priced.usd_per_hour)
-        return Rate(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
+        return EnginePrice(usd_per_hour * number / HOUR_S, priced.name, number, priced.origin)
 
     def managed_model(self, model: str | None) -> ManagedModel | None:
         """Return the managed model that corresponds to a served model."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost.bill_lines import RequestPricing
+from cost.bill_lines import RequestPrice
 from cost.charges import WeighedTokens, are_lost
 from cost.replica_hours import Key, ReplicaHours
-from cost.weights import BY_PRICE, Weights
+from cost.weights import BY_PRICE, TokenWeights
 from telemetry.billing_data import BoolArray, Cells
 from telemetry.counter_series import FloatArray
 
@@ -68,8 +68,8 @@ def costs_of(
     cells: Cells,
     hours: ReplicaHours,
     weighed: WeighedTokens,
-    pricing: Mapping[Key, RequestPricing],
-    weights: Mapping[Key, Weights],
+    pricing: Mapping[Key, RequestPrice],
+    weights: Mapping[Key, TokenWeights],
 ) -> RequestCosts:
     """Return the cost of the requests in each cell.
 

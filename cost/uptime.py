@@ -90,7 +90,7 @@ def uptime_of(
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}
-    whole: dict[Engine, list[Sender]] = {}
+    whole: dict[Engine, list[SampleSender]] = {}
     order = np.lexsort((samples.first_unix_ns, samples.which))
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
@@ -103,7 +103,7 @@ def uptime_of(
         segments, beyond_s = _move_surplus_earlier(_segments(samples, rows, count.started_unix_ns))
         contradicted_s += float(beyond_s[_inside(segments, from_unix_ns, to_unix_ns)].sum())
         whole.setdefault(engine, []).append(
-            Sender(
+            SampleSender(
                 count.process,
                 *_merged_ranges(segments.start_ns, segments.end_ns),
                 counts_steps=bool(np.isfinite(segments.grown["busy_s_total"]).any()),
@@ -272,7 +272,7 @@ class Spans(NamedTuple):
     end_ns: IntArray
 
 
-class Sender(NamedTuple):
+class SampleSender(NamedTuple):
     """A process that sends samples of an engine, with the time ranges in which it was up."""
 
     process: int
@@ -292,13 +292,13 @@ def _merged_ranges(start_ns: IntArray, end_ns: IntArray) -> Spans:
     )
 
 
-def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+def servers_at(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
     """Return the number of servers that share an engine's name at each instant: (n,). If only API
     servers are up, the number is 1."""
 
     found = _senders_up([each for each in senders if each.counts_steps], at_ns)
     found = np.maximum(found, np.minimum(_senders_up(senders, at_ns), 1))
-    by_process: dict[int, list[Sender]] = defaultdict(list)
+    by_process: dict[int, list[SampleSender]] = defaultdict(list)
     for each in senders:
         by_process[each.process].append(each)
     often = sorted(by_process.values(), key=len, reverse=True)[:MAX_PROCESSES]
@@ -307,7 +307,7 @@ def servers_at(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
     return found
 
 
-def _senders_up(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
+def _senders_up(senders: Sequence[SampleSender], at_ns: IntArray) -> IntArray:
     """Return the number of senders that are up at each instant: (n,)."""
     begun, ended = (
         np.sort(np.concatenate([np.zeros(0, np.int64), *edges]))
@@ -321,7 +321,7 @@ def _senders_up(senders: Sequence[Sender], at_ns: IntArray) -> IntArray:
 
 
 def presence(
-    senders: Sequence[Sender], loading: Spans | None
+    senders: Sequence[SampleSender], loading: Spans | None
 ) -> tuple[Spans, IntArray, NDArray[np.bool_]]:
     """Return the time ranges in which an engine was up.
 

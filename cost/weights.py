@@ -26,7 +26,7 @@ from telemetry.billing_data import Cells
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class TokenWeights:
     """The weight of one token of each type. Only the ratios matter."""
 
     uncached: float
@@ -46,13 +46,15 @@ class Weights:
         return self.uncached * uncached + self.cached * cached, self.output * output
 
 
-BY_PRICE = Weights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
+BY_PRICE = TokenWeights(uncached=1.0, cached=0.125, output=1.75, fitted=False)
 """The weights that are used without a step model: the prices of managed APIs for open models,
 relative to the price of an input token. The prices are medians over 421 models. 96 of these models
 have a price for cached input. Source: genai-prices 0.2.3."""
 
 
-def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float) -> Weights | None:
+def fitted(
+    hours: Iterable[Hour], requests: float, prompt: float, output: float
+) -> TokenWeights | None:
     """Return the token weights of one replica in one hour; None if no engine reported a step model.
 
     Args:
@@ -86,7 +88,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     fixed_in_share = requests / sequences if sequences else 0.0
     if prompt <= 0 or output <= 0:
         return replace(BY_PRICE, in_share=in_share, fixed_in_share=fixed_in_share)
-    return Weights(
+    return TokenWeights(
         prefill_s / prompt,
         0.0,
         decode_s / output,
@@ -96,7 +98,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     )
 
 
-def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, Weights]:
+def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, TokenWeights]:
     """Return the weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERM_INDEX, TERMS
 from diagnosis.inputs.requests import FloatArray
 
@@ -69,7 +69,7 @@ class Claim:
     tier: int = ORDINARY
 
 
-Detector = Callable[[Case], Claim | None]
+Detector = Callable[[DiagnosisCase], Claim | None]
 """Returns a claim, or None if the case shows no sign of the cause."""
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from diagnosis.causes import engine_hang
 from diagnosis.causes.masked import MaskedCause, all_claims, masked_causes, wide_share
 from diagnosis.claim import Claim, Evidence, divide_terms
-from diagnosis.explanation import Cause, Explanation, PartGrowth, Verdict
-from diagnosis.growth.case import Case, case_of
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, PartGrowth
+from diagnosis.growth.case import DiagnosisCase, case_of
 from diagnosis.growth.own_work import fit_own_work
 from diagnosis.inputs.hung_engines import unfinished, with_unfinished
 from diagnosis.inputs.littles_law import contradictions
@@ -18,7 +18,7 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.inputs.same_models import same_model_requests
 from diagnosis.inputs.server_labels import with_server_labels
 from diagnosis.inputs.servers import Servers
-from diagnosis.latency.attainment import Attainment, Threshold, attainment
+from diagnosis.latency.attainment import Attainment, LatencyThreshold, attainment
 from diagnosis.latency.onset import onset_unix_ns
 from diagnosis.latency.parts import PARTS, REASONING, selected_latency_s, split_s
 from diagnosis.latency.risk_ratios import risk_ratios
@@ -80,7 +80,7 @@ def explain(
     requests: Requests,
     servers: Servers,
     question: Question,
-    thresholds: Sequence[Threshold] = (),
+    thresholds: Sequence[LatencyThreshold] = (),
 ) -> Explanation:
     """Explain the growth of a latency between two time ranges.
 
@@ -105,7 +105,7 @@ def explain(
     if share is None:
         return Explanation(
             question,
-            Verdict.INSUFFICIENT_DATA,
+            ExplanationVerdict.INSUFFICIENT_DATA,
             len(tails[0]),
             len(tails[1]),
             needed(),
@@ -168,7 +168,7 @@ def _explain_tails(
     hits, tested = risk_ratios(now.rows(selected), hit[selected]) if grown else ([], 0)
     return Explanation(
         question=question,
-        verdict=Verdict.INCIDENT if grown else Verdict.NO_INCIDENT,
+        verdict=ExplanationVerdict.INCIDENT if grown else ExplanationVerdict.NO_INCIDENT,
         requests=len(slow),
         baseline_requests=len(usual),
         needed=needed(),
@@ -300,7 +300,7 @@ def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: fl
     return hit
 
 
-def _parts(case: Case) -> list[PartGrowth]:
+def _parts(case: DiagnosisCase) -> list[PartGrowth]:
     metric = case.question.metric
     was, now = split_s(case.usual, metric).mean(axis=0), split_s(case.slow, metric).mean(axis=0)
     names = REASONING if metric is Metric.FIRST_CONTENT else {}
@@ -310,7 +310,7 @@ def _parts(case: Case) -> list[PartGrowth]:
     ]
 
 
-def _causes(case: Case, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
+def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
     """Return the causes whose share is large enough to be named, the other causes, and the
     unexplained share. The causes are sorted by share, largest first."""
     claims = all_claims(case)

@@ -14,7 +14,7 @@ UNCHANGED: Final = 0.1
 """A tail is unchanged if its mean changed by at most this share of the baseline's mean."""
 
 
-class Method(StrEnum):
+class ShareMethod(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
@@ -23,7 +23,7 @@ class Method(StrEnum):
     """From replays of the window with and without each cause."""
 
 
-class Verdict(StrEnum):
+class ExplanationVerdict(StrEnum):
     """The verdict: whether a latency grew."""
 
     INCIDENT = "incident"
@@ -36,8 +36,8 @@ class Cause:
     """One cause and its share of the added time, in [0, 1].
 
     `low` and `high` are the bounds of the share's 95 % interval. They are None for
-    `Method.ACCOUNTING`, because it was not measured how often such an interval contains the true
-    share.
+    `ShareMethod.ACCOUNTING`, because it was not measured how often such an interval contains the
+    true share.
     """
 
     id: str
@@ -110,7 +110,7 @@ class Explanation:
     """
 
     question: Question
-    verdict: Verdict
+    verdict: ExplanationVerdict
     requests: int
     baseline_requests: int
     needed: int
@@ -127,7 +127,7 @@ class Explanation:
     dimensions: Sequence[RiskRatio] = ()
     dimensions_tested: int = 0
     attainments: Sequence[Attainment] = ()
-    method: Method = Method.ACCOUNTING
+    method: ShareMethod = ShareMethod.ACCOUNTING
     unexplained_low: float | None = None
     unexplained_high: float | None = None
     replay: Replay | None = None
@@ -161,7 +161,7 @@ class Explanation:
     def grew_within_objectives(self) -> bool:
         """True if the slow requests' mean latency grew, but the deciding objectives show no
         incident."""
-        kept = self.verdict is Verdict.NO_INCIDENT and bool(self.deciding)
+        kept = self.verdict is ExplanationVerdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property

@@ -92,7 +92,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     return {
         "id": cause.id,
         "share": cause.share,
-        # Null for `Method.ACCOUNTING`, see `Cause`.
+        # Null for `ShareMethod.ACCOUNTING`, see `Cause`.
         "share_low": cause.low,
         "share_high": cause.high,
         "evidence": [asdict(each) for each in cause.evidence],

@@ -12,7 +12,7 @@ maximum."""
 
 
 @dataclass(slots=True)
-class Answer:
+class ProbeAnswer:
     """Collects the events of one answer. Instants (`…_at`) are seconds of the loop's clock.
 
     An event may contain several tokens. `output_tokens` is the number that the server reports, and

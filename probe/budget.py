@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from probe.errors import PlanError
-from probe.plan import Endpoint, Limits
-from probe.prices import PriceOf, Tokens
+from probe.plan import DailyLimits, Endpoint
+from probe.prices import PriceOf, ProbeTokens
 
 _RECORD_BYTES: Final = 256
 """Size of the record in the file. It is fixed, so that a single write replaces the old record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class BudgetReservation:
     """The maximum cost of a probe, in tokens and US dollars.
 
     `usd` is None if the price is unknown.
@@ -40,7 +40,7 @@ class Reservation:
     usd: float | None
 
 
-class Budget:
+class ProbeBudget:
     """Reserves the maximum cost of a probe, and replaces it by the real cost after the probe.
 
     Args:
@@ -54,7 +54,7 @@ class Budget:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: DailyLimits,
         price_of: PriceOf,
         path: Path | None,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
@@ -66,10 +66,10 @@ class Budget:
             assert path is not None
             self._open(path)
 
-    def reserve(self, endpoint: Endpoint, request_bytes: int) -> Reservation | None:
+    def reserve(self, endpoint: Endpoint, request_bytes: int) -> BudgetReservation | None:
         """Reserve the maximum cost of a probe, or return None if the budget is too small."""
         self._turn_the_day()
-        most = Tokens(request_bytes, endpoint.max_tokens)
+        most = ProbeTokens(request_bytes, endpoint.max_tokens)
         tokens, usd = most.prompt + most.output, self._price_of(endpoint, most)
         limits = self._limits
         if limits.tokens_per_day is not None and self._tokens + tokens > limits.tokens_per_day:
@@ -80,9 +80,11 @@ class Budget:
             if self._usd + (usd or 0.0) > limits.usd_per_day:
                 return None
         self._add(tokens, usd or 0.0)
-        return Reservation(self._day, tokens, usd)
+        return BudgetReservation(self._day, tokens, usd)
 
-    def settle(self, reserved: Reservation, endpoint: Endpoint, used: Tokens | None) -> None:
+    def settle(
+        self, reserved: BudgetReservation, endpoint: Endpoint, used: ProbeTokens | None
+    ) -> None:
         """Replace the reserved amount by the reported usage, unless `used` is None."""
         self._turn_the_day()
         if used is None or reserved.day != self._day:
@@ -93,7 +95,7 @@ class Budget:
             0.0 if usd is None or reserved.usd is None else usd - reserved.usd,
         )
 
-    def cancel(self, reserved: Reservation) -> None:
+    def cancel(self, reserved: BudgetReservation) -> None:
         """Cancel a reservation, because the request was not sent."""
         self._turn_the_day()
         if reserved.day == self._day:
@@ -174,8 +176,8 @@ class Budget:
         os.pwrite(self._file, json.dumps(record).ljust(_RECORD_BYTES).encode(), 0)
 
 
-def unpriced(endpoint: Endpoint, limits: Limits, price_of: PriceOf) -> bool:
+def unpriced(endpoint: Endpoint, limits: DailyLimits, price_of: PriceOf) -> bool:
     """Return whether the budget is only in dollars, and the endpoint's price is unknown."""
     if limits.usd_per_day is None or limits.tokens_per_day is not None:
         return False
-    return price_of(endpoint, Tokens(1, 1)) is None
+    return price_of(endpoint, ProbeTokens(1, 1)) is None

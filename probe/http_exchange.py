@@ -27,7 +27,7 @@ MAX_REFUSAL_BYTES: Final = 16_384
 USER_AGENT: Final = "tailspan-probe"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """An HTTP request."""
 
     url: str
@@ -64,7 +64,7 @@ OnBody = Callable[[bytes, float], None]
 
 
 async def exchange(
-    request: Request,
+    request: HttpRequest,
     timings: Timings,
     response: Response,
     context: ssl.SSLContext | None,
@@ -117,7 +117,7 @@ class _Exchange(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        request: Request,
+        request: HttpRequest,
         timings: Timings,
         response: Response,
         on_body: OnBody,

@@ -78,7 +78,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DailyLimits:
     """The daily budget. None means no limit."""
 
     usd_per_day: float | None = None
@@ -91,7 +91,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ProbePlan:
     """The content of a file of probes.
 
     Attributes:
@@ -103,5 +103,5 @@ class Plan:
     region: str
     every_s: float
     endpoints: tuple[Endpoint, ...]
-    limits: Limits = Limits()
+    limits: DailyLimits = DailyLimits()
     results_url: str | None = None

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from probe.errors import PlanError
-from probe.plan import Endpoint, KeySource, Limits, Plan
+from probe.plan import DailyLimits, Endpoint, KeySource, ProbePlan
 from probe.protocols import PROTOCOLS
 from telemetry import durations
 from telemetry.addresses import exposes, exposure, masked
@@ -32,7 +32,7 @@ _ENDPOINT_KEYS: Final = (
 )
 
 
-def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
+def read_plan(path: Path, *, insecure_credentials: bool = False) -> ProbePlan:
     """Read a file of probes. Relative paths in the file start at its folder.
 
     Args:
@@ -54,7 +54,7 @@ def read_plan(path: Path, *, insecure_credentials: bool = False) -> Plan:
             raise top.wrong("endpoints", each.name, "a different name for each endpoint")
         seen.add(each.name)
     results_url = top.url("endpoint") if "endpoint" in top.fields else None
-    return Plan(
+    return ProbePlan(
         region=top.name("region"),
         every_s=_every_s(top),
         endpoints=endpoints,
@@ -181,14 +181,14 @@ def _every_s(top: "_Entry") -> float:
     return every_s
 
 
-def _limits(entry: "_Entry") -> Limits:
+def _limits(entry: "_Entry") -> DailyLimits:
     entry.only(_BUDGET_KEYS)
     usd = entry.fields.get("usd_per_day")
     number = isinstance(usd, int | float) and not isinstance(usd, bool)
     if usd is not None and not (number and math.isfinite(usd) and usd > 0):
         raise entry.wrong("usd_per_day", usd, "a number of dollars above 0")
     tokens = entry.whole("tokens_per_day", 10**12) if "tokens_per_day" in entry.fields else None
-    return Limits(None if usd is None else float(usd), tokens)
+    return DailyLimits(None if usd is None else float(usd), tokens)
 
 
 class _Entry:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from probe.plan import Endpoint
 
 
-class Tokens(NamedTuple):
+class ProbeTokens(NamedTuple):
     """Numbers of tokens. Cached tokens are part of the prompt."""
 
     prompt: int
@@ -19,11 +19,11 @@ class Tokens(NamedTuple):
     cached: int = 0
 
 
-PriceOf = Callable[[Endpoint, Tokens], float | None]
+PriceOf = Callable[[Endpoint, ProbeTokens], float | None]
 """Returns a call's price in US dollars, or None if it is unknown."""
 
 
-def list_price(endpoint: Endpoint, tokens: Tokens) -> float | None:
+def list_price(endpoint: Endpoint, tokens: ProbeTokens) -> float | None:
     """Return a call's price in US dollars, or None if it is unknown."""
     # The import takes half a second.
     from genai_prices import Usage, calc_price

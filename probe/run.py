@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from probe.budget import Budget, unpriced
+from probe.budget import ProbeBudget, unpriced
 from probe.errors import PlanError, ProbeFailure
-from probe.plan import Plan
-from probe.prices import PriceOf, Tokens, list_price
+from probe.plan import ProbePlan
+from probe.prices import PriceOf, ProbeTokens, list_price
 from probe.protocols import PROTOCOLS
 from probe.run_probe import Prober
 from probe.schedule import run_forever, run_once, run_until
-from probe.sender import Sender
+from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
@@ -22,7 +22,7 @@ FLUSH_S: Final = 10.0
 one export."""
 
 
-def check_keys(plan: Plan, environment: Mapping[str, str]) -> None:
+def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
     """Check that the key of each endpoint can be read. Called before the first probe.
 
     Raises:
@@ -36,7 +36,7 @@ def check_keys(plan: Plan, environment: Mapping[str, str]) -> None:
                 raise PlanError(f"endpoint {each.name}: {failure}") from failure
 
 
-def check_prices(plan: Plan, price_of: PriceOf = list_price) -> None:
+def check_prices(plan: ProbePlan, price_of: PriceOf = list_price) -> None:
     """Check that the budget can limit each endpoint.
 
     Raises:
@@ -52,7 +52,7 @@ def check_prices(plan: Plan, price_of: PriceOf = list_price) -> None:
 
 
 async def run(
-    plan: Plan,
+    plan: ProbePlan,
     on_result: Callable[[Probe], None],
     stop: asyncio.Event,
     *,
@@ -61,7 +61,7 @@ async def run(
     price_of: PriceOf = list_price,
     environment: Mapping[str, str] = os.environ,
     report: Callable[[str], None] = lambda _: None,
-) -> Sender | None:
+) -> ResultSender | None:
     """Probe until `stop` is set, or once, and send the results.
 
     Args:
@@ -81,18 +81,18 @@ async def run(
     check_prices(plan, price_of)
     for each in plan.endpoints:
         # Import the libraries now. Otherwise the import would delay the endpoint's first probe.
-        price_of(each, Tokens(1, 1))
+        price_of(each, ProbeTokens(1, 1))
         PROTOCOLS[each.kind].decoder()
     sender = None
     if plan.results_url is not None:
-        sender = Sender(plan.results_url, plan.region, environment, report)
+        sender = ResultSender(plan.results_url, plan.region, environment, report)
 
     def keep(result: Probe) -> None:
         if sender is not None:
             sender.offer(result)
         on_result(result)
 
-    with Budget(plan.limits, price_of, state if plan.limits.any else None) as budget:
+    with ProbeBudget(plan.limits, price_of, state if plan.limits.any else None) as budget:
         context = ssl.create_default_context()
         prober = Prober(plan.region, budget, price_of, context, environment)
         working: list[asyncio.Future[Any]] = [

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from probe.answer import Answer
-from probe.budget import Budget, Reservation
+from probe.answer import ProbeAnswer
+from probe.budget import BudgetReservation, ProbeBudget
 from probe.connection import Timings
 from probe.errors import ProbeFailure
-from probe.http_exchange import OnBody, Request, Response, exchange
+from probe.http_exchange import HttpRequest, OnBody, Response, exchange
 from probe.plan import Endpoint
-from probe.prices import PriceOf, Tokens
+from probe.prices import PriceOf, ProbeTokens
 from probe.protocols import PROTOCOLS
 from probe.refusals import refused
 from telemetry.addresses import HIDDEN
@@ -47,7 +47,7 @@ class Prober:
     """Sends probes. The `environment` may contain the endpoints' keys."""
 
     region: str
-    budget: Budget
+    budget: ProbeBudget
     price_of: PriceOf
     context: ssl.SSLContext
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -85,7 +85,7 @@ class _Sending:
         self._started = self._loop.time()
         self._trace_id, self._span_id = secrets.token_hex(16), secrets.token_hex(8)
         self._timings, self._response = Timings(), Response()
-        self._answer = Answer(endpoint.max_tokens)
+        self._answer = ProbeAnswer(endpoint.max_tokens)
         self._secrets: list[str] = []
 
     async def run(self) -> Probe:
@@ -105,7 +105,7 @@ class _Sending:
         self._settle(reserved)
         return result
 
-    async def _request(self) -> Request:
+    async def _request(self) -> HttpRequest:
         endpoint = self._endpoint
         key = None if endpoint.key is None else endpoint.key.read(self._prober.environment)
         if key is not None:
@@ -129,7 +129,7 @@ class _Sending:
     def _own_id(self) -> str:
         return f"probe-{self._trace_id}"
 
-    async def _outcome(self, request: Request) -> tuple[ProbeOutcome, ProbeFailure | None]:
+    async def _outcome(self, request: HttpRequest) -> tuple[ProbeOutcome, ProbeFailure | None]:
         try:
             async with asyncio.timeout_at(self._due.deadline):
                 await exchange(
@@ -175,21 +175,21 @@ class _Sending:
     def _cache(self) -> Reported | None:
         return in_headers(self._response.headers)
 
-    def _settle(self, reserved: Reservation) -> None:
+    def _settle(self, reserved: BudgetReservation) -> None:
         budget = self._prober.budget
         if self._timings.ready_at is None:
             budget.cancel(reserved)  # nothing was sent
         elif self._response.status >= 300:
-            budget.settle(reserved, self._endpoint, Tokens(0, 0))
+            budget.settle(reserved, self._endpoint, ProbeTokens(0, 0))
         else:
             budget.settle(reserved, self._endpoint, self._used)
 
     @property
-    def _used(self) -> Tokens | None:
+    def _used(self) -> ProbeTokens | None:
         answer = self._answer
         if answer.prompt_tokens is None or answer.output_tokens is None or not answer.complete:
             return None
-        return Tokens(answer.prompt_tokens, answer.output_tokens, answer.cached_tokens or 0)
+        return ProbeTokens(answer.prompt_tokens, answer.output_tokens, answer.cached_tokens or 0)
 
     def _result(self, outcome: ProbeOutcome, failure: ProbeFailure | None) -> Probe:
         timings, answer, used, cache = self._timings, self._answer, self._used, self._cache

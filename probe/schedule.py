@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from probe.plan import Endpoint, Plan
+from probe.plan import Endpoint, ProbePlan
 from probe.prompts import Prompts
 from probe.run_probe import Due, Prober
 from telemetry.probes import Probe, ProbeOutcome
@@ -26,7 +26,7 @@ MAX_MISSED: Final = 1_000
 example while a laptop sleeps."""
 
 
-async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
+async def run_once(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
     """Probe each endpoint once, all at the same instant."""
     due = _due(asyncio.get_running_loop().time(), plan.every_s)
 
@@ -37,7 +37,7 @@ async def run_once(plan: Plan, prober: Prober, on_result: OnResult) -> None:
     await _all([probe(each) for each in plan.endpoints])
 
 
-async def run_forever(plan: Plan, prober: Prober, on_result: OnResult) -> None:
+async def run_forever(plan: ProbePlan, prober: Prober, on_result: OnResult) -> None:
     """Probe each endpoint at its instants, until this task is cancelled.
 
     On cancellation, `on_result` still gets the results of the running probes.

@@ -16,7 +16,7 @@ from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
 from probe.connection import Timings
 from probe.errors import PlanError, ProbeFailure
-from probe.http_exchange import Request, Response, exchange
+from probe.http_exchange import HttpRequest, Response, exchange
 from probe.otlp_spans import message
 from telemetry.probes import Probe
 
@@ -30,7 +30,7 @@ GATHER_S: Final = 1.0
 """Seconds to wait for further results before sending."""
 
 
-class Sender:
+class ResultSender:
     """A queue of results, and the task that sends them.
 
     Args:
@@ -136,7 +136,7 @@ class Sender:
     async def _post(self, body: bytes) -> Outcome:
         headers = (("Content-Type", "application/x-protobuf"), *self._to.headers)
         request, response, answer = (
-            Request(self._to.endpoint, headers, body),
+            HttpRequest(self._to.endpoint, headers, body),
             Response(),
             bytearray(),
         )

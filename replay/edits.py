@@ -81,7 +81,7 @@ class EditError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class RateEdit:
     """A change of the request rate by `factor`, for all requests or for one tenant."""
 
     factor: float
@@ -101,7 +101,7 @@ class Edits:
     quantization: str | None = None
     """Another number format of the weights. The caller of `replay` must pass a step model for
     it."""
-    rates: Sequence[Rate] = ()
+    rates: Sequence[RateEdit] = ()
     prompt: float = 1.0
     """Factor for the lengths of prompts and of their cached parts."""
     output: float = 1.0
@@ -195,7 +195,7 @@ def _in_range(name: str, text: str) -> float:
     return factor
 
 
-def rate_of(name: str, text: str) -> Rate:
+def rate_of(name: str, text: str) -> RateEdit:
     """Parse a rate, such as 1.5x or tenant=acme:0.5x.
 
     Raises:
@@ -207,7 +207,7 @@ def rate_of(name: str, text: str) -> Rate:
             f"{name} {text!r}: must be a factor {_ALLOWED_FACTOR}, or a tenant's factor, as in"
             " tenant=acme:0.5x"
         )
-    return Rate(factor=_in_range(name, found["factor"]), tenant=found["tenant"])
+    return RateEdit(factor=_in_range(name, found["factor"]), tenant=found["tenant"])
 
 
 def edits_of(texts: Iterable[str]) -> Edits:
@@ -217,7 +217,7 @@ def edits_of(texts: Iterable[str]) -> Edits:
         EditError: a text is not an edit.
     """
     arguments: dict[str, str] = {}
-    rates: list[Rate] = []
+    rates: list[RateEdit] = []
     others: dict[str, Any] = {}
     for text in texts:
         name, is_, value = (part.strip() for part in text.partition("="))

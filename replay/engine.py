@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import nextafter
 from operator import sub
 
-from replay.engine_config import EngineConfig, EngineTotals
+from replay.engine_config import EngineConfig, ReplayEngineTotals
 from replay.job import Blocked, Job
 from replay.kv_cache import KvCache, blocks_for
 from replay.lockstep import Lockstep
@@ -63,7 +63,7 @@ def _ignore(*_: float) -> None:
     pass
 
 
-class Engine:
+class ReplayEngine:
     """One engine. `submit` adds jobs, and `advance` returns the finished jobs.
 
     Args:
@@ -83,7 +83,7 @@ class Engine:
         on_step: StepListener = _ignore,
     ) -> None:
         self.config = config
-        self.totals = EngineTotals()
+        self.totals = ReplayEngineTotals()
         self.kv = KvCache(config.num_gpu_blocks, reuse=config.enable_prefix_caching)
         self.clock = StepClock(step_noise(config, seed), stalls, new_shape_s)
         self.loras = LoraSlots(config.max_loras, config.max_cpu_loras)

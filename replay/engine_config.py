@@ -145,7 +145,7 @@ class EngineConfig:
 
 
 @dataclass(slots=True)
-class EngineTotals:
+class ReplayEngineTotals:
     """The engine's counters since its start."""
 
     steps: int = 0

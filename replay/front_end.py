@@ -57,7 +57,7 @@ work, but it counts as busy time."""
 _KEPT = 4096
 
 
-class FrontEnd:
+class ReplayFrontEnd:
     """The API server's process, which does its work in order of arrival."""
 
     def __init__(self, pace: float = 1.0) -> None:

@@ -17,7 +17,7 @@ class Billed(NamedTuple):
     scale_steps: float = 0.0
 
 
-class Sums(NamedTuple):
+class StepSums(NamedTuple):
     """Running sums over an engine's steps. A request's share of a sum is the value at the request's
     end − the value at its start."""
 
@@ -51,7 +51,7 @@ class PhaseParts(NamedTuple):
     stall: float
 
 
-class QueueParts(NamedTuple):
+class ReplayQueueParts(NamedTuple):
     """Seconds in the queue, by reason."""
 
     seats: float
@@ -135,9 +135,9 @@ class Job:
     itl_max_s: float | None = None
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
-    """Before the request is scheduled: the engine's running sums (`Engine.blocked`) at the first
-    step that could have admitted it. After that: the increase of these sums during the request's
-    wait."""
+    """Before the request is scheduled: the engine's running sums (`ReplayEngine.blocked`) at the
+    first step that could have admitted it. After that: the increase of these sums during the
+    request's wait."""
     billed_s: float = 0.0
     """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
@@ -159,7 +159,7 @@ class Job:
     """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
     """Number of tokens that were computed at the time `evicted`."""
-    before: "Sums | None" = None
+    before: "StepSums | None" = None
     """The engine's running sums when the request joined the decoding requests."""
     admitted: int = -1
     """Position in the order of all admissions, when the request last joined the batch."""
@@ -193,13 +193,13 @@ class Job:
         return self.prefill if self.first_token is None else self.decode
 
     @property
-    def queue(self) -> QueueParts:
+    def queue(self) -> ReplayQueueParts:
         """The wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
         step_s = max(0.0, waited_s - seats_s - kv_s - budget_s - self.held_s)
-        return QueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
+        return ReplayQueueParts(seats_s, kv_s, budget_s, self.held_s, step_s)
 
     @property
     def preparing_s(self) -> float:

@@ -369,7 +369,7 @@ def _wait(
 
 @_compiled
 def _needs(options: Record, job: Record, chunk: int) -> int:
-    """Do the same as `Engine._needs`."""
+    """Do the same as `ReplayEngine._needs`."""
     if job.decoding:
         if options.drafts == 0:
             return 1 if job.computed % options.block_size == 0 else 0
@@ -390,7 +390,7 @@ def _preempt(
     ends: IntArray,
     n: int,
 ) -> None:
-    """Do the same as `Engine._preempt`."""
+    """Do the same as `ReplayEngine._preempt`."""
     job = jobs[n]
     if job.decoding:
         job.decoding = False
@@ -424,7 +424,7 @@ def _make_room(
     budget: int,
     limit: int,
 ) -> int:
-    """Do the same as `Engine._make_room`. Return the remaining token budget."""
+    """Do the same as `ReplayEngine._make_room`. Return the remaining token budget."""
     order = batch[: engine.running].copy()
     for n in order:
         jobs[n].chunk = jobs[n].reserved = 0
@@ -468,7 +468,7 @@ def _serve_running(
     ends: IntArray,
     limit: int,
 ) -> int:
-    """Do the same as `Engine._serve_running`. Return the remaining token budget."""
+    """Do the same as `ReplayEngine._serve_running`. Return the remaining token budget."""
     due = 0
     for place in range(engine.running):
         if jobs[batch[place]].decoding:
@@ -519,7 +519,8 @@ def _admit_waiting(
     preempted: bool,
     late_seats: int,
 ) -> int:
-    """Do the same as `Engine._admit_waiting`. Return the limit that blocks the queue, or −1."""
+    """Do the same as `ReplayEngine._admit_waiting`. Return the limit that blocks the queue, or
+    −1."""
     while engine.waiting > 0:
         if preempted:
             return KV
@@ -569,7 +570,7 @@ def _begin_step(
     paces: Records,
     start: float,
 ) -> None:
-    """Do the same as `Engine._begin_step`."""
+    """Do the same as `ReplayEngine._begin_step`."""
     engine.now_s = start
     ahead = options.ahead and engine.running > 0
     engine.decided_s = engine.start_s if ahead else start
@@ -627,7 +628,7 @@ def _begin_step(
 
 @_compiled
 def _written_s(options: Record, engine: Record, jobs: Records, at: float, work_s: float) -> float:
-    """Do the same as `FrontEnd.write`."""
+    """Do the same as `ReplayFrontEnd.write`."""
     work = engine.last_work
     while work >= 0 and jobs[work].work_at_s > at:
         work = jobs[work].work_before
@@ -659,7 +660,7 @@ def _end_step(
     draws: FloatArray,
     ended: IntArray,
 ) -> int:
-    """Do the same as `Engine._end_step`. Write the ended requests to `ended`; return
+    """Do the same as `ReplayEngine._end_step`. Write the ended requests to `ended`; return
     their number."""
     now = engine.end_s
     took_s = now - engine.start_s

@@ -8,7 +8,7 @@ The time that other sequences add to its steps is a difference of two running su
 
 import heapq
 
-from replay.job import Billed, Job, Sums
+from replay.job import Billed, Job, StepSums
 from replay.longest_gap import LongestSince
 from replay.step_model import StepModel
 
@@ -141,8 +141,8 @@ class Lockstep:
         job.before = None
 
     @property
-    def _sums(self) -> Sums:
-        return Sums(
+    def _sums(self) -> StepSums:
+        return StepSums(
             self.prefill_sum_s,
             self.stall_sum_s,
             self.scale_sum,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from replay.arrivals import Arrivals, FloatArray, IntArray
 from replay.conditions import Conditions
 from replay.engine_config import EngineConfig
-from replay.outcome import EngineOutcome, Outcome
+from replay.outcome import EngineOutcome, ReplayOutcome
 from replay.server_model import ROUTERS, ServerModel, engine_seed
 from replay.speculation import draft_draws
 from replay.step_clock import step_noise
@@ -39,7 +39,7 @@ def replay(
     arrivals: Arrivals,
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
-) -> Outcome:
+) -> ReplayOutcome:
     """Replay arrivals on a model.
 
     Args:
@@ -261,7 +261,9 @@ def _engines(
     return engines
 
 
-def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Records) -> Outcome:
+def _outcome(
+    model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Records
+) -> ReplayOutcome:
     def column(name: str) -> Any:
         return np.ascontiguousarray(jobs[name])
 
@@ -272,7 +274,7 @@ def _outcome(model: ServerModel, arrivals: Arrivals, jobs: Records, engines: Rec
     if arrivals.streamed is not None:
         first_byte_s = np.where(arrivals.streamed, first_byte_s, last_byte_s)
     several = np.where(arrivals.output_tokens > 1, arrivals.output_tokens - 1, np.nan)
-    return Outcome(
+    return ReplayOutcome(
         received_s=received_s,
         frontend_s=jobs["queued_s"] - jobs["held_s"] - received_s,
         queue_s=jobs["scheduled_s"] - jobs["queued_s"] + jobs["held_s"],

@@ -11,7 +11,7 @@ Bind = Literal["seats", "kv", "tokens", "none"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Outcome:
+class ReplayOutcome:
     """The replayed requests, in the order of the arrivals. Undefined latencies are NaN.
 
     frontend_s + queue_s + prefill_s + decode_s + delivery_s = e2e_s.

@@ -11,10 +11,10 @@ import numpy as np
 
 from replay.arrivals import Arrivals
 from replay.conditions import Conditions
-from replay.engine import Engine
-from replay.front_end import FrontEnd
+from replay.engine import ReplayEngine
+from replay.front_end import ReplayFrontEnd
 from replay.job import Job
-from replay.outcome import EngineOutcome, Outcome
+from replay.outcome import EngineOutcome, ReplayOutcome
 from replay.routing import least_outstanding, prefix_aware
 from replay.server_model import ServerModel, engine_seed
 
@@ -27,15 +27,15 @@ def replay(
     arrivals: Arrivals,
     seed: str = "",
     conditions: Conditions = _NO_CONDITIONS,
-) -> Outcome:
+) -> ReplayOutcome:
     """Replay arrivals on a model. See `replay.loop.replay`."""
     return _Replay(model, arrivals, seed, conditions).run()
 
 
 @dataclass(slots=True)
 class _Server:
-    engine: Engine
-    front_end: FrontEnd
+    engine: ReplayEngine
+    front_end: ReplayFrontEnd
 
 
 class _Replay:
@@ -46,8 +46,8 @@ class _Replay:
         self._arrivals = arrivals
         self._servers = [
             _Server(
-                Engine(model.engine, engine_seed(seed, number), conditions.stalls_of(number)),
-                FrontEnd(model.front_end.pace),
+                ReplayEngine(model.engine, engine_seed(seed, number), conditions.stalls_of(number)),
+                ReplayFrontEnd(model.front_end.pace),
             )
             for number in range(model.replicas)
         ]
@@ -73,7 +73,7 @@ class _Replay:
                 self._followers.setdefault(before, []).append(row)
         heapq.heapify(self._coming)
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayOutcome:
         while True:
             arrival_s = self._coming[0][0] if self._coming else _NEVER
             event_s = min(arrival_s, self._paces[0][0]) if self._paces else arrival_s
@@ -170,7 +170,7 @@ class _Replay:
             pause_s = 0.0 if think_s is None else float(think_s[follower])
             heapq.heappush(self._coming, (at_s + pause_s, follower))
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> ReplayOutcome:
         jobs = self._jobs
 
         def column(of: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -184,7 +184,7 @@ class _Replay:
         output_tokens = self._arrivals.output_tokens
         several = np.where(output_tokens > 1, output_tokens - 1, np.nan)
         engines = [server.engine for server in self._servers]
-        return Outcome(
+        return ReplayOutcome(
             received_s=self._received_s,
             frontend_s=queued_s - self._held_s - self._received_s,
             queue_s=scheduled_s - queued_s + self._held_s,
@@ -205,7 +205,7 @@ class _Replay:
         )
 
 
-def _engines(engines: list[Engine]) -> EngineOutcome:
+def _engines(engines: list[ReplayEngine]) -> EngineOutcome:
     def totals(name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.array([getattr(engine.totals, name) for engine in engines], dtype=np.int64)
 

@@ -7,7 +7,7 @@ token.
 import random
 from collections.abc import Sequence
 
-from replay.engine_config import EngineTotals
+from replay.engine_config import ReplayEngineTotals
 from replay.job import Job
 from replay.step_model import StepModel
 
@@ -88,7 +88,7 @@ class Drafting:
         prefill_tokens: int,
         sequences: int,
         taking_part: tuple[Job, ...],
-        totals: EngineTotals,
+        totals: ReplayEngineTotals,
     ) -> list[Job]:
         """Add the tokens of a step to the sequences. Remove and return finished sequences."""
         model, done = self._model, []

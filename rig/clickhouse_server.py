@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from rig.http_servers import ReceivedRequest, Reply, running_http_server
-from rig.install import NotHereError
+from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
+from rig.install import ProgramUnavailableError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
@@ -39,10 +39,10 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
 
     Yields: the URL of the database for Tailspan.
 
-    Raises: NotHereError: chdb is not installed.
+    Raises: ProgramUnavailableError: chdb is not installed.
     """
     if find_spec("chdb") is None:
-        raise NotHereError("there is no chdb; install it with: pip install '.[chdb]'")
+        raise ProgramUnavailableError("there is no chdb; install it with: pip install '.[chdb]'")
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(folder)],
         stdin=subprocess.PIPE,
@@ -60,7 +60,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
             process.wait(30)
 
 
-def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
+def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
     """Return a function that answers the requests of ClickHouse's HTTP interface."""
     lock = threading.Lock()
     known: dict[str, str] = {}
@@ -75,7 +75,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
                 engine.query(f"SET {name} = '{value}'")
                 known[name] = value
 
-    def run(request: ReceivedRequest, parameters: dict[str, str]) -> Reply:
+    def run(request: ReceivedRequest, parameters: dict[str, str]) -> HttpReply:
         zipped = request.headers.get("content-encoding") == "gzip"
         body = gzip.decompress(request.body) if zipped else request.body
         values = {name[6:]: each for name, each in parameters.items() if name.startswith("param_")}
@@ -87,34 +87,34 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], Reply]:
             wanted = _FORMAT.search(sql)
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
-                return Reply(200, answer, {"X-ClickHouse-Format": wanted[1]})
+                return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
             # The names of columns are only printed for a statement that returns a result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
-            return Reply(200, answer.partition(b"\n")[2], headers)
+            return HttpReply(200, answer.partition(b"\n")[2], headers)
 
-    def reply(request: ReceivedRequest) -> Reply:
+    def reply(request: ReceivedRequest) -> HttpReply:
         parts = urlsplit(request.path)
         if parts.path == "/ping":
-            return Reply(200, b"Ok.\n")
+            return HttpReply(200, b"Ok.\n")
         try:
             found = run(request, dict(parse_qsl(parts.query, keep_blank_values=True)))
         except Exception as error:
             code = re.search(r"Code: (\d+)", str(error))
             headers = {"X-ClickHouse-Exception-Code": code[1] if code else "1"}
-            return Reply(500, str(error).encode(), headers)
+            return HttpReply(500, str(error).encode(), headers)
         return found._replace(headers={**found.headers, "X-ClickHouse-Timezone": "UTC"})
 
     return reply
 
 
-def _insert(engine: Any, statement: str, rows: bytes) -> Reply:
+def _insert(engine: Any, statement: str, rows: bytes) -> HttpReply:
     into, _, kind = statement.rpartition("FORMAT")
     with tempfile.NamedTemporaryFile() as file:
         file.write(rows)
         file.flush()
         engine.query(f"{into} FROM INFILE '{file.name}' FORMAT {kind}")
-    return Reply()
+    return HttpReply()
 
 
 def main() -> None:

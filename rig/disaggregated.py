@@ -29,7 +29,7 @@ from rig.program import Program
 ROOT: Final = Path(__file__).parent.parent
 
 
-class Server(Program):
+class RoleServer(Program):
     """A vLLM that does either prefill or decode.
 
     Args:
@@ -87,7 +87,7 @@ class Disaggregated:
 
     def __enter__(self) -> Self:
         roles = ("kv_producer", "kv_consumer")
-        servers = [Server(self._folder, role, self._otlp_port) for role in roles]
+        servers = [RoleServer(self._folder, role, self._otlp_port) for role in roles]
         for server in servers:
             self._running.callback(server.stop)
         for server in servers:

@@ -36,7 +36,7 @@ _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Request(NamedTuple):
+class ClientRequest(NamedTuple):
     """A client's request."""
 
     path: str
@@ -44,7 +44,7 @@ class Request(NamedTuple):
     body: dict[str, Any]
 
 
-class Answer(NamedTuple):
+class ProxyAnswer(NamedTuple):
     """When the first and last byte of an answer's body were written, in monotonic seconds.
 
     `first_s` is None if there was no answer. The end of the connection is not used, because it is
@@ -98,8 +98,8 @@ class Proxy:
             writer.close()
 
     async def _routed(
-        self, request: Request, writer: asyncio.StreamWriter, traceparent: str
-    ) -> "Answer":
+        self, request: ClientRequest, writer: asyncio.StreamWriter, traceparent: str
+    ) -> "ProxyAnswer":
         headers = {name: request.headers[name] for name in _PASSED if name in request.headers}
         if not self._drop_request_id:
             headers["x-request-id"] = request.headers.get("x-request-id", secrets.token_hex(8))
@@ -114,7 +114,7 @@ class Proxy:
         except OSError:
             writer.write(_UNAVAILABLE)
             await writer.drain()
-            return Answer(None, time.monotonic())
+            return ProxyAnswer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
         """Send the finished spans as one message, and keep them if it was not accepted."""
@@ -164,7 +164,7 @@ def _span(
     )
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request:
+async def _read_request(reader: asyncio.StreamReader) -> ClientRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
@@ -173,12 +173,12 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     if not 0 < length <= MAX_BODY_BYTES:
         raise ValueError(f"a body of {length} bytes; allowed: 1 to {MAX_BODY_BYTES}")
     body = json.loads(await reader.readexactly(length))
-    return Request(first.split(" ")[1], headers, body)
+    return ClientRequest(first.split(" ")[1], headers, body)
 
 
 async def _exchange(
-    port: int, request: Request, headers: dict[str, str], client: asyncio.StreamWriter | None
-) -> Answer:
+    port: int, request: ClientRequest, headers: dict[str, str], client: asyncio.StreamWriter | None
+) -> ProxyAnswer:
     """Send a request, and copy the answer to the client. If there is no client, only read the
     answer."""
     body = json.dumps(request.body).encode()
@@ -191,7 +191,7 @@ async def _post(
     headers: dict[str, str],
     body: bytes,
     client: asyncio.StreamWriter | None = None,
-) -> Answer:
+) -> ProxyAnswer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close"]
@@ -211,7 +211,7 @@ async def _post(
                     await client.drain()
                 last_s = time.monotonic()
                 first_s = first_s or last_s
-        return Answer(first_s, last_s, response_id, int(head.split(b" ", 2)[1]))
+        return ProxyAnswer(first_s, last_s, response_id, int(head.split(b" ", 2)[1]))
     finally:
         writer.close()
 

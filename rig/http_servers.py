@@ -21,7 +21,7 @@ class ReceivedRequest(NamedTuple):
     body: bytes
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     """A response."""
 
     status: int = 200
@@ -44,7 +44,8 @@ class HttpServer:
 
 @contextmanager
 def running_http_server(
-    reply: Callable[[ReceivedRequest], Reply | None] = lambda _: Reply(), version: str = "HTTP/1.0"
+    reply: Callable[[ReceivedRequest], HttpReply | None] = lambda _: HttpReply(),
+    version: str = "HTTP/1.0",
 ) -> Iterator[HttpServer]:
     """Run an HTTP server on a free port, with a thread for each request.
 

@@ -18,22 +18,26 @@ MODEL = ENVIRONMENT / "tiny-model"
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
-class NotHereError(Exception):
-    """This machine cannot run a vLLM for the CPU."""
+class ProgramUnavailableError(Exception):
+    """A program is not installed on this machine, or this machine cannot run it."""
 
 
 def require_platform() -> None:
-    """Raise NotHereError with the reason if the pinned build cannot run on this machine."""
+    """Raise ProgramUnavailableError with the reason if this machine cannot run the pinned build."""
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
-        raise NotHereError(f"make vllm needs Linux on x86_64; this is {system} on {machine}.")
+        raise ProgramUnavailableError(
+            f"make vllm needs Linux on x86_64; this is {system} on {machine}."
+        )
     if sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)):
-        raise NotHereError(
+        raise ProgramUnavailableError(
             f"make vllm needs Python 3.11 to 3.13; this is {platform.python_version()}."
         )
     flags = Path("/proc/cpuinfo").read_text()
     if " avx2 " not in flags:
-        raise NotHereError("make vllm needs a CPU with AVX2 (or AVX-512); this one has neither.")
+        raise ProgramUnavailableError(
+            "make vllm needs a CPU with AVX2 (or AVX-512); this one has neither."
+        )
 
 
 def ensure() -> None:
@@ -93,11 +97,11 @@ def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise NotHereError(f"\n{' '.join(command[:6])} … failed:\n{tail}")
+        raise ProgramUnavailableError(f"\n{' '.join(command[:6])} … failed:\n{tail}")
 
 
 if __name__ == "__main__":
     try:
         ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         sys.exit(str(reason))

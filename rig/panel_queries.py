@@ -14,7 +14,7 @@ from dashboards.variables import VARIABLES
 from rig.prometheus_stack import MonitoredTailspan
 
 
-class Series(NamedTuple):
+class PanelSeries(NamedTuple):
     """One series in the result of a panel's query."""
 
     legend: str
@@ -22,18 +22,18 @@ class Series(NamedTuple):
     values: list[tuple[float, float]]
 
 
-class Answer(NamedTuple):
+class PanelAnswer(NamedTuple):
     """The result of a panel's query."""
 
     panel: Panel
     query: Query
     expr: str
-    series: list[Series]
+    series: list[PanelSeries]
 
 
 def answers(
     here: MonitoredTailspan, board: Board, range_s: int, *, one: bool = False
-) -> list[Answer]:
+) -> list[PanelAnswer]:
     """Return the results of all queries of all panels, over the last `range_s` seconds.
 
     Each dashboard variable has its first value if `one` is True, and all values if `one` is False.
@@ -53,7 +53,7 @@ def answers(
                 data = here.ask("query", query=expr, time=end)
             else:
                 data = here.ask("query_range", query=expr, start=start, end=end, step=step_s)
-            found.append(Answer(panel, query, expr, _series(query, data)))
+            found.append(PanelAnswer(panel, query, expr, _series(query, data)))
     return found
 
 
@@ -101,12 +101,12 @@ def _filled(text: str, values: dict[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda match: values[match[1]].replace("\\", "\\\\"), text)
 
 
-def _series(query: Query, data: dict[str, Any]) -> list[Series]:
+def _series(query: Query, data: dict[str, Any]) -> list[PanelSeries]:
     found = []
     for each in data["result"]:
         labels: dict[str, str] = each["metric"]
         legend = _legend(query.legend, labels)
-        found.append(Series(legend, labels, [*_points(each)]))
+        found.append(PanelSeries(legend, labels, [*_points(each)]))
     return found
 
 

@@ -24,7 +24,7 @@ from plotly.offline import get_plotlyjs
 
 from dashboards.boards import BOARDS
 from dashboards.panels import Board, Kind, Panel, Unit
-from rig.panel_queries import Answer, Series, answers
+from rig.panel_queries import PanelAnswer, PanelSeries, answers
 from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan
 
 WIDTH = 1400
@@ -64,7 +64,7 @@ def _shown(value: float, unit: Unit) -> str:
     return f"{value:.3g} {words.get(unit, str(unit))}"
 
 
-def _number(panel: Panel, found: list[Answer]) -> str:
+def _number(panel: Panel, found: list[PanelAnswer]) -> str:
     lines = []
     for series in (series for answer in found for series in answer.series):
         value = series.values[-1][1]
@@ -94,7 +94,7 @@ def _axis(panel: Panel) -> dict[str, Any]:
     return axis
 
 
-def _traces(panel: Panel, series: list[Series]) -> list[Any]:
+def _traces(panel: Panel, series: list[PanelSeries]) -> list[Any]:
     stacked = panel.kind is Kind.STACKED
     place_of = {legend: place for place, legend in enumerate(panel.colours)}
     ordered = sorted(series, key=lambda each: (place_of.get(each.legend, 99), each.legend))
@@ -116,7 +116,7 @@ def _traces(panel: Panel, series: list[Series]) -> list[Any]:
     return traces
 
 
-def _heat(found: Answer) -> list[Any]:
+def _heat(found: PanelAnswer) -> list[Any]:
     rows = sorted(found.series, key=lambda each: float(each.labels["le"]))
     instants = sorted({at for each in rows for at, _ in each.values})
     below = dict.fromkeys(instants, 0.0)
@@ -139,7 +139,7 @@ def _heat(found: Answer) -> list[Any]:
     ]
 
 
-def _drawing(panel: Panel, found: list[Answer]) -> str:
+def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
     if panel.kind is Kind.NUMBER:
         return _number(panel, found)
     series = [each for answer in found for each in answer.series]
@@ -171,7 +171,7 @@ def _drawing(panel: Panel, found: list[Answer]) -> str:
 
 def page(here: MonitoredTailspan, board: Board, range_s: int) -> str:
     """Return a dashboard as an HTML page."""
-    found: dict[str, list[Answer]] = {}
+    found: dict[str, list[PanelAnswer]] = {}
     for answer in answers(here, board, range_s):
         found.setdefault(answer.panel.title, []).append(answer)
     body = [f"<h1>{escape(board.title)}</h1><p>{escape(board.description)} Simulated data.</p>"]

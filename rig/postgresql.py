@@ -11,7 +11,7 @@ from typing import Self
 
 import psycopg
 
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.ports import free_port
 
 USER, PASSWORD = "tailspan", "for this test only"
@@ -30,7 +30,7 @@ class PostgreSQL:
             and recovers up to the configured time.
 
     Raises:
-        NotHereError: PostgreSQL is not installed.
+        ProgramUnavailableError: PostgreSQL is not installed.
     """
 
     def __init__(self, *, base: Path | None = None) -> None:
@@ -160,7 +160,9 @@ def _programs() -> Path:
     """Return the folder with PostgreSQL's programs. On Debian, it is not in every user's PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
-        raise NotHereError("there is no PostgreSQL; install it with: apt-get install postgresql")
+        raise ProgramUnavailableError(
+            "there is no PostgreSQL; install it with: apt-get install postgresql"
+        )
     return found[-1].parent
 
 

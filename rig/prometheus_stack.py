@@ -15,16 +15,13 @@ from typing import Any
 
 import yaml
 
+from rig.install import ProgramUnavailableError
 from rig.ports import free_port
 from rig.program import Program, tailspan_command
 from rig.synthetic_probes import send_synthetic_probes
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 60.0
-
-
-class NotHereError(Exception):
-    """Prometheus is not installed on this machine."""
 
 
 @dataclass
@@ -93,11 +90,13 @@ def _prometheus(folder: Path, features: str) -> Iterator[str]:
     """Start a Prometheus with the configuration in this folder, and return its URL.
 
     Raises:
-        NotHereError: Prometheus is not installed.
+        ProgramUnavailableError: Prometheus is not installed.
     """
     program = shutil.which("prometheus")
     if program is None:
-        raise NotHereError("there is no prometheus; install it with: apt-get install prometheus")
+        raise ProgramUnavailableError(
+            "there is no prometheus; install it with: apt-get install prometheus"
+        )
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with Program(
@@ -122,7 +121,7 @@ def monitored_tailspan(
         scrape_s: interval in seconds at which Prometheus scrapes.
 
     Raises:
-        NotHereError: Prometheus is not installed.
+        ProgramUnavailableError: Prometheus is not installed.
     """
     http, metrics = free_port(), free_port()
     rules = yaml.safe_load((ROOT / "alerts" / "rules" / "tailspan.yaml").read_text())

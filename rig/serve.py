@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rig.install import MODEL, PYTHON, NotHereError, ensure
+from rig.install import MODEL, PYTHON, ProgramUnavailableError, ensure
 
 MODEL_NAME = "tiny"
 START_LIMIT_S = 300
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         ensure()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         print(reason, file=sys.stderr)
         return 2
     log_path = PYTHON.parent.parent / f"vllm-{options.port}.log"

@@ -15,7 +15,7 @@ known. The assumption affects only mixtures of experts. 512 tokens use nearly al
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class StepLoad:
     """The work of steps, as counted by the step ledger. Each array is (n,)."""
 
     steps: FloatArray
@@ -60,9 +60,9 @@ def step(
     draft_tokens: float = 0.0,
     prefill_context_tokens: float = 0.0,
     prompts: float = 0.0,
-) -> Load:
+) -> StepLoad:
     """Return the load of a single step."""
-    return Load(
+    return StepLoad(
         steps=np.ones(1),
         prefill_tokens=np.array([prefill_tokens], dtype=np.float64),
         prefill_attention=np.array([prefill_attention], dtype=np.float64),
@@ -83,7 +83,7 @@ def summed(
     decodes: FloatArray,
     draft_tokens: FloatArray | None = None,
     prefill_context_tokens: FloatArray | None = None,
-) -> Load:
+) -> StepLoad:
     """Return the load of each time range, from the increases of an engine's totals in the range.
 
     Args:
@@ -94,7 +94,7 @@ def summed(
     nothing = np.zeros(steps.shape)
     drafts = nothing if draft_tokens is None else np.nan_to_num(draft_tokens)
     context = nothing if prefill_context_tokens is None else np.nan_to_num(prefill_context_tokens)
-    return Load(
+    return StepLoad(
         steps=steps,
         prefill_tokens=prefill_tokens,
         prefill_attention=prefill_attention,

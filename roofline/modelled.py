@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from roofline.chunks import Chunks, read_back
-from roofline.load import FloatArray, Load, summed
+from roofline.load import FloatArray, StepLoad, summed
 from roofline.peaks import Device
 from roofline.samples import Rises
 from roofline.shape import ModelShape
@@ -101,7 +101,7 @@ def modelled_by_shape(
     )
 
 
-def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> Load:
+def _load(rises: Rises, steps: FloatArray, chunks: Chunks | None) -> StepLoad:
     context = None
     if chunks is not None:
         context = rises.combined(

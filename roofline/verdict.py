@@ -33,7 +33,7 @@ LONG_STEP_S: Final = 0.01
 BEYOND_PEAK: Final = 1.02
 
 
-class Verdict(StrEnum):
+class RooflineVerdict(StrEnum):
     """The bottleneck of a window."""
 
     IDLE = "idle"
@@ -42,7 +42,7 @@ class Verdict(StrEnum):
     OVERHEAD_BOUND = "overhead_bound"
 
 
-class Finding(StrEnum):
+class RooflineFinding(StrEnum):
     """An additional remark on a window."""
 
     LOW_UTILISATION_LONG_STEPS = "low_utilisation_long_steps"
@@ -76,7 +76,7 @@ class Terms:
 
 def verdict_of(
     terms: Terms | None, sm_active_ratio: float | None, busy_ratio: float | None = None
-) -> Verdict | None:
+) -> RooflineVerdict | None:
     """Return the bottleneck of a window. See the module's docstring.
 
     Args:
@@ -90,14 +90,14 @@ def verdict_of(
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:
-        return Verdict.IDLE
+        return RooflineVerdict.IDLE
     if terms is None or terms.memory_s is None or terms.compute_s is None:
         return None
     if terms.step_s > OVERHEAD_BEYOND * max(terms.memory_s, terms.compute_s):
-        return Verdict.OVERHEAD_BOUND
+        return RooflineVerdict.OVERHEAD_BOUND
     if terms.memory_s >= terms.compute_s:
-        return Verdict.MEMORY_BOUND
-    return Verdict.COMPUTE_BOUND
+        return RooflineVerdict.MEMORY_BOUND
+    return RooflineVerdict.COMPUTE_BOUND
 
 
 def residual_of(
@@ -124,13 +124,13 @@ def residual_of(
 
 
 def findings_of(
-    verdict: Verdict | None,
+    verdict: RooflineVerdict | None,
     terms: Terms | None,
     *,
     tensor_active_ratio: float | None,
     residual: float | None,
     of_the_peak: float | None,
-) -> tuple[Finding, ...]:
+) -> tuple[RooflineFinding, ...]:
     """Return additional remarks on a window.
 
     Args:
@@ -143,14 +143,16 @@ def findings_of(
     if terms is not None:
         active = terms.mfu if tensor_active_ratio is None else tensor_active_ratio
         low = active is not None and active < LOW_ACTIVITY
-        if verdict is Verdict.MEMORY_BOUND and low and terms.step_s >= LONG_STEP_S:
-            found.append(Finding.LOW_UTILISATION_LONG_STEPS)
+        if verdict is RooflineVerdict.MEMORY_BOUND and low and terms.step_s >= LONG_STEP_S:
+            found.append(RooflineFinding.LOW_UTILISATION_LONG_STEPS)
         if max(terms.mbu or 0.0, terms.mfu or 0.0) > BEYOND_PEAK:
-            found.append(Finding.BEYOND_THE_PEAK)
+            found.append(RooflineFinding.BEYOND_THE_PEAK)
     worth = of_the_peak is None or of_the_peak >= WORTH_COMPARING
     if residual is not None and worth and abs(residual) > DIFFERS_BEYOND:
         above = residual > 0
-        found.append(Finding.MEASURED_ABOVE_MODEL if above else Finding.MEASURED_BELOW_MODEL)
+        found.append(
+            RooflineFinding.MEASURED_ABOVE_MODEL if above else RooflineFinding.MEASURED_BELOW_MODEL
+        )
     return tuple(found)
 
 

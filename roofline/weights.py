@@ -8,7 +8,7 @@ from typing import NamedTuple
 from roofline.shape import Latent, ModelShape
 
 
-class Weights(NamedTuple):
+class WeightElements(NamedTuple):
     """Number of elements of each part of a model."""
 
     table: float
@@ -36,12 +36,12 @@ def active_parameters(shape: ModelShape) -> float:
     return _weights_with_experts(shape, shape.experts.per_token if shape.experts else 0)
 
 
-def model_weights(shape: ModelShape) -> Weights:
+def model_weights(shape: ModelShape) -> WeightElements:
     """Return the numbers of weights of the whole model. Copies on several GPUs are counted once."""
     return _weights(shape, 1, 1)
 
 
-def gpu_weights(shape: ModelShape) -> Weights:
+def gpu_weights(shape: ModelShape) -> WeightElements:
     """Return the numbers of weights that one GPU reads, as a mean over the engine's GPUs.
 
     Heads, widths and vocabulary are divided over tensor-parallel ranks. Every rank has a copy of
@@ -64,7 +64,7 @@ def _weights_with_experts(shape: ModelShape, experts: int) -> float:
     return whole.table + head + besides + whole.expert * experts
 
 
-def _weights(shape: ModelShape, tensor: int, pipeline: int) -> Weights:
+def _weights(shape: ModelShape, tensor: int, pipeline: int) -> WeightElements:
     hidden, experts = shape.hidden, shape.experts
     matrices = 3 if shape.gated else 2
     table = (shape.vocabulary + shape.positions) * hidden / tensor
@@ -79,7 +79,7 @@ def _weights(shape: ModelShape, tensor: int, pipeline: int) -> Weights:
         if shape.latent
         else _attention(shape, tensor)
     )
-    return Weights(
+    return WeightElements(
         *(
             part / pipeline
             for part in (

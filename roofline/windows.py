@@ -13,11 +13,18 @@ from roofline.modelled import Modelled, ModelSource, known, modelled_by_shape, m
 from roofline.peaks import Device
 from roofline.samples import Columns, Grid, Rises, grid_of, means
 from roofline.shape import ModelShape
-from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, verdict_of
+from roofline.verdict import (
+    RooflineFinding,
+    RooflineVerdict,
+    Terms,
+    findings_of,
+    residual_of,
+    verdict_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RooflineWindow:
     """One time window of one engine.
 
     Bytes and FLOPs are means over the engine's GPUs. Unknown values are None.
@@ -35,7 +42,7 @@ class Window:
     """Bytes of active weights and KV cache, or all bytes if they come from vLLM's counters."""
     flops: float | None
     terms: Terms | None
-    verdict: Verdict | None
+    verdict: RooflineVerdict | None
     least_bytes_per_s: float | None
     """Modelled mean bandwidth over the window, for weights and KV cache only: a lower bound."""
     modelled_bytes_per_s: float | None
@@ -46,7 +53,7 @@ class Window:
     """How far the measured bandwidth is outside the two bounds (`verdict.residual_of`)."""
     sm_active_ratio: float | None
     tensor_active_ratio: float | None
-    findings: tuple[Finding, ...]
+    findings: tuple[RooflineFinding, ...]
 
     @property
     def mbu(self) -> float | None:
@@ -66,7 +73,7 @@ def windows_of(
     gpus: Columns | None = None,
     width_s: float | None = 60.0,
     chunks: Chunks | None = None,
-) -> list[Window]:
+) -> list[RooflineWindow]:
     """Return the windows of one engine.
 
     Args:
@@ -148,7 +155,7 @@ def _window(
     work: Modelled | None,
     measured: _MeasuredAt,
     device: Device | None,
-) -> Window:
+) -> RooflineWindow:
     terms = _terms(steps, busy_s, work, device)
     busy_ratio = None if busy_s is None else busy_s / seconds
     verdict = verdict_of(terms, measured.sm_active, busy_ratio)
@@ -156,7 +163,7 @@ def _window(
     least = work.bytes / seconds if work else None
     residual = residual_of(least, modelled, measured.bytes_per_s)
     largest = max(modelled or 0.0, measured.bytes_per_s or 0.0)
-    return Window(
+    return RooflineWindow(
         from_unix_ns=from_unix_ns,
         seconds=seconds,
         steps=steps,

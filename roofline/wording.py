@@ -4,42 +4,42 @@ Pure. Every sentence contains the step's duration, and the times that memory and
 their peaks.
 """
 
-from roofline.verdict import Finding, Terms, Verdict
-from roofline.windows import Window
+from roofline.verdict import RooflineFinding, RooflineVerdict, Terms
+from roofline.windows import RooflineWindow
 
 
-def sentence(window: Window) -> str:
+def sentence(window: RooflineWindow) -> str:
     """Return a sentence with the window's bottleneck and its consequence."""
-    if window.verdict is Verdict.IDLE:
+    if window.verdict is RooflineVerdict.IDLE:
         return _idle(window)
     terms = window.terms
     if window.verdict is None or terms is None:
         return "Unknown: the model's shape, the device's peaks or the step ledger is missing."
     needs = _memory_and_compute(terms)
-    if window.verdict is Verdict.MEMORY_BOUND:
-        if Finding.LOW_UTILISATION_LONG_STEPS in window.findings:
+    if window.verdict is RooflineVerdict.MEMORY_BOUND:
+        if RooflineFinding.LOW_UTILISATION_LONG_STEPS in window.findings:
             return _low_utilisation(window, terms)
         return f"Memory-bound: {needs}. More requests per step cost little."
-    if window.verdict is Verdict.COMPUTE_BOUND:
+    if window.verdict is RooflineVerdict.COMPUTE_BOUND:
         return f"Compute-bound: {needs}. More requests per step make each step longer."
     return f"Overhead-bound: {needs}. The rest is CPU time, kernel launches or communication."
 
 
-def findings(window: Window) -> list[str]:
+def findings(window: RooflineWindow) -> list[str]:
     """Return a sentence for each additional remark on a window."""
     found = []
     for finding in window.findings:
-        if finding is Finding.BEYOND_THE_PEAK:
+        if finding is RooflineFinding.BEYOND_THE_PEAK:
             found.append(
                 "The result exceeds the device's peak: the reported shape, dtype or device is"
                 " wrong."
             )
-        elif finding is not Finding.LOW_UTILISATION_LONG_STEPS:
+        elif finding is not RooflineFinding.LOW_UTILISATION_LONG_STEPS:
             found.append(_difference(window))
     return found
 
 
-def _idle(window: Window) -> str:
+def _idle(window: RooflineWindow) -> str:
     busy = window.busy_s / window.seconds if window.busy_s is not None else None
     if window.sm_active_ratio is None:
         return f"Idle: the engine was in a step for {_percent(busy)} of the time."
@@ -52,7 +52,7 @@ def _idle(window: Window) -> str:
     return f"Idle: {activity}."
 
 
-def _low_utilisation(window: Window, terms: Terms) -> str:
+def _low_utilisation(window: RooflineWindow, terms: Terms) -> str:
     active = window.tensor_active_ratio
     utilisation = active if active is not None else terms.mfu
     what = "matrix units active" if active is not None else "of the peak FLOP/s used"
@@ -66,7 +66,7 @@ def _low_utilisation(window: Window, terms: Terms) -> str:
     )
 
 
-def _difference(window: Window) -> str:
+def _difference(window: RooflineWindow) -> str:
     above = (window.residual_ratio or 0.0) > 0
     modelled = window.modelled_bytes_per_s if above else window.least_bytes_per_s
     measured = window.measured_bytes_per_s

@@ -4,10 +4,10 @@
             + (P + N) · KV of a token, written
     FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
-All values are means over the engine's GPUs. `load.Load` defines P, Q, C, N and R. A step reads one
-row of the input embedding table per token, or the whole table if the table is also the last layer's
-matrix (tied). For a mixture of experts, the active weights of a step include only the experts that
-the step's tokens are expected to use. README.md lists assumptions and limits.
+All values are means over the engine's GPUs. `load.StepLoad` defines P, Q, C, N and R. A step reads
+one row of the input embedding table per token, or the whole table if the table is also the last
+layer's matrix (tied). For a mixture of experts, the active weights of a step include only the
+experts that the step's tokens are expected to use. README.md lists assumptions and limits.
 
 Pure. Source: "LLM Inference Performance Engineering" (Databricks, 2023) for bandwidth
 utilisation; Pope et al., "Efficiently Scaling Transformer Inference", arXiv 2211.05102.
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roofline.load import FloatArray, Load
+from roofline.load import FloatArray, StepLoad
 from roofline.shape import Experts, Latent, ModelShape
-from roofline.weights import Weights, gpu_weights, kv_heads_of_a_gpu
+from roofline.weights import WeightElements, gpu_weights, kv_heads_of_a_gpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The bytes and FLOPs on one GPU, for each row of a `Load`: a single step or a time window.
+class GpuWork:
+    """The bytes and FLOPs on one GPU, for each row of a `StepLoad`: a single step or a time window.
     Arrays are (n,). Unknown values are NaN."""
 
     weight_bytes: FloatArray
@@ -58,7 +58,7 @@ class Work:
         return self.linear_flops + self.plain_flops
 
 
-def work_of(shape: ModelShape, load: Load) -> Work:
+def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
     """Return the work on one GPU of the steps in each row of `load`, as a mean over the engine's
     GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
@@ -71,7 +71,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
     looked_at = _read_back(shape, load)
     token_bytes = _kv_elements_of_a_gpu(shape) * precision.kv_bytes / shape.parallel.pipeline
     through = read_elements + weights.router + _expert_elements_of_a_token(shape, weights)
-    return Work(
+    return GpuWork(
         weight_bytes=weight_bytes + kept * precision.expert_bytes,
         table_bytes=load.tokens * (_row_elements_of_a_gpu(shape) * precision.plain_bytes),
         kv_read_bytes=looked_at * token_bytes,
@@ -82,7 +82,7 @@ def work_of(shape: ModelShape, load: Load) -> Work:
     )
 
 
-def _read_back(shape: ModelShape, load: Load) -> FloatArray:
+def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
     """Return the number of tokens whose cached KV is read, summed over layers.
 
     A layer with a sliding window reads at most the tokens of its window.
@@ -116,7 +116,7 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
     return 2 * kv_heads_of_a_gpu(shape) * shape.head_dim / context
 
 
-def _expert_elements(shape: ModelShape, weights: Weights, load: Load) -> FloatArray:
+def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
     """Return the number of expert elements that a GPU reads in the steps.
 
     If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used. Engines
@@ -139,7 +139,7 @@ def _experts_used(experts: Experts, tokens: FloatArray) -> FloatArray:
     return experts.count * (1 - untouched)
 
 
-def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
+def _expert_elements_of_a_token(shape: ModelShape, weights: WeightElements) -> float:
     """Return the number of expert elements that one token uses on a GPU.
 
     If `data` engines share the experts, a GPU has 1/data of the experts but receives the tokens of
@@ -148,7 +148,7 @@ def _expert_elements_of_a_token(shape: ModelShape, weights: Weights) -> float:
     return weights.expert * shape.experts.per_token if shape.experts else 0.0
 
 
-def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
+def _attention_flops(shape: ModelShape, load: StepLoad) -> FloatArray:
     heads = shape.heads / shape.parallel.tensor / shape.parallel.pipeline
     with np.errstate(divide="ignore", invalid="ignore"):
         drafted = np.where(load.decodes > 0, 1 + load.draft_tokens / load.decodes, 1.0)
@@ -169,7 +169,7 @@ def _attention_flops(shape: ModelShape, load: Load) -> FloatArray:
     return flops
 
 
-def _activations(shape: ModelShape, load: Load) -> FloatArray:
+def _activations(shape: ModelShape, load: StepLoad) -> FloatArray:
     """Return the number of elements that operators read and write.
 
     Each operator reads its inputs and writes its outputs once.

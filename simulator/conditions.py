@@ -43,7 +43,7 @@ step.
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConditionChange:
     """A change of a replica's condition by a fault, from the virtual time `at_s`."""
 
     at_s: float
@@ -69,7 +69,7 @@ class Restart:
     new_shape_s: float = 0.0
 
 
-Event = Change | Restart
+Event = ConditionChange | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
@@ -77,13 +77,13 @@ def in_time(events: Iterable[Event]) -> Iterator[Event]:
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
-class Conditions:
+class ReplicaConditions:
     """The conditions of one replica."""
 
     def __init__(self) -> None:
         self._words: dict[Key, dict[int, float]] = {}
 
-    def set(self, change: Change) -> None:
+    def set(self, change: ConditionChange) -> None:
         """Set a fault's value of a condition. It replaces the fault's previous value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 

@@ -35,7 +35,7 @@ class _Conversation:
 
 
 @dataclass(slots=True)
-class Turns:
+class ActiveConversations:
     """The active conversations."""
 
     of: Conversations

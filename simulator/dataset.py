@@ -16,7 +16,7 @@ from simulator.faults import world_of
 from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
 from simulator.rows import operation_of, plain, request_of, sample_of, start_of
-from simulator.truth import Truth, truth_of
+from simulator.truth import SimulatedCause, truth_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
@@ -32,7 +32,7 @@ class Dataset:
     """The telemetry of a simulated fleet in order of time, and the active causes."""
 
     config: FleetConfig
-    truth: tuple[Truth, ...]
+    truth: tuple[SimulatedCause, ...]
     requests: list[RequestTimeline]
     samples: list[EngineSample]
     gpus: list[GpuSample]

@@ -14,9 +14,9 @@ from typing import Final
 from tailspan_vllm.request.record import RequestRecord
 
 from simulator.fleet_config import FleetConfig
-from simulator.replica import Replica
+from simulator.replica import SimulatedReplica
 from simulator.routing import Routing
-from simulator.workload import Hop, Request
+from simulator.workload import SimulatedHop, SimulatedRequest
 
 ROUTE_S: Final = 0.0015
 """Seconds that the router needs before it sends a request to a server, and before it returns the
@@ -37,11 +37,11 @@ class RoutedRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    replicas: Sequence[Replica]
+    replicas: Sequence[SimulatedReplica]
     routing: Routing
 
 
-Keep = Callable[[Replica, Sequence[RequestRecord]], None]
+Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
 """Receives the records of requests that ended at a replica."""
 
 
@@ -56,7 +56,9 @@ class Disaggregation:
         keep: called with a server and the records of the requests that ended at it.
     """
 
-    def __init__(self, config: FleetConfig, replicas: Sequence[Replica], keep: Keep) -> None:
+    def __init__(
+        self, config: FleetConfig, replicas: Sequence[SimulatedReplica], keep: Keep
+    ) -> None:
         number = config.prefill_replicas
         self._prefill, self._decode = (
             _Pool(pool, Routing(config.router, random.Random(f"{config.seed}:routing:{name}")))
@@ -64,7 +66,7 @@ class Disaggregation:
         )
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, SimulatedRequest] = {}
         """The requests that are at a server, as their clients sent them, by id."""
         self._coming: list[tuple[float, int]] = []
         """A heap of prefilled requests: (arrival time at the decode server, id)."""
@@ -78,7 +80,7 @@ class Disaggregation:
         """Return whether at least one request has not ended."""
         return bool(self._open or self.ended)
 
-    def receive(self, request: Request) -> None:
+    def receive(self, request: SimulatedRequest) -> None:
         """Receive a request from a client. First, call `advance` with the time of the request."""
         bits = self._ids.getrandbits(128) or 1
         self._open[bits] = request
@@ -90,7 +92,7 @@ class Disaggregation:
             streamed=False,
             leaves_after_tokens=None,
             reads_tokens_per_s=None,
-            hop=Hop(bits, False),
+            hop=SimulatedHop(bits, False),
         )
         self._send(self._prefill, only_prompt, bits)
 
@@ -101,11 +103,11 @@ class Disaggregation:
         while self._coming and self._coming[0][0] < until:
             at_s, bits = heapq.heappop(self._coming)
             self._advance_decode(at_s)
-            request = replace(self._open[bits], at_s=at_s, hop=Hop(bits, True))
+            request = replace(self._open[bits], at_s=at_s, hop=SimulatedHop(bits, True))
             self._send(self._decode, request, bits)
         self._advance_decode(until)
 
-    def take(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
+    def take(self, replica: SimulatedReplica, records: Sequence[RequestRecord]) -> None:
         """Process the records of requests that ended at a server."""
         self._keep(replica, records)
         prefills = replica in self._prefill.replicas
@@ -121,7 +123,7 @@ class Disaggregation:
         for replica in self._decode.replicas:
             self.take(replica, replica.advance(until))
 
-    def _send(self, pool: _Pool, request: Request, bits: int) -> None:
+    def _send(self, pool: _Pool, request: SimulatedRequest, bits: int) -> None:
         chosen = pool.routing.choose(pool.replicas, request)
         if chosen is None:
             self.lost += 1

@@ -34,7 +34,7 @@ CAUSES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class SimulatedFault:
     """A fault from `start_s` until `end_s`. At severity 1, its effect is clearly visible."""
 
     cause: str

@@ -12,13 +12,13 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.record import RequestRecord
 
 from replay.step_clock import Stall
-from simulator.conditions import Change, Event, Restart
+from simulator.conditions import ConditionChange, Event, Restart
 from simulator.disaggregation import Disaggregation, RoutedRequest
 from simulator.faults import INJECTIONS, world_of
 from simulator.fleet_config import FleetConfig, Router
-from simulator.replica import Replica
+from simulator.replica import SimulatedReplica
 from simulator.routing import Routing
-from simulator.workload import Request
+from simulator.workload import SimulatedRequest
 from telemetry.gpus import GpuSample
 
 __all__ = ["FleetConfig", "ReplicaSecond", "Router", "Second", "simulate"]
@@ -71,7 +71,7 @@ class _Fleet:
         )
         self._routing = Routing(config.router, random.Random(f"{config.seed}:routing"))
         self._coming = heapq.merge(self._arrivals(), *self._events(), key=attrgetter("at_s"))
-        self._next: Request | Event | None = next(self._coming, None)
+        self._next: SimulatedRequest | Event | None = next(self._coming, None)
         self._deadlines: list[tuple[float, int, int]] = []
         """A heap of the clients' timeouts: the instant, the replica, the request's number."""
         self._lost = 0
@@ -95,7 +95,7 @@ class _Fleet:
             return True
         return any(self._outboxes) or any(replica.outstanding for replica in self._replicas)
 
-    def _keep(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
+    def _keep(self, replica: SimulatedReplica, records: Sequence[RequestRecord]) -> None:
         self._outboxes[self._replicas.index(replica)].extend(records)
 
     def _advance(self, until: float) -> None:
@@ -105,14 +105,14 @@ class _Fleet:
         for replica in self._replicas:
             self._take(replica, replica.advance(until))
 
-    def _take(self, replica: Replica, records: Sequence[RequestRecord]) -> None:
+    def _take(self, replica: SimulatedReplica, records: Sequence[RequestRecord]) -> None:
         if self._pools is not None:
             self._pools.take(replica, records)
         else:
             self._keep(replica, records)
 
-    def _meet(self, coming: Request | Event) -> None:
-        if isinstance(coming, Change):
+    def _meet(self, coming: SimulatedRequest | Event) -> None:
+        if isinstance(coming, ConditionChange):
             self._replicas[coming.replica].change(coming)
         elif isinstance(coming, Restart):
             stopped = self._replicas[coming.replica]
@@ -158,10 +158,10 @@ class _Fleet:
         self._pools.ended = [each for each in ended if each.ended_s > end]
         return tuple(each for each in ended if each.ended_s <= end)
 
-    def _replica(self, number: int) -> Replica:
+    def _replica(self, number: int) -> SimulatedReplica:
         config = self._config
         name = config.name_of(number)
-        return Replica(
+        return SimulatedReplica(
             name,
             config.regions[number % len(config.regions)],
             config.model,
@@ -184,7 +184,7 @@ class _Fleet:
 
         return stalls
 
-    def _arrivals(self) -> Iterator[Request]:
+    def _arrivals(self) -> Iterator[SimulatedRequest]:
         config = self._config
         streams = [self._ordinary()]
         for number, fault in enumerate(config.faults):
@@ -197,7 +197,7 @@ class _Fleet:
                 return
             yield request
 
-    def _ordinary(self) -> Iterator[Request]:
+    def _ordinary(self) -> Iterator[SimulatedRequest]:
         config = self._config
         rewrites = []
         for number, fault in enumerate(config.faults):
@@ -222,7 +222,7 @@ class _Fleet:
                 chance = random.Random(f"{self._config.seed}:events:{number}")
                 events = inject(fault, self._config, chance)
                 yield self._until_the_end(
-                    replace(event, source=number) if isinstance(event, Change) else event
+                    replace(event, source=number) if isinstance(event, ConditionChange) else event
                     for event in events
                 )
 

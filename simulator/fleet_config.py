@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from replay.engine_config import EngineConfig, KvRole
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.foreign_world import ForeignWorld
 from simulator.workload import Workload
 
@@ -26,7 +26,7 @@ class FleetConfig:
     """Number of replicas that only do prefill. These are the first replicas, and the other replicas
     only decode. With 0, each replica does both prefill and decode."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SimulatedFault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS

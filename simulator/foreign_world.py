@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from simulator.conditions import Change
+from simulator.conditions import ConditionChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +29,16 @@ class ForeignWorld:
     drift_every_s: float
     """Mean number of seconds between two changes of the pace."""
 
-    def events(self, replica: int, seed: str) -> Iterator[Change]:
+    def events(self, replica: int, seed: str) -> Iterator[ConditionChange]:
         """Yield an endless sequence of changes of a replica's conditions."""
         chance = random.Random(seed)
-        yield Change(
+        yield ConditionChange(
             0.0, replica, "slowdown_per_sequence", self.slowdown_per_sequence, source=_WORLD
         )
         at_s = 0.0
         for _ in count():
             pace = chance.lognormvariate(0.0, self.drift_ratio)
-            yield Change(at_s, replica, "pace", pace, source=_WORLD)
+            yield ConditionChange(at_s, replica, "pace", pace, source=_WORLD)
             at_s += chance.expovariate(1.0 / self.drift_every_s)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.hardware import Machine
 
-from replay.engine_config import EngineTotals
-from simulator.conditions import Conditions
+from replay.engine_config import ReplayEngineTotals
+from simulator.conditions import ReplicaConditions
 from telemetry.gpus import GpuSample, GpuSource
 
 DEVICE = "NVIDIA H100 80GB HBM3"
@@ -64,15 +64,19 @@ class GpuMeter:
     def __init__(self, replica: str, ranks: int) -> None:
         self.replica = replica
         self.ranks = ranks
-        self._before = EngineTotals()
+        self._before = ReplayEngineTotals()
         self._energy_j = [0.0] * ranks
 
     def restarted(self) -> None:
         """Reset the engine's totals, but not the GPU driver's totals, such as the energy."""
-        self._before = EngineTotals()
+        self._before = ReplayEngineTotals()
 
     def sample(
-        self, at_unix_ns: int, over_s: float, totals: EngineTotals, conditions: Conditions
+        self,
+        at_unix_ns: int,
+        over_s: float,
+        totals: ReplayEngineTotals,
+        conditions: ReplicaConditions,
     ) -> tuple[GpuSample, ...]:
         """Return one sample per GPU for the `over_s` seconds since the last call."""
         before, self._before = self._before, replace(totals)

@@ -25,7 +25,7 @@ from simulator.fleet import ReplicaSecond, Second, simulate
 from simulator.fleet_config import FleetConfig
 from simulator.router_span import NAME as ROUTER
 from simulator.router_span import router_span_of
-from simulator.sending import PATIENCE_S, OtlpExport, Requests, Samples, Sender, Sent
+from simulator.sending import PATIENCE_S, BatchSender, EndedRequests, OtlpExport, SampleBatch, Sent
 from simulator.truth import truth_of
 from telemetry.addresses import masked
 from telemetry.gpus import GpuSample
@@ -43,7 +43,7 @@ instead of one batch per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SimulationPlan:
     """The fleet to simulate, and the collector that receives its data."""
 
     endpoint: str
@@ -75,7 +75,7 @@ class Plan:
 
 
 def run(
-    plan: Plan,
+    plan: SimulationPlan,
     stop: threading.Event,
     log_line: Callable[[str], None],
     *,
@@ -97,7 +97,9 @@ def run(
     """
     sent = Sent()
     export = OtlpExport(plan.endpoint, sent)
-    sender = Sender(export.prepare, log_line, sent, patience_s=patience_s, receiver=plan.endpoint)
+    sender = BatchSender(
+        export.prepare, log_line, sent, patience_s=patience_s, receiver=plan.endpoint
+    )
     batches = _Batches(sender, plan, stop, log_line, progress_s)
     try:
         _run(plan, batches, stop, log_line, clock_ns, wait or stop.wait)
@@ -113,7 +115,7 @@ def run(
 
 
 def _run(
-    plan: Plan,
+    plan: SimulationPlan,
     batches: "_Batches",
     stop: threading.Event,
     log_line: Callable[[str], None],
@@ -173,8 +175,8 @@ class _Batches:
 
     def __init__(
         self,
-        sender: Sender,
-        plan: Plan,
+        sender: BatchSender,
+        plan: SimulationPlan,
         stop: threading.Event,
         log_line: Callable[[str], None],
         progress_s: float,
@@ -241,13 +243,13 @@ class _Batches:
                     " delivered yet"
                 )
 
-    def _requests(self, most: int | None = None) -> Requests:
-        requests = Requests(self._records[:most], self._routed)
+    def _requests(self, most: int | None = None) -> EndedRequests:
+        requests = EndedRequests(self._records[:most], self._routed)
         self._records, self._routed = self._records[len(requests.records) :], []
         return requests
 
-    def _samples(self) -> Samples:
-        samples = Samples(self._states, self._gpus)
+    def _samples(self) -> SampleBatch:
+        samples = SampleBatch(self._states, self._gpus)
         self._states, self._gpus = [], []
         return samples
 

@@ -18,13 +18,13 @@ from tailspan_vllm.request.prefix_ladder import (
     RUNG_CHARS,
 )
 
-from simulator.workload import Request
+from simulator.workload import SimulatedRequest
 
 _CONVERSATIONS: Final = 4096
 """The number of shared prefixes whose digests are cached."""
 
 
-def ladder(request: Request, block_tokens: int, own: str) -> str | None:
+def ladder(request: SimulatedRequest, block_tokens: int, own: str) -> str | None:
     """Return a request's ladder; None if its prompt is shorter than a block.
 
     Args:

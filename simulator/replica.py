@@ -16,15 +16,15 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.parts import HeldParts, Parts, QueueParts
 from tailspan_vllm.request.record import Outcome, RequestRecord
 
-from replay.engine import Engine
+from replay.engine import ReplayEngine
 from replay.engine_config import EngineConfig
-from replay.front_end import TOKEN_S, FrontEnd, FrontEndModel
+from replay.front_end import TOKEN_S, FrontEndModel, ReplayFrontEnd
 from replay.job import Job
 from replay.step_clock import Stall
-from simulator.conditions import Change, Conditions, Restart
+from simulator.conditions import ConditionChange, ReplicaConditions, Restart
 from simulator.gpu import KV_TOKEN_BYTES, TOKEN_FLOPS, WEIGHT_BYTES, GpuMeter, machine
 from simulator.prefix_ladders import ladder
-from simulator.workload import Prefix, Request
+from simulator.workload import Prefix, SimulatedRequest
 from telemetry.gpus import GpuSample
 
 _FRONT_END = FrontEndModel()
@@ -45,11 +45,11 @@ _HOST_CPUS = 16
 
 @dataclass(slots=True)
 class _Pending:
-    request: Request
+    request: SimulatedRequest
     record: RequestRecord
 
 
-class Replica:
+class SimulatedReplica:
     """One vLLM server.
 
     Args:
@@ -72,7 +72,7 @@ class Replica:
     ) -> None:
         self.name = name
         self.region = region
-        self.conditions = Conditions()
+        self.conditions = ReplicaConditions()
         self._model = model
         self._seed = seed
         self._stalls = stalls
@@ -106,7 +106,7 @@ class Replica:
         """The virtual time at which the server will be up again; None while it is up."""
         return self._ready_s
 
-    def change(self, change: Change) -> None:
+    def change(self, change: ConditionChange) -> None:
         """Apply a changed condition. First, call `advance` with the time of the change."""
         self.conditions.set(change)
         self._apply()
@@ -123,7 +123,7 @@ class Replica:
         self._start(self._ready_s, restart.new_shape_s)
         return cut
 
-    def receive(self, request: Request) -> RequestRecord | None:
+    def receive(self, request: SimulatedRequest) -> RequestRecord | None:
         """Receive a request. First, call `advance` with the time of the request.
 
         Returns: the record of a rejected request; None for an accepted request.
@@ -169,7 +169,9 @@ class Replica:
         """The number of the request that was received last."""
         return self._received
 
-    def give_up(self, number: int, at_s: float) -> tuple[Request | None, list[RequestRecord]]:
+    def give_up(
+        self, number: int, at_s: float
+    ) -> tuple[SimulatedRequest | None, list[RequestRecord]]:
         """End a request whose client gives up at `at_s`. First, call `advance` with this time.
 
         Returns:
@@ -297,10 +299,10 @@ class Replica:
         seed = f"{self._seed}:engine" + (f":{self._starts}" if self._starts else "")
         self._starts += 1
         self._fit = Fit()
-        self._engine = Engine(
+        self._engine = ReplayEngine(
             self._config, seed, self._stalls(at_s), at_s, new_shape_s, self._learn
         )
-        self._front_end = FrontEnd()
+        self._front_end = ReplayFrontEnd()
         self._gpus.restarted()
         self._started_unix_ns = self._began_unix_ns + round(at_s * 1e9)
         self._arguments = self._config.arguments()
@@ -323,7 +325,7 @@ class Replica:
         engine.lost_blocks = round(conditions.total("lost_blocks"))
         self._front_end.pace = conditions.factor("frontend_pace")
 
-    def _fetched_tokens(self, request: Request) -> int:
+    def _fetched_tokens(self, request: SimulatedRequest) -> int:
         """Return the number of prompt tokens whose KV cache comes from another server."""
         if not self._engine.config.kv_connector:
             return 0
@@ -337,7 +339,7 @@ class Replica:
         slow = self.conditions.factor("link_pace") * self._chance.lognormvariate(0.0, 0.2)
         return _LINK_S + wire_s * slow
 
-    def _record(self, request: Request) -> RequestRecord:
+    def _record(self, request: SimulatedRequest) -> RequestRecord:
         self._received += 1
         bits = (self._chance.getrandbits(128) or 1) if request.hop is None else request.hop.bits
         return RequestRecord(
@@ -462,14 +464,14 @@ def _held(job: Job) -> HeldParts:
     return HeldParts(kv_load_s, grammar_s, rest_s if job.lora is not None else 0.0)
 
 
-def _encoder_s(request: Request, prefill: Parts) -> float | None:
+def _encoder_s(request: SimulatedRequest, prefill: Parts) -> float | None:
     """Return the encoder's part of the request's own prefill time, in seconds; None without an
     encoder. The result is less than the encoder's time if a preemption moved some of the request's
     own prefill time to another part."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
-def _shared(request: Request) -> tuple[Prefix, ...]:
+def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
     """Return the beginnings of the prompt that other requests may share: the system prompt, and the
     whole prompt if it may be sent again."""
     found = (request.prefix,) if request.prefix else ()
@@ -484,7 +486,7 @@ def _refused(record: RequestRecord, arrived: float, status: int, error_type: str
     return record
 
 
-def _outcome(request: Request) -> Outcome:
+def _outcome(request: SimulatedRequest) -> Outcome:
     if request.leaves_after_tokens is not None:
         return "abort"
     return "length" if request.cut else "stop"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from replay.routing import least_outstanding
 from simulator.fleet_config import Router
-from simulator.replica import Replica
-from simulator.workload import Request
+from simulator.replica import SimulatedReplica
+from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
 """A request is sent to the replica that has its prefix in the cache, if this replica has at most
@@ -31,7 +31,9 @@ class Routing:
         self._chance = chance
         self._turn = 0
 
-    def choose(self, replicas: Sequence[Replica], request: Request) -> Replica | None:
+    def choose(
+        self, replicas: Sequence[SimulatedReplica], request: SimulatedRequest
+    ) -> SimulatedReplica | None:
         """Return the replica for a request; None if all replicas are down."""
         turn = self._turn
         self._turn += 1

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class EndedRequests:
     """Ended requests, each with the resource of the server that served it."""
 
     records: Sequence[tuple[RequestRecord, Resource]]
@@ -59,7 +59,7 @@ class Requests:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleBatch:
     """Engine states with their resources and times, and GPU samples with their resources."""
 
     states: Sequence[tuple[EngineState, Resource, int]]
@@ -69,7 +69,7 @@ class Samples:
         return len(self.states) + len(self.gpus)
 
 
-Batch = Requests | Samples
+Batch = EndedRequests | SampleBatch
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class OtlpExport:
     def prepare(self, batch: Batch) -> Callable[[], Outcome]:
         """Return a function that sends the batch once. It sends the same ids at each call, so a
         repeated batch creates no duplicates."""
-        if isinstance(batch, Requests):
+        if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:
                 spans.setdefault(resource, []).append(encode_span(span_of(record, resource)))
@@ -196,7 +196,7 @@ def _encoded(metrics: Iterable[MetricsData]) -> bytes:
     return b"".join(map(encode_numbers, metrics))
 
 
-class Sender:
+class BatchSender:
     """A queue of limited size, and the thread that sends its batches in order.
 
     Args:
@@ -304,7 +304,7 @@ class Sender:
         while (batch := self._queue.get()) is not None:
             if self._hurry.is_set() or not self._deliver(batch):
                 self._drop(batch)
-            elif isinstance(batch, Requests):
+            elif isinstance(batch, EndedRequests):
                 self.sent.requests += len(batch.records)
             else:
                 self.sent.samples += len(batch)
@@ -348,7 +348,7 @@ class Sender:
         return outcome
 
     def _drop(self, batch: Batch) -> None:
-        if isinstance(batch, Requests):
+        if isinstance(batch, EndedRequests):
             self.sent.dropped_requests += len(batch.records)
         else:
             self.sent.dropped_samples += len(batch)
@@ -361,4 +361,4 @@ class Sender:
 
 
 def _requests_in(batch: Batch) -> int:
-    return len(batch.records) if isinstance(batch, Requests) else 0
+    return len(batch.records) if isinstance(batch, EndedRequests) else 0

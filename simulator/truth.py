@@ -12,7 +12,7 @@ from simulator.fleet_config import FleetConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class SimulatedCause:
     """A cause in the simulation. `end_unix_s` is None if the cause has no end."""
 
     cause: str
@@ -29,12 +29,12 @@ class Truth:
         return json.dumps(asdict(self), sort_keys=True, allow_nan=False)
 
 
-def truth_of(config: FleetConfig) -> tuple[Truth, ...]:
+def truth_of(config: FleetConfig) -> tuple[SimulatedCause, ...]:
     """Return the causes in a simulation, in the order of its faults."""
     config = world_of(config)
     began_s = config.started_unix_ns / 1e9
     return tuple(
-        Truth(
+        SimulatedCause(
             cause=fault.cause,
             severity=fault.severity,
             start_unix_s=began_s + fault.start_s,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from replay.trace_csv import TraceRow
-from simulator.conversations import Conversations, Turns
+from simulator.conversations import ActiveConversations, Conversations
 from simulator.token_lengths import ANSWERS, PROMPTS, Lengths
 
 
@@ -22,7 +22,7 @@ class Prefix(NamedTuple):
     tokens: int
 
 
-class Hop(NamedTuple):
+class SimulatedHop(NamedTuple):
     """A request's visit to a prefill server or to a decode server."""
 
     bits: int
@@ -43,7 +43,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SimulatedRequest:
     """A request as its client sends it."""
 
     at_s: float
@@ -74,7 +74,7 @@ class Request:
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
     """Reading speed of the client in tokens per second; None for unlimited."""
-    hop: Hop | None = None
+    hop: SimulatedHop | None = None
     """The request's visit to its prefill server or decode server; None if one server does both."""
 
 
@@ -136,10 +136,10 @@ class Workload:
 
     def arrivals(
         self, seed: str, from_s: float = 0.0, to_s: float = float("inf")
-    ) -> Iterator[Request]:
+    ) -> Iterator[SimulatedRequest]:
         """Yield the requests that arrive in [`from_s`, `to_s`), in order of time."""
         chance = random.Random(seed)
-        turns = Turns(self.conversations) if self.conversations else None
+        turns = ActiveConversations(self.conversations) if self.conversations else None
         if self.trace:
             for row in self.trace:
                 if from_s <= row.at_s < to_s:
@@ -153,9 +153,9 @@ class Workload:
         self,
         chance: random.Random,
         at_s: float,
-        turns: Turns | None = None,
+        turns: ActiveConversations | None = None,
         row: TraceRow | None = None,
-    ) -> Request:
+    ) -> SimulatedRequest:
         """Return a random request. If `row` is given, its lengths come from this row of a trace."""
         weights = [tenant.weight for tenant in self.tenants]
         tenant = chance.choices(self.tenants, weights)[0]
@@ -181,7 +181,7 @@ class Workload:
         leaves = None
         if chance.random() < self.abort_share:
             leaves = chance.randint(1, output_tokens)
-        return Request(
+        return SimulatedRequest(
             at_s=at_s,
             tenant=tenant.name,
             prompt_tokens=prompt_tokens,

@@ -24,7 +24,7 @@ from tailspan_vllm.request.record import RequestRecord
 
 from rig import ports
 from rig.http_servers import raw_server
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from store import database
 from store.columns.adbc_client import ColumnReader
@@ -114,7 +114,7 @@ def postgresql() -> Iterator[PostgreSQL]:
     """Return a running PostgreSQL. A test that stops it must start it again."""
     try:
         server = PostgreSQL()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         pytest.skip(str(reason))
     with server:
         yield server

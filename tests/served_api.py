@@ -27,7 +27,7 @@ from server.api.readers import Readers
 from server.api.worker_pool import WorkerPool
 from server.explorer_launch import reading_environment
 from simulator.dataset import run as simulate
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
@@ -49,7 +49,7 @@ def store_fleet(url: str, *, flooded: bool = True) -> int:
         The end of the data, in Unix seconds.
     """
     end_s = int(time.time())
-    flood = Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S))
+    flood = SimulatedFault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S))
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=2.0),

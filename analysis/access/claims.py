@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from analysis.access.roles_file import Role, Roles
+from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
@@ -32,7 +32,7 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
     return Access.of(grants) if grants else None
 
 
-def _grants_role(claims: Mapping[str, Any], role: Role, *, unverified: bool) -> bool:
+def _grants_role(claims: Mapping[str, Any], role: AccessRole, *, unverified: bool) -> bool:
     return any(
         not wanted.isdisjoint(_values(claims, name, unverified=unverified))
         for name, wanted in role.claims.items()

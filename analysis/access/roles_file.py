@@ -26,7 +26,7 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class AccessRole:
     """A role.
 
     Attributes:
@@ -44,12 +44,12 @@ class Role:
 class Roles:
     """The content of a roles file."""
 
-    roles: tuple[Role, ...]
+    roles: tuple[AccessRole, ...]
     path: Path
     """The path of the roles file."""
     audit: Path | None = None
     """The audit log, or None if no audit log is written."""
-    by_name: Mapping[str, Role] = field(init=False)
+    by_name: Mapping[str, AccessRole] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {each.name: each for each in self.roles})
@@ -80,7 +80,7 @@ def roles_in_force() -> Roles | None:
     return load_roles(Path(path)) if path else None
 
 
-def _roles(whole: Reader) -> tuple[Role, ...]:
+def _roles(whole: Reader) -> tuple[AccessRole, ...]:
     node = whole.node("roles")
     if not isinstance(node, Fields) or not node.fields:
         raise whole.error("roles", "must be a mapping of names to roles")
@@ -89,7 +89,7 @@ def _roles(whole: Reader) -> tuple[Role, ...]:
     return tuple(_role(whole, name) for name in node.fields)
 
 
-def _role(whole: Reader, name: str) -> Role:
+def _role(whole: Reader, name: str) -> AccessRole:
     if not name or len(name) > LONGEST_NAME or not NAME_CHARACTERS.issuperset(name):
         raise whole.error(
             "roles",
@@ -100,7 +100,7 @@ def _role(whole: Reader, name: str) -> Role:
     role = Reader(every.fields[name], whole.file, f"roles.{name}", _ROLE_KEYS)
     if "costs" not in role:
         raise role.error("costs", "is missing; allowed: true, false")
-    return Role(
+    return AccessRole(
         name,
         _claims(role) if "claims" in role else {},
         Grant(_names(role, "tenants"), _names(role, "models"), role.flag("costs", default=False)),

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from sqlalchemy import Engine
 
-from analysis.budget.budget import AROUND, Budget
+from analysis.budget.budget import AROUND, LatencyBudget
 from analysis.budget.measured_parts import COLUMNS, Extent, Measured, layers_of, measure
-from analysis.budget.spending import Spending, min_requests, spend
+from analysis.budget.spending import BudgetSpending, min_requests, spend
 from store.queries import Window, request_table, simulated
 
 
@@ -16,7 +16,7 @@ from store.queries import Window, request_table, simulated
 class BudgetQuestion:
     """A budget, and the requests to compare with the budget."""
 
-    budget: Budget
+    budget: LatencyBudget
     window: Window
     equals: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class BudgetAnswer:
     measured: Mapping[Extent, int]
     left_out: Mapping[str, int]
     extent: Extent
-    spending: Spending | None
+    spending: BudgetSpending | None
     needed: int
     replicas: int
     simulated: bool
@@ -87,7 +87,7 @@ def answer_budget(engine: Engine, question: BudgetQuestion) -> BudgetAnswer:
     )
 
 
-def _required_extent(budget: Budget) -> Extent:
+def _required_extent(budget: LatencyBudget) -> Extent:
     layers = {line.partition(".")[0] for line in budget.layers_ns}
     if layers & set(AROUND):
         return Extent.APPLICATION
@@ -95,8 +95,8 @@ def _required_extent(budget: Budget) -> Extent:
 
 
 def _spending(
-    budget: Budget, found: Measured, extent: Extent, number: int, needed: int
-) -> Spending | None:
+    budget: LatencyBudget, found: Measured, extent: Extent, number: int, needed: int
+) -> BudgetSpending | None:
     if number < needed:
         return None
     return spend(budget, found.seconds[found.extents >= extent], layers_of(extent, budget.latency))

@@ -5,7 +5,7 @@ from typing import Any
 from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.levers import command
 from analysis.budget.measured_parts import Extent
-from analysis.budget.spending import Line
+from analysis.budget.spending import BudgetLine
 
 
 def as_json(answer: BudgetAnswer) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def as_json(answer: BudgetAnswer) -> dict[str, Any]:
     }
 
 
-def _line(line: Line, answer: BudgetAnswer) -> dict[str, Any]:
+def _line(line: BudgetLine, answer: BudgetAnswer) -> dict[str, Any]:
     over_s = line.over_s
     reduce = over_s and answer.verdict is BudgetVerdict.OVER
     return {

@@ -44,7 +44,7 @@ def parts_of(line: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class LatencyBudget:
     """A latency budget.
 
     Attributes:

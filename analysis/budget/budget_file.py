@@ -14,7 +14,7 @@ from analysis.budget.budget import (
     LAYERS,
     OPERATIONS,
     PERCENTILES,
-    Budget,
+    LatencyBudget,
 )
 from telemetry import durations
 
@@ -26,7 +26,7 @@ _KEYS: Final = ("latency", "percentile", "total", "layers", "source")
 
 
 @cache
-def preset(name: str) -> Budget:
+def preset(name: str) -> LatencyBudget:
     """Return a built-in budget.
 
     Raises:
@@ -37,7 +37,7 @@ def preset(name: str) -> Budget:
     return read_budget(_FOLDER / f"{name}.yaml")
 
 
-def read_budget(path: Path) -> Budget:
+def read_budget(path: Path) -> LatencyBudget:
     """Read a budget file.
 
     Raises:
@@ -55,7 +55,7 @@ def read_budget(path: Path) -> Budget:
     return parse_budget(text, str(path), path.stem)
 
 
-def parse_budget(text: str, file: str, name: str) -> Budget:
+def parse_budget(text: str, file: str, name: str) -> LatencyBudget:
     """Parse a budget.
 
     Raises:
@@ -73,7 +73,7 @@ def parse_budget(text: str, file: str, name: str) -> Budget:
             f" {total_ns / 1e6:g} ms",
         )
     source = top.text("source") if "source" in top else None
-    return Budget(name, latency, percentile, total_ns, layers_ns, source)
+    return LatencyBudget(name, latency, percentile, total_ns, layers_ns, source)
 
 
 def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:

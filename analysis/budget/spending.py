@@ -14,7 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget.budget import AROUND, LAYERS, PARTS, PERCENTILES, UNASSIGNED, Budget, parts_of
+from analysis.budget.budget import (
+    AROUND,
+    LAYERS,
+    PARTS,
+    PERCENTILES,
+    UNASSIGNED,
+    LatencyBudget,
+    parts_of,
+)
 from analysis.budget.measured_parts import parts_in
 from diagnosis.latency.tail import MIN_TAIL_REQUESTS
 from telemetry.quantiles import FloatArray, nearest_rank, quantile
@@ -24,7 +32,7 @@ MAX_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BudgetLine:
     """One layer of the budget, or one operation of a layer (`before.tool`).
 
     Attributes:
@@ -52,7 +60,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class BudgetSpending:
     """The seconds that each layer used in the tail. The known times of the lines that have a
     budget, including `unassigned`, sum to `mean_s`.
 
@@ -62,7 +70,7 @@ class Spending:
         within_ratio: the share of requests within `total_s`.
     """
 
-    lines: Sequence[Line]
+    lines: Sequence[BudgetLine]
     requests: int
     tail_requests: int
     total_s: float
@@ -76,13 +84,13 @@ class Spending:
         return any(line.budget_s is not None and line.layer != UNASSIGNED for line in self.lines)
 
     @property
-    def largest(self) -> Sequence[Line]:
+    def largest(self) -> Sequence[BudgetLine]:
         """Up to three layers with the most time, the longest first."""
         spent = [line for line in self.lines if line.spent_s and line.layer != UNASSIGNED]
         return sorted(spent, key=lambda line: -(line.spent_s or 0.0))[:MAX_NAMED]
 
     @property
-    def worst(self) -> Line | None:
+    def worst(self) -> BudgetLine | None:
         """The layer that overspends most; None if no layer overspends."""
         over = [line for line in self.lines if line.over_s and line.layer != UNASSIGNED]
         over = over or [line for line in self.lines if line.over_s]
@@ -97,7 +105,7 @@ def min_requests(percentile: str) -> int:
     )
 
 
-def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending:
+def spend(budget: LatencyBudget, seconds: FloatArray, known: Sequence[str]) -> BudgetSpending:
     """Return how much of the budget each layer used in the tail.
 
     Args:
@@ -109,7 +117,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
     means = seconds[tail].mean(axis=0)
     q = PERCENTILES[budget.percentile]
 
-    def line(name: str, parts: Sequence[int], budget_s: float | None) -> Line:
+    def line(name: str, parts: Sequence[int], budget_s: float | None) -> BudgetLine:
         spent_s = float(means[parts].sum())
         within_s = None
         if budget_s is not None and spent_s > budget_s:
@@ -120,7 +128,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
             for place in parts
             if name in AROUND and means[place] > 0
         }
-        return Line(name, budget_s, spent_s, operations, within_s)
+        return BudgetLine(name, budget_s, spent_s, operations, within_s)
 
     lines, assigned, rest = [], set[int](), list[int]()
     unknown_ns = 0
@@ -130,7 +138,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
         }
         if layer not in known:
             unknown_ns += sum(named.values())
-            lines += [Line(name, ns / 1e9, None, {}) for name, ns in named.items()]
+            lines += [BudgetLine(name, ns / 1e9, None, {}) for name, ns in named.items()]
             continue
         for name, ns in named.items():
             places = [PARTS.index(part) for part in parts_of(name)]
@@ -142,7 +150,7 @@ def spend(budget: Budget, seconds: FloatArray, known: Sequence[str]) -> Spending
         rest += left
     lines.append(line(UNASSIGNED, rest, budget.unassigned_ns / 1e9))
     total_s = (budget.total_ns - unknown_ns) / 1e9
-    return Spending(
+    return BudgetSpending(
         lines=lines,
         requests=int(latency_s.size),
         tail_requests=number,

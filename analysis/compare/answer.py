@@ -12,11 +12,11 @@ from alerts.evaluation.table_verdicts import columns_of
 from alerts.objectives import Goodput
 from analysis.access.evidence import require_all_tenants
 from analysis.compare.attainment import AttainmentParts, Chosen, attainment_of
-from analysis.compare.decision import QUANTILES, Criteria, Decision, decide, floor_of
+from analysis.compare.decision import QUANTILES, CompareDecision, Criteria, decide, floor_of
 from analysis.compare.process_effect import ProcessEffect
-from analysis.compare.processes import Processes, effect_of, read_processes
-from analysis.compare.question import VERSION, CompareError, CompareQuestion, Side
-from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
+from analysis.compare.processes import ComparedProcesses, effect_of, read_processes
+from analysis.compare.question import VERSION, CompareError, CompareQuestion, CompareSide
+from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
 from analysis.compare.step_coefficients import Coefficients, coefficients_of, work_intervals_of
 from analysis.compare.total_change import TotalChange, total_change
 from analysis.compare.versions import with_versions
@@ -42,7 +42,7 @@ class DecisionResult:
     """The decision on the question of a comparison."""
 
     question: CompareQuestion
-    decision: Decision
+    decision: CompareDecision
     requests_before: int
     requests_after: int
     restart: ProcessEffect | None
@@ -123,7 +123,7 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
 
 def decided(
-    sides: Sequence[Chosen], question: CompareQuestion, processes: Processes | None
+    sides: Sequence[Chosen], question: CompareQuestion, processes: ComparedProcesses | None
 ) -> DecisionResult:
     """Decide whether the latency of a question is worse after the change. Pure."""
     criteria = Criteria(
@@ -140,7 +140,7 @@ def decided(
     return DecisionResult(question, decide(before, after, criteria), *sizes, restart)
 
 
-def _read(engine: Engine, side: Side, question: CompareQuestion) -> Requests:
+def _read(engine: Engine, side: CompareSide, question: CompareQuestion) -> SideRequests:
     lead = _with_lead(side.window)
     if number := too_many(engine, side.window, MAX_READ):
         raise CompareError(
@@ -168,13 +168,13 @@ def _with_lead(window: Window) -> Window:
     return Window(max(0, window.from_unix_ns - LEAD_S * _NS), window.to_unix_ns)
 
 
-def _rows_of_side(of: Requests, side: Side) -> BoolArray:
+def _rows_of_side(of: SideRequests, side: CompareSide) -> BoolArray:
     return np.asarray(
         (of.received_unix_ns >= side.window.from_unix_ns) & matching(of.table, side.equals)
     )
 
 
-def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray]) -> None:
+def _refuse_common(before: SideRequests, after: SideRequests, chosen: Sequence[BoolArray]) -> None:
     sides = []
     for each, rows in zip((before, after), chosen, strict=True):
         table = each.table.select(list(IDENTITY)).filter(pa.array(rows))
@@ -186,7 +186,7 @@ def _refuse_common(before: Requests, after: Requests, chosen: Sequence[BoolArray
 
 
 def _settled(
-    engine: Engine, question: CompareQuestion, before: Requests, chosen: Sequence[BoolArray]
+    engine: Engine, question: CompareQuestion, before: SideRequests, chosen: Sequence[BoolArray]
 ) -> tuple[int, str | None]:
     """Return the end of the complete data in unix nanoseconds, and a note if data is left out.
 
@@ -221,7 +221,7 @@ def _coefficients(
 
 
 def _expected(
-    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: Decision
+    engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: CompareDecision
 ) -> Expected | None:
     """Return the stored what-if prediction of the change. Return None without a prediction, or if
     the sides are not two separate ranges of all requests."""
@@ -235,7 +235,7 @@ def _expected(
     return expected(known, deploy, question.metric, question.quantile, found.parts)
 
 
-def _simulated(*sides: Requests) -> bool:
+def _simulated(*sides: SideRequests) -> bool:
     return any(
         Source.SIMULATOR.value in each.table["source"].unique().to_pylist() for each in sides
     )

@@ -5,7 +5,7 @@ from math import expm1
 from typing import Any
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.question import Side
+from analysis.compare.question import CompareSide
 
 
 def as_json(answer: CompareAnswer) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def as_json(answer: CompareAnswer) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: CompareSide) -> dict[str, Any]:
     return {
         "from": side.window.from_unix_ns / 1e9,
         "to": side.window.to_unix_ns / 1e9,

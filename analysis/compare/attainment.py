@@ -17,9 +17,9 @@ from alerts.evaluation.table_verdicts import VERDICTS, judge_table
 from alerts.objectives import Goodput, Objective
 from analysis.compare.decision import MIN_COMPARED, MIN_REQUESTS
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
+from analysis.compare.matching import GroupedRequests, Matches, is_in_range_before, match, near
 from analysis.compare.parts import joined_groups
-from analysis.compare.sides import Requests
+from analysis.compare.sides import SideRequests
 from analysis.compare.work_terms import METRICS
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
@@ -45,7 +45,7 @@ class AttainmentParts:
 class Chosen:
     """The requests of one side: before the change or after it."""
 
-    requests: Requests
+    requests: SideRequests
     groups: IntArray
     rows: BoolArray
 
@@ -115,7 +115,9 @@ def _parts(
             comparable &= is_in_range_before(was.work, now.work)
         closest = np.max(expected, axis=0)
         cut = int(both[0].sum())
-        found = match(Group(was.group, closest[:cut]), Group(now.group, closest[cut:]))
+        found = match(
+            GroupedRequests(was.group, closest[:cut]), GroupedRequests(now.group, closest[cut:])
+        )
         comparable &= near(found)
         nearest[terms] = found
     if comparable.sum() < MIN_REQUESTS or comparable.mean() < MIN_COMPARED:

@@ -21,7 +21,7 @@ from analysis.compare.intervals import (
     spread_of,
 )
 from analysis.compare.load_curve import LoadPoint, edges_of, percentiles, points_of
-from analysis.compare.parts import Comparison, Observed, Parts, percentile
+from analysis.compare.parts import ObservedRequests, PercentileParts, SideComparison, percentile
 from analysis.compare.verdict import MARGIN, CompareVerdict, verdict_of
 from analysis.corrected_prediction import NEGLIGIBLE_S
 from replay.arrivals import IntArray
@@ -61,13 +61,13 @@ class Criteria:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CompareDecision:
     """The verdict and its numbers; None if unknown."""
 
     verdict: CompareVerdict
     before_s: float | None
     after_s: float | None
-    parts: Parts | None
+    parts: PercentileParts | None
     ratio: Interval | None
     """The interval of the percentile's relative change, after / before − 1, at the same mix and
     load."""
@@ -109,14 +109,18 @@ def thinned(size: int) -> IntArray:
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
-def decide(before: Observed, after: Observed, criteria: Criteria) -> Decision:
+def decide(
+    before: ObservedRequests, after: ObservedRequests, criteria: Criteria
+) -> CompareDecision:
     """Compare the requests before and after a change. A group (tenant, route and adapter) must have
     the same number in both."""
     found = comparison_of(before, after, criteria)
-    return found if isinstance(found, Decision) else decided(found, criteria)
+    return found if isinstance(found, CompareDecision) else decided(found, criteria)
 
 
-def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comparison | Decision:
+def comparison_of(
+    before: ObservedRequests, after: ObservedRequests, criteria: Criteria
+) -> SideComparison | CompareDecision:
     """Match the requests of both sides, or return the decision that the sides cannot be
     compared."""
     least = max(MIN_REQUESTS, least_number(criteria.q))
@@ -130,13 +134,15 @@ def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comp
         if each.at_s.size < least
     ]
     if reasons:
-        return Decision(
+        return CompareDecision(
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None, 0.0, 0.0), reasons=reasons
         )
-    found = Comparison(before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size)))
+    found = SideComparison(
+        before.take(thinned(before.at_s.size)), after.take(thinned(after.at_s.size))
+    )
     reasons = _too_different(found, least, MIN_FOR_WORSE) or _too_short(found)
     if reasons:
-        return Decision(
+        return CompareDecision(
             *(CompareVerdict.UNDECIDED, before_s, after_s, None, None),
             *(float(found.comparable.mean()), found.effective),
             reasons=reasons,
@@ -144,7 +150,7 @@ def comparison_of(before: Observed, after: Observed, criteria: Criteria) -> Comp
     return found
 
 
-def decided(found: Comparison, criteria: Criteria) -> Decision:
+def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
     """Compute the verdict for requests before and after a change that can be compared."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
@@ -164,13 +170,13 @@ def decided(found: Comparison, criteria: Criteria) -> Decision:
     share = float(found.comparable.mean())
     reasons = _too_different(found, 0, MIN_COMPARED)
     if reasons and verdict is not CompareVerdict.WORSE:
-        return Decision(
+        return CompareDecision(
             *(CompareVerdict.UNDECIDED, parts.before_s, parts.after_s, None, None, share),
             *(found.effective, (), reasons),
         )
     if verdict is CompareVerdict.UNDECIDED:
         reasons = [_too_wide(logs, criteria, half)]
-    return Decision(
+    return CompareDecision(
         verdict=verdict,
         before_s=parts.before_s,
         after_s=parts.after_s,
@@ -188,13 +194,13 @@ def decided(found: Comparison, criteria: Criteria) -> Decision:
     )
 
 
-def _blocks(found: Comparison) -> int:
+def _blocks(found: SideComparison) -> int:
     return min(len(blocks_of(each.at_s)) for each in (found.before, found.after))
 
 
-def _of_seconds(logs: Interval, parts: Parts, floor_s: float) -> Interval | None:
+def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
     """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
-    before − 1. `before` is `Parts.equal_s`. Return None if it is 0."""
+    before − 1. `before` is `PercentileParts.equal_s`. Return None if it is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))
@@ -211,7 +217,7 @@ def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
     )
 
 
-def _too_short(found: Comparison) -> list[str]:
+def _too_short(found: SideComparison) -> list[str]:
     blocks = _blocks(found)
     if blocks >= MIN_BLOCKS:
         return []
@@ -221,7 +227,7 @@ def _too_short(found: Comparison) -> list[str]:
     ]
 
 
-def _too_different(found: Comparison, least: int, least_share: float) -> list[str]:
+def _too_different(found: SideComparison, least: int, least_share: float) -> list[str]:
     compared = int(found.comparable.sum())
     share = compared / found.comparable.size
     if share >= least_share and compared >= least and found.effective >= MIN_REQUESTS:
@@ -241,7 +247,7 @@ def _too_different(found: Comparison, least: int, least_share: float) -> list[st
     return reasons + [f"{number:,} requests {text}" for number, text in _uncompared(found)]
 
 
-def _uncompared(found: Comparison) -> list[tuple[int, str]]:
+def _uncompared(found: SideComparison) -> list[tuple[int, str]]:
     """Return how many requests after the change have no counterpart, and why."""
     was, now = (float(np.median(each.running)) for each in (found.before, found.after))
     far = found.known_group & found.seen & ~found.comparable

@@ -15,7 +15,7 @@ from alerts.objectives import Goodput, Objective
 from analysis.compare.answer import DecisionResult, decided, read_sides, too_many
 from analysis.compare.decision import MIN_REQUESTS, QUANTILES
 from analysis.compare.processes import read_processes
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.server_changes import ServerChange, server_change
 from analysis.compare.verdict import CompareVerdict
 from analysis.thresholds import metrics_of
@@ -97,7 +97,9 @@ def compare_deploy(
         before = Window(before.to_unix_ns - _length_ns(before) // 2, before.to_unix_ns)
     while _length_ns(after) > least_ns and too_many(engine, after, MAX_REQUESTS):
         after = Window(after.from_unix_ns, after.from_unix_ns + _length_ns(after) // 2)
-    questions = [CompareQuestion(Side(before), Side(after), each, QUANTILE) for each in metrics]
+    questions = [
+        CompareQuestion(CompareSide(before), CompareSide(after), each, QUANTILE) for each in metrics
+    ]
     sides, _ = read_sides(engine, questions[0])
     processes = read_processes(engine, questions[0], sides)
     found = sorted((decided(sides, each, processes) for each in questions), key=_rank)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from analysis.compare.parts import Comparison, Equal
+from analysis.compare.parts import Equal, SideComparison
 from analysis.corrected_prediction import small_sample_factor
 from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
@@ -79,7 +79,7 @@ def blocks_of(at_s: FloatArray) -> list[IntArray]:
 
 
 def draws_of(
-    comparison: Comparison,
+    comparison: SideComparison,
     statistic: Callable[[Equal], Statistic],
     draws: int = DRAWS,
     seed: int = 0,

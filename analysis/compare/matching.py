@@ -36,7 +36,7 @@ _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
 
 
-class Group(NamedTuple):
+class GroupedRequests(NamedTuple):
     """The groups and expected latencies of n requests: those before or those after the change."""
 
     number: IntArray
@@ -71,7 +71,7 @@ class Matches(NamedTuple):
         return float(weights.sum() ** 2 / (weights**2).sum()) if weights.any() else 0.0
 
 
-def match(before: Group, after: Group) -> Matches:
+def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     """Match each request after the change with the nearest requests before the change."""
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.compare.expected_latency import ExpectedLatency
-from analysis.compare.matching import Group, Matches, is_in_range_before, match, near
+from analysis.compare.matching import GroupedRequests, Matches, is_in_range_before, match, near
 from replay.arrivals import BoolArray, FloatArray, IntArray
 from telemetry.quantiles import nearest_rank
 
@@ -32,7 +32,7 @@ TINY_S: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Observed:
+class ObservedRequests:
     """The requests before or after the change (one side) whose compared latency is known."""
 
     at_s: FloatArray
@@ -48,10 +48,11 @@ class Observed:
     running: FloatArray
     """(n,) number of running requests at arrival, for the curve."""
 
-    def take(self, rows: IntArray | BoolArray) -> "Observed":
+    def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
         """Return some of the requests."""
         return replace(
-            self, **{name: getattr(self, name)[rows] for name in Observed.__dataclass_fields__}
+            self,
+            **{name: getattr(self, name)[rows] for name in ObservedRequests.__dataclass_fields__},
         )
 
     @property
@@ -60,7 +61,7 @@ class Observed:
         return np.concatenate([self.mix, self.load], axis=1)
 
 
-class Parts(NamedTuple):
+class PercentileParts(NamedTuple):
     """A percentile before and after, and the parts of its difference. All in seconds."""
 
     before_s: float
@@ -106,12 +107,14 @@ def percentile(values: FloatArray, q: float) -> float:
     return float(np.partition(values, place, axis=None)[place])
 
 
-def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed]:
+def joined_groups(
+    before: ObservedRequests, after: ObservedRequests
+) -> tuple[ObservedRequests, ObservedRequests]:
     """Join the groups with few requests before the change into one group."""
     groups, counts = np.unique(before.group, return_counts=True)
     kept = groups[counts >= MIN_IN_GROUP]
 
-    def joined(side: Observed) -> Observed:
+    def joined(side: ObservedRequests) -> ObservedRequests:
         small = np.where(np.isin(side.group, groups), REST, NEW)
         return replace(side, group=np.where(np.isin(side.group, kept), side.group, small))
 
@@ -121,7 +124,7 @@ def joined_groups(before: Observed, after: Observed) -> tuple[Observed, Observed
 class Equal(NamedTuple):
     """The compared requests, and their estimated latencies before the change."""
 
-    compared: Observed
+    compared: ObservedRequests
     """The requests after the change that can be compared."""
     before_s: FloatArray
     """(m, MATCHES) latencies before the change, for the mix and load of the m compared requests."""
@@ -137,11 +140,11 @@ class Equal(NamedTuple):
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
 
 
-class Comparison:
+class SideComparison:
     """The requests before and after a change, with fits of the expected latency, and which requests
     can be compared."""
 
-    def __init__(self, before: Observed, after: Observed) -> None:
+    def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)
         self._by_mix = ExpectedLatency(self.before.mix, self.before.value_s)
         self._by_work = ExpectedLatency(self.before.work, self.before.value_s)
@@ -170,13 +173,13 @@ class Comparison:
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)
 
-    def parts(self, q: float) -> Parts:
+    def parts(self, q: float) -> PercentileParts:
         """Return the three parts of the difference of a percentile: mix, load and change."""
         compared, before_s = self.equal()
         mixed_s = _match_by(self._by_mix, self.before, compared, "mix").latencies(
             self.before.value_s
         )
-        return Parts(
+        return PercentileParts(
             percentile(self.before.value_s, q),
             percentile(self.after.value_s, q),
             percentile(compared.value_s, q),
@@ -185,12 +188,14 @@ class Comparison:
         )
 
 
-def _equal(before: Observed, compared: Observed, fit: ExpectedLatency) -> Equal:
+def _equal(before: ObservedRequests, compared: ObservedRequests, fit: ExpectedLatency) -> Equal:
     return Equal(compared, _match_by(fit, before, compared, "work").latencies(before.value_s))
 
 
-def _match_by(fit: ExpectedLatency, before: Observed, after: Observed, terms: str) -> Matches:
+def _match_by(
+    fit: ExpectedLatency, before: ObservedRequests, after: ObservedRequests, terms: str
+) -> Matches:
     return match(
-        Group(before.group, fit.of(getattr(before, terms))),
-        Group(after.group, fit.of(getattr(after, terms))),
+        GroupedRequests(before.group, fit.of(getattr(before, terms))),
+        GroupedRequests(after.group, fit.of(getattr(after, terms))),
     )

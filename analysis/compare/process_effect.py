@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from analysis.compare.decision import Criteria, comparison_of
-from analysis.compare.parts import Comparison, Observed
+from analysis.compare.parts import ObservedRequests, SideComparison
 from analysis.corrected_prediction import student
 
 Key = TypeVar("Key")
@@ -81,8 +81,8 @@ def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> fl
 
 
 def process_effect(
-    before: Observed,
-    of_configuration: Sequence[Sequence[Observed]],
+    before: ObservedRequests,
+    of_configuration: Sequence[Sequence[ObservedRequests]],
     criteria: Criteria,
     difference: float,
 ) -> ProcessEffect:
@@ -105,11 +105,13 @@ def process_effect(
     return ProcessEffect(processes, freedom, log_sd, difference)
 
 
-def _log_ratio(before: Observed, process: Observed, criteria: Criteria) -> float | None:
+def _log_ratio(
+    before: ObservedRequests, process: ObservedRequests, criteria: Criteria
+) -> float | None:
     """Return d of a process (see the module's docstring), or None if it cannot be compared."""
     found = comparison_of(before, process, criteria)
     return (
         found.equal().log_ratio(criteria.q, criteria.floor_s)
-        if isinstance(found, Comparison)
+        if isinstance(found, SideComparison)
         else None
     )

@@ -18,7 +18,7 @@ from analysis.compare.attainment import Chosen
 from analysis.compare.decision import Criteria
 from analysis.compare.process_effect import ProcessEffect, difference_of, process_effect
 from analysis.compare.question import CompareQuestion
-from analysis.compare.sides import COLUMNS, Requests, group_numbers, requests_of
+from analysis.compare.sides import COLUMNS, SideRequests, group_numbers, requests_of
 from replay.arrivals import BoolArray
 from store.queries import Window, request_table
 from store.replicas.engine_starts import in_force, starts_between
@@ -34,7 +34,7 @@ MAX_REQUESTS: Final = 10_000
 """Maximum length of the range, and maximum number of requests, to read of an earlier process."""
 
 
-class Process(NamedTuple):
+class ReplicaProcess(NamedTuple):
     """A replica from a start of its engines until the next start."""
 
     replica: str
@@ -48,12 +48,12 @@ class Process(NamedTuple):
 class ServedBy:
     """Requests of one process."""
 
-    requests: Requests
+    requests: SideRequests
     rows: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Processes:
+class ComparedProcesses:
     """The processes of a comparison."""
 
     difference: float
@@ -63,7 +63,7 @@ class Processes:
     """The requests of each process, by configuration."""
 
 
-def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process]:
+def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
     """Return the processes of each replica, in order of time. Pure.
 
     A process may report a start for each engine or API server. So two starts belong to the same
@@ -81,7 +81,7 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
     for replica, mine in of_replica.items():
         ends = [*(loading_from(each) for each in mine[1:]), to_unix_ns]
         found += [
-            Process(replica, each.at_unix_ns, end, f"{each.config} {each.version}")
+            ReplicaProcess(replica, each.at_unix_ns, end, f"{each.config} {each.version}")
             for each, end in zip(mine, ends, strict=True)
         ]
     return found
@@ -89,7 +89,7 @@ def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[Process
 
 def read_processes(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen]
-) -> Processes | None:
+) -> ComparedProcesses | None:
     """Return the processes of a comparison; None if the same processes served both sides, or if a
     side has no requests."""
     windows = question.before.window, question.after.window
@@ -103,7 +103,7 @@ def read_processes(
     before, after = ({each.replica for each in side} for side in served)
     kinds: dict[tuple[str, str, int], list[ServedBy]] = defaultdict(list)
 
-    def kind_of(process: Process, side: int) -> tuple[str, str, int]:
+    def kind_of(process: ReplicaProcess, side: int) -> tuple[str, str, int]:
         # A replica that serves both sides keeps its hardware when it restarts, so its processes are
         # compared only with each other.
         same = process.replica in before & after
@@ -126,11 +126,11 @@ def read_processes(
         {process: float(rows.sum() / side.rows.sum()) for process, rows in by_process.items()}
         for side, by_process in zip(sides, served, strict=True)
     ]
-    return Processes(difference_of(*shares), list(kinds.values()))
+    return ComparedProcesses(difference_of(*shares), list(kinds.values()))
 
 
 def effect_of(
-    found: Processes, question: CompareQuestion, before: Chosen, criteria: Criteria
+    found: ComparedProcesses, question: CompareQuestion, before: Chosen, criteria: Criteria
 ) -> ProcessEffect:
     """Return the effect of a restart on a percentile. Pure."""
     flat = [each for kind in found.kinds for each in kind]
@@ -151,16 +151,16 @@ def effect_of(
     )
 
 
-def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
+def _served(side: Chosen, known: Sequence[ReplicaProcess]) -> dict[ReplicaProcess, BoolArray]:
     """Return which requests of one side (before or after the change) each process served."""
-    of_replica: dict[str, list[Process]] = defaultdict(list)
+    of_replica: dict[str, list[ReplicaProcess]] = defaultdict(list)
     for each in known:
         of_replica[each.replica].append(each)
     replica = pc.fill_null(side.requests.table["replica"].cast("string"), "")
     found = {}
     for name in pc.unique(replica).to_pylist():
         mine = side.rows & np.asarray(pc.equal(replica, name))
-        processes = of_replica[name] or [Process(name, 0, 0, "")]
+        processes = of_replica[name] or [ReplicaProcess(name, 0, 0, "")]
         begun_ns = [each.from_unix_ns for each in processes]
         place = np.searchsorted(begun_ns, side.requests.received_unix_ns, side="right") - 1
         for number, process in enumerate(processes):
@@ -170,7 +170,7 @@ def _served(side: Chosen, known: Sequence[Process]) -> dict[Process, BoolArray]:
     return found
 
 
-def _first_requests(engine: Engine, process: Process, length_ns: int) -> ServedBy | None:
+def _first_requests(engine: Engine, process: ReplicaProcess, length_ns: int) -> ServedBy | None:
     to_unix_ns = min(process.to_unix_ns, process.from_unix_ns + length_ns)
     if to_unix_ns <= process.from_unix_ns:
         return None

@@ -28,7 +28,7 @@ class CompareError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class CompareSide:
     """The requests before or after a change."""
 
     window: Window
@@ -44,8 +44,8 @@ class CompareQuestion:
         CompareError: a value is not allowed.
     """
 
-    before: Side
-    after: Side
+    before: CompareSide
+    after: CompareSide
     metric: str = "ttft"
     quantile: str = QUANTILE
     margin: float = MARGIN

@@ -5,7 +5,7 @@ from typing import Final
 
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import NOT_REPLAYED, CompareAnswer, DecisionResult
-from analysis.compare.decision import Decision
+from analysis.compare.decision import CompareDecision
 from analysis.compare.intervals import Interval
 from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
@@ -61,7 +61,7 @@ def name_of(answer: DecisionResult) -> str:
     return f"{NAMES[answer.question.metric]} {answer.question.quantile.upper()}"
 
 
-def compared(found: Decision) -> str:
+def compared(found: CompareDecision) -> str:
     """Return sentences on how many requests were compared, and which were not."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:

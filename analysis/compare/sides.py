@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.compare.parts import Observed
+from analysis.compare.parts import ObservedRequests
 from analysis.compare.shared_work import Instants, SharedWork, shared_work
 from analysis.compare.work_terms import METRICS, load_terms, mix_terms
 from replay.arrivals import BoolArray, FloatArray, IntArray
@@ -28,7 +28,7 @@ _NS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requests:
+class SideRequests:
     """All requests of some engines in a range, with the work of other requests around each
     request."""
 
@@ -46,7 +46,7 @@ class Requests:
 
     def observed(
         self, metric: str, groups: IntArray, chosen: BoolArray
-    ) -> tuple[Observed, IntArray]:
+    ) -> tuple[ObservedRequests, IntArray]:
         """Return the chosen requests with a known latency, and their row numbers in the table.
 
         Args:
@@ -58,7 +58,7 @@ class Requests:
         load = load_terms(metric, self.instants, self.around)
         known = np.isfinite(value_s) & np.isfinite(mix).all(axis=1) & np.isfinite(load).all(axis=1)
         rows = np.flatnonzero(chosen & known)
-        found = Observed(
+        found = ObservedRequests(
             at_s=self.instants.received_s,
             value_s=value_s,
             group=groups,
@@ -69,7 +69,7 @@ class Requests:
         return found.take(rows), rows
 
 
-def requests_of(table: pa.Table) -> Requests:
+def requests_of(table: pa.Table) -> SideRequests:
     """Return the requests, with the work of other requests around each request.
 
     If the phases of a request are unknown, its time to the first token counts as the prefill, and
@@ -103,7 +103,7 @@ def requests_of(table: pa.Table) -> Requests:
         cached_tokens=cached,
         output_tokens=np.nan_to_num(_floats(table, "output_tokens")),
     )
-    return Requests(table, instants, shared_work(instants), received_s + e2e_s)
+    return SideRequests(table, instants, shared_work(instants), received_s + e2e_s)
 
 
 def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:

@@ -61,7 +61,7 @@ class WorkIntervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CoefficientEstimate:
     """A value with its 95 % interval."""
 
     value: float
@@ -73,10 +73,10 @@ class Estimate:
 class Coefficients:
     """The coefficients before and after the change, and how much slower the steps became."""
 
-    before: Mapping[str, Estimate]
+    before: Mapping[str, CoefficientEstimate]
     """The coefficients before the change in seconds, by name in `NAMES`."""
-    after: Mapping[str, Estimate]
-    pace: Estimate
+    after: Mapping[str, CoefficientEstimate]
+    pace: CoefficientEstimate
     """The busy time after the change, divided by the time that the same work would have taken
     before."""
 
@@ -169,7 +169,7 @@ def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals)
     return float(now / was)
 
 
-def _estimate(value: float, drawn: FloatArray, blocks: int) -> Estimate:
+def _estimate(value: float, drawn: FloatArray, blocks: int) -> CoefficientEstimate:
     error = hypot(float(spread_of(drawn)), MODEL_ERROR * value)
     half = error * Z_95 * (small_sample_factor(blocks) or inf)
-    return Estimate(float(value), max(float(value) - half, 0.0), float(value) + half)
+    return CoefficientEstimate(float(value), max(float(value) - half, 0.0), float(value) + half)

@@ -13,12 +13,12 @@ from sqlalchemy import Engine
 
 from analysis.compare.decision import QUANTILES
 from analysis.compare.parts import percentile
-from analysis.compare.question import VERSION, CompareQuestion, Side
+from analysis.compare.question import VERSION, CompareQuestion, CompareSide
 from analysis.compare.versions import with_versions
 from analysis.compare.work_terms import METRICS
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import MAX_ERROR, matching
-from analysis.window_replay import Traffic, replayed
+from analysis.window_replay import ReplayTraffic, replayed
 from replay.arrivals import FloatArray
 from replay.conditions import Conditions
 from replay.edits import Edits
@@ -46,14 +46,14 @@ def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
         return TotalChange(None, str(error))
 
 
-def _recorded(engine: Engine, side: Side, question: CompareQuestion) -> Recorded:
+def _recorded(engine: Engine, side: CompareSide, question: CompareQuestion) -> Recorded:
     found = read_recorded(engine, side.window, question.columns)
     if VERSION not in question.labels:
         return found
     return replace(found, requests=with_versions(engine, found.requests, side.window))
 
 
-def _of_side(recorded: Recorded, side: Side) -> Recorded:
+def _of_side(recorded: Recorded, side: CompareSide) -> Recorded:
     chosen = recorded.counted & matching(recorded.requests, side.equals)
     engines = [each for each in recorded.engines if chosen[each.rows].any()]
     if not engines:
@@ -95,7 +95,7 @@ def _values(traffic: Recorded, server: Recorded, column: str) -> FloatArray:
     ]
     run = replayed(
         replace(traffic, engines=engines),
-        Traffic(
+        ReplayTraffic(
             [each.arrivals for each in engines],
             [Conditions() for _ in engines],
             [each.rows for each in engines],

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.counterfactual.factors import Factor, Kind
+from analysis.counterfactual.factors import Factor, FactorKind
 from analysis.prefix_ladders import repeated_tokens
 from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
@@ -21,8 +21,8 @@ _MAX_KEPT: Final = 0.9
 of cache or lengths, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
-    *(Kind.BLOCKS, Kind.OUTGROWN_BLOCKS, Kind.PROMPTS, Kind.OUTPUTS),
-    *(Kind.LONG_OUTPUTS, Kind.LONG_PROMPTS, Kind.RATE),
+    *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
+    *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
 """The factors that can evict prefixes. If several are present, the first in this list is used."""
 

@@ -11,7 +11,7 @@ from analysis.access.evidence import explained_where
 from analysis.counterfactual.effects import with_effects
 from analysis.counterfactual.shares import (
     COLUMN,
-    Decision,
+    CauseShares,
     Tails,
     UndecidedError,
     decide,
@@ -21,7 +21,7 @@ from analysis.counterfactual.shares import (
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import matching
 from diagnosis.explain import MAX_NAMED_SHARE
-from diagnosis.explanation import Cause, Explanation, Method, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, ShareMethod
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.columns.request_columns import request_columns
@@ -89,7 +89,7 @@ def without_replay(explanation: Explanation) -> Explanation | None:
     """Return the explanation if there is nothing to replay, otherwise None. If no replay can
     determine the shares, the explanation contains the reason."""
     causes = _causes_to_test(explanation)
-    if explanation.verdict is not Verdict.INCIDENT or not causes:
+    if explanation.verdict is not ExplanationVerdict.INCIDENT or not causes:
         return explanation
     if explanation.question.metric is Metric.FIRST_CONTENT:
         reason = "a replay does not divide the output into reasoning and content"
@@ -112,7 +112,7 @@ def _tails(explanation: Explanation) -> Tails:
 
 
 def _with_decision(
-    explanation: Explanation, tested: Sequence[Cause], decision: Decision
+    explanation: Explanation, tested: Sequence[Cause], decision: CauseShares
 ) -> Explanation:
     """Return the explanation with the shares from the replays, largest first. Causes whose share is
     too small to be named are left out."""
@@ -124,7 +124,7 @@ def _with_decision(
     return replace(
         explanation,
         causes=[cause for cause in causes if cause.share >= MAX_NAMED_SHARE],
-        method=Method.COUNTERFACTUAL,
+        method=ShareMethod.COUNTERFACTUAL,
         unexplained=decision.unexplained.value,
         unexplained_low=decision.unexplained.low,
         unexplained_high=decision.unexplained.high,

@@ -9,7 +9,7 @@ from typing import Final
 from diagnosis.explanation import Cause
 
 
-class Kind(Enum):
+class FactorKind(Enum):
     """The kind of property that a replay can reset to its value in the baseline."""
 
     RATE = "rate"
@@ -42,35 +42,41 @@ class Kind(Enum):
     CONFIG = "configuration"
 
 
-RATES: Final = (Kind.RATE, Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
+RATES: Final = (FactorKind.RATE, FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
 LENGTHS: Final = (
-    *(Kind.PROMPTS, Kind.OUTPUTS, Kind.OUTGROWN_BLOCKS, Kind.CACHE_HITS, Kind.DELIVERY),
-    Kind.GRAMMAR,
+    *(
+        FactorKind.PROMPTS,
+        FactorKind.OUTPUTS,
+        FactorKind.OUTGROWN_BLOCKS,
+        FactorKind.CACHE_HITS,
+        FactorKind.DELIVERY,
+    ),
+    FactorKind.GRAMMAR,
 )
 """If one of these factors is reset, each request gets another value in one column."""
 
-KIND_OF_CAUSE: Final[Mapping[str, Kind]] = {
-    "load_exceeds_capacity": Kind.RATE,
-    "tenant_flood": Kind.RATE,
-    "prefill_interference": Kind.LONG_PROMPTS,
-    "long_prompt_blocking": Kind.LONG_PROMPTS,
-    "decode_batch_growth": Kind.LONG_OUTPUTS,
-    "longer_prompts": Kind.PROMPTS,
-    "longer_outputs": Kind.OUTPUTS,
-    "prefix_cache_miss": Kind.CACHE_HITS,
-    "spec_decode_rejection": Kind.ACCEPTANCE,
-    "replica_imbalance": Kind.ROUTING,
-    "gpu_throttling": Kind.PACE,
-    "noisy_neighbour": Kind.PACE,
-    "slow_rank": Kind.PACE,
-    "engine_stall": Kind.STALLS,
-    "frontend_cpu": Kind.FRONT_END,
-    "network_or_client": Kind.DELIVERY,
-    "kv_cache_exhausted": Kind.BLOCKS,
-    "kv_transfer": Kind.TRANSFERS,
-    "grammar_compile": Kind.GRAMMAR,
-    "preemption": Kind.OUTGROWN_BLOCKS,
-    "config_change": Kind.CONFIG,
+KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
+    "load_exceeds_capacity": FactorKind.RATE,
+    "tenant_flood": FactorKind.RATE,
+    "prefill_interference": FactorKind.LONG_PROMPTS,
+    "long_prompt_blocking": FactorKind.LONG_PROMPTS,
+    "decode_batch_growth": FactorKind.LONG_OUTPUTS,
+    "longer_prompts": FactorKind.PROMPTS,
+    "longer_outputs": FactorKind.OUTPUTS,
+    "prefix_cache_miss": FactorKind.CACHE_HITS,
+    "spec_decode_rejection": FactorKind.ACCEPTANCE,
+    "replica_imbalance": FactorKind.ROUTING,
+    "gpu_throttling": FactorKind.PACE,
+    "noisy_neighbour": FactorKind.PACE,
+    "slow_rank": FactorKind.PACE,
+    "engine_stall": FactorKind.STALLS,
+    "frontend_cpu": FactorKind.FRONT_END,
+    "network_or_client": FactorKind.DELIVERY,
+    "kv_cache_exhausted": FactorKind.BLOCKS,
+    "kv_transfer": FactorKind.TRANSFERS,
+    "grammar_compile": FactorKind.GRAMMAR,
+    "preemption": FactorKind.OUTGROWN_BLOCKS,
+    "config_change": FactorKind.CONFIG,
 }
 """The causes that a replay can remove. `replay/` does not model restarts, hangs, retries, adapters
 and encoders."""
@@ -80,7 +86,7 @@ and encoders."""
 class Factor:
     """A property to reset to the baseline, for one tenant, replica or engine, or for all (None)."""
 
-    kind: Kind
+    kind: FactorKind
     tenant: str | None = None
     replica: str | None = None
     engine: int | None = None
@@ -98,9 +104,9 @@ def factors_of(causes: Sequence[Cause]) -> list[Factor | None]:
     `kv_cache_exhausted`. These two causes then have the same factor.
     """
     found = [_factor_of(cause) for cause in causes]
-    if Factor(Kind.BLOCKS) not in found:
+    if Factor(FactorKind.BLOCKS) not in found:
         return found
-    outgrown, blocks = Factor(Kind.OUTGROWN_BLOCKS), Factor(Kind.BLOCKS)
+    outgrown, blocks = Factor(FactorKind.OUTGROWN_BLOCKS), Factor(FactorKind.BLOCKS)
     return [blocks if factor == outgrown else factor for factor in found]
 
 
@@ -110,7 +116,7 @@ def _factor_of(cause: Cause) -> Factor | None:
         return None
     if kind in RATES or kind in LENGTHS:
         return Factor(kind, tenant=cause.where.get("tenant"))
-    if kind in (Kind.PACE, Kind.STALLS):
+    if kind in (FactorKind.PACE, FactorKind.STALLS):
         number = cause.where.get("engine")
         engine = None if number is None else int(number)
         return Factor(kind, replica=cause.where.get("replica"), engine=engine)

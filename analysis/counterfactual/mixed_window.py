@@ -16,11 +16,11 @@ import numpy as np
 
 from analysis.corrected_prediction import values_at
 from analysis.counterfactual.evictions import Evictions
-from analysis.counterfactual.factors import LENGTHS, RATES, Factor, Kind
+from analysis.counterfactual.factors import LENGTHS, RATES, Factor, FactorKind
 from analysis.counterfactual.rate_groups import grouped_by_rate
-from analysis.counterfactual.window_requests import Requests
+from analysis.counterfactual.window_requests import WindowRequests
 from analysis.recorded_traffic import Recorded, RecordedEngine
-from analysis.window_replay import Traffic
+from analysis.window_replay import ReplayTraffic
 from diagnosis.evidence.added_requests import MIN_REQUESTS
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
@@ -38,7 +38,7 @@ class RangeTraffic:
     """A recorded range, and its traffic: the recorded traffic, or resampled traffic."""
 
     recorded: Recorded
-    traffic: Traffic
+    traffic: ReplayTraffic
 
     @property
     def seconds(self) -> float:
@@ -48,12 +48,12 @@ class RangeTraffic:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Latencies:
+class ReplayedLatencies:
     """The latencies of the counted requests in a replay, in seconds."""
 
     latency_s: FloatArray
     row: IntArray
-    """The recorded row that each request copies (see `Requests.row`)."""
+    """The recorded row that each request copies (see `WindowRequests.row`)."""
 
 
 class MixedWindow:
@@ -71,7 +71,7 @@ class MixedWindow:
         self._chance, self._evictions = chance, evictions
         # A recorded time in the front end contains the wait for other requests, which depends on
         # the other factors. If the front end is a factor, the model computes this time instead.
-        self._models_front_end = any(each.kind is Kind.FRONT_END for each in factors)
+        self._models_front_end = any(each.kind is FactorKind.FRONT_END for each in factors)
         self._names = [(each.replica, each.engine) for each in window.recorded.engines]
         known = {
             (each.replica, each.engine): place
@@ -87,21 +87,21 @@ class MixedWindow:
 
     def replay_of(
         self, to_reset: Collection[int], metric: str, seed: str
-    ) -> Callable[[], Latencies]:
+    ) -> Callable[[], ReplayedLatencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
         Requests are drawn in this call, so several returned functions may run at the same time.
 
         Args:
-            metric: the latency to return, a field of `replay.outcome.Outcome`.
+            metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
         """
         requests = self._mixed(to_reset)
         chosen = [self.factors[place] for place in to_reset]
         return partial(self._latencies, requests, chosen, metric, seed)
 
     def _latencies(
-        self, requests: Requests, chosen: Sequence[Factor], metric: str, seed: str
-    ) -> Latencies:
+        self, requests: WindowRequests, chosen: Sequence[Factor], metric: str, seed: str
+    ) -> ReplayedLatencies:
         found_s, rows = [], []
         for number, engine in enumerate(self.window.recorded.engines):
             mine = requests.take(requests.engine == number)
@@ -114,11 +114,11 @@ class MixedWindow:
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
-        return Latencies(np.concatenate(found_s), np.concatenate(rows))
+        return ReplayedLatencies(np.concatenate(found_s), np.concatenate(rows))
 
     # --- requests ------------------------------------------------------------------------------
 
-    def _requests(self, of: RangeTraffic) -> Requests:
+    def _requests(self, of: RangeTraffic) -> WindowRequests:
         parts = []
         recorded = of.recorded
         names = np.array([*recorded.tenants], dtype=object)
@@ -136,7 +136,7 @@ class MixedWindow:
             transfer_s = transfers_of(recorded)[rows]
             grammar_s = np.nan_to_num(recorded.column("grammar_s")[rows])
             parts.append(
-                Requests(
+                WindowRequests(
                     at_s=arrivals.received_s - recorded.lead_s,
                     prompt_tokens=arrivals.prompt_tokens,
                     output_tokens=arrivals.output_tokens,
@@ -155,43 +155,43 @@ class MixedWindow:
                     group=np.full(n, -1),
                 )
             )
-        return Requests.joined(parts)
+        return WindowRequests.joined(parts)
 
-    def _mixed(self, to_reset: Collection[int]) -> Requests:
+    def _mixed(self, to_reset: Collection[int]) -> WindowRequests:
         parts = [self._window_requests.take(~np.isin(self._window_requests.group, list(to_reset)))]
         for place in to_reset:
             if self.factors[place].kind in RATES:
                 parts += self._at_baseline_rate(place)
-        mixed = Requests.joined(parts)
+        mixed = WindowRequests.joined(parts)
         for place in to_reset:
             factor = self.factors[place]
-            if factor.kind is Kind.CACHE_HITS:
+            if factor.kind is FactorKind.CACHE_HITS:
                 mixed = self._cached_as_in_baseline(mixed, to_reset)
             elif factor.kind in LENGTHS:
                 mixed = self._with_baseline_lengths(mixed, factor)
-            elif factor.kind is Kind.TRANSFERS:
+            elif factor.kind is FactorKind.TRANSFERS:
                 own = mixed.row >= 0
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
-            elif factor.kind is Kind.ACCEPTANCE:
+            elif factor.kind is FactorKind.ACCEPTANCE:
                 mixed = self._ranked(mixed, factor, "acceptance")
-            elif factor.kind is Kind.ROUTING:
+            elif factor.kind is FactorKind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
-        new_hits = any(self.factors[place].kind is Kind.CACHE_HITS for place in to_reset)
+        new_hits = any(self.factors[place].kind is FactorKind.CACHE_HITS for place in to_reset)
         if self._evictions is not None and self._evictions.factor in to_reset and not new_hits:
             mixed = self._without_evictions(mixed, self._evictions)
         return replace(
             mixed, cached_tokens=np.minimum(mixed.cached_tokens, mixed.prompt_tokens - 1)
         )
 
-    def _at_baseline_rate(self, place: int) -> list[Requests]:
+    def _at_baseline_rate(self, place: int) -> list[WindowRequests]:
         """Return the requests of a group (those whose rate one factor changes) at the baseline's
         times of arrival. The requests have the window's lengths, or the baseline's lengths if the
         group is defined by length."""
         usual = self._baseline_requests.take(self._baseline_requests.group == place)
         n = len(usual.at_s)
         usual = replace(usual, frontend_s=np.full(n, np.nan), row=-1 - usual.row)
-        if self.factors[place].kind is not Kind.RATE:
+        if self.factors[place].kind is not FactorKind.RATE:
             return [usual]
         parts = []
         for tenant in np.unique(usual.tenant):
@@ -208,16 +208,16 @@ class MixedWindow:
             parts.append(mine)
         return parts
 
-    def _with_baseline_lengths(self, mixed: Requests, factor: Factor) -> Requests:
-        if factor.kind is Kind.PROMPTS:
+    def _with_baseline_lengths(self, mixed: WindowRequests, factor: Factor) -> WindowRequests:
+        if factor.kind is FactorKind.PROMPTS:
             before = mixed.prompt_tokens
             mixed = self._ranked(mixed, factor, "prompt_tokens")
             ratio = np.where(mixed.loaded, mixed.prompt_tokens / before, 1.0)
             cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
             return replace(mixed, transfer_s=mixed.transfer_s * ratio, cached_tokens=cached)
-        if factor.kind is Kind.DELIVERY:
+        if factor.kind is FactorKind.DELIVERY:
             return self._ranked(mixed, factor, "delivery_s")
-        if factor.kind is Kind.GRAMMAR:
+        if factor.kind is FactorKind.GRAMMAR:
             return self._ranked(mixed, factor, "grammar_s")
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
@@ -225,7 +225,7 @@ class MixedWindow:
         longer = mixed.output_tokens / before
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
-    def _ranked(self, mixed: Requests, factor: Factor, name: str) -> Requests:
+    def _ranked(self, mixed: WindowRequests, factor: Factor, name: str) -> WindowRequests:
         """Replace each request's value in the column `name` by the value with the same rank among
         the tenant's requests in the baseline."""
         found = getattr(mixed, name).astype(np.float64)
@@ -249,15 +249,17 @@ class MixedWindow:
         rank = (low + self._chance.random(len(values)) * (high - low)) / len(source)
         return values_at(rank, target)
 
-    def _can_change_length(self, requests: Requests) -> BoolArray:
+    def _can_change_length(self, requests: WindowRequests) -> BoolArray:
         """Return which requests can get other lengths: those in the counted range that are not
         copies from the baseline, and not in a group that is defined by length."""
-        kinds = (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS)
+        kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
         return np.asarray(own & ~np.isin(requests.group, long))
 
-    def _cached_as_in_baseline(self, mixed: Requests, to_reset: Collection[int]) -> Requests:
+    def _cached_as_in_baseline(
+        self, mixed: WindowRequests, to_reset: Collection[int]
+    ) -> WindowRequests:
         """Give each request the share of cached prompt tokens of a baseline request of the same
         tenant and a similar length, minus what the window's cache evicts.
 
@@ -268,7 +270,9 @@ class MixedWindow:
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
             kept = self._evictions.kept
-        longer = [place for place, each in enumerate(self.factors) if each.kind is Kind.PROMPTS]
+        longer = [
+            place for place, each in enumerate(self.factors) if each.kind is FactorKind.PROMPTS
+        ]
         stay = [self.factors[place] for place in longer if place not in to_reset]
         now, usual = (
             each.take(self._can_change_length(each))
@@ -296,7 +300,7 @@ class MixedWindow:
             cached[its] = np.rint(ratio * whole)
         return replace(mixed, cached_tokens=cached)
 
-    def _without_evictions(self, mixed: Requests, found: Evictions) -> Requests:
+    def _without_evictions(self, mixed: WindowRequests, found: Evictions) -> WindowRequests:
         """Increase the cached tokens to the share of repeated tokens that the cache contained in
         the baseline."""
         own = np.flatnonzero(self._can_change_length(mixed))
@@ -305,7 +309,7 @@ class MixedWindow:
         cached[own] = np.maximum(cached[own], np.rint(found.usually_kept * repeated))
         return replace(mixed, cached_tokens=cached)
 
-    def _routed_as_in_baseline(self, mixed: Requests) -> IntArray:
+    def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
         """Assign the requests to the engines in turn, in the shares of the baseline. With a random
         assignment, the arrivals of an engine would be burstier than behind a router."""
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
@@ -328,29 +332,29 @@ class MixedWindow:
         usual = self.baseline.recorded.engines[place].model
         usually = self._baseline_conditions[place]
 
-        def is_reset(kind: Kind) -> bool:
+        def is_reset(kind: FactorKind) -> bool:
             return any(
                 each.kind is kind and each.is_of(engine.replica, engine.engine) for each in chosen
             )
 
         config = model.engine
-        if is_reset(Kind.CONFIG):
+        if is_reset(FactorKind.CONFIG):
             config = usual.engine
-        elif is_reset(Kind.PACE):
+        elif is_reset(FactorKind.PACE):
             config = replace(
                 config,
                 step=usual.engine.step,
                 step_noise_quantiles=usual.engine.step_noise_quantiles,
             )
-        if is_reset(Kind.BLOCKS) or is_reset(Kind.OUTGROWN_BLOCKS):
+        if is_reset(FactorKind.BLOCKS) or is_reset(FactorKind.OUTGROWN_BLOCKS):
             config = replace(
                 config,
                 num_gpu_blocks=usual.engine.num_gpu_blocks,
                 max_model_len=usual.engine.max_model_len,
             )
-        front_end = usual.front_end if is_reset(Kind.FRONT_END) else model.front_end
-        paces = usually if is_reset(Kind.CONFIG) or is_reset(Kind.PACE) else now
-        stalls = usually if is_reset(Kind.STALLS) else now
+        front_end = usual.front_end if is_reset(FactorKind.FRONT_END) else model.front_end
+        paces = usually if is_reset(FactorKind.CONFIG) or is_reset(FactorKind.PACE) else now
+        stalls = usually if is_reset(FactorKind.STALLS) else now
         return (
             replace(model, engine=config, front_end=front_end),
             Conditions(stalls=(stalls.stalls_of(0),), paces=(paces.paces_of(0),)),
@@ -370,7 +374,7 @@ class MixedWindow:
             done_s += length_s
         return found
 
-    def _arrivals(self, mine: Requests, engine: RecordedEngine) -> Arrivals:
+    def _arrivals(self, mine: WindowRequests, engine: RecordedEngine) -> Arrivals:
         speculates = engine.arrivals.acceptance is not None
         return Arrivals(
             received_s=np.maximum(mine.at_s + self.window.recorded.lead_s, 0.0),
@@ -408,7 +412,7 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     return each_s[1] / each_s[0] if each_s[0] > 0 else 1.0
 
 
-def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
+def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
     """Return requests that fill a range of the wanted length. For a longer range, the requests are
     repeated. For a shorter range, only the last requests are kept."""
     if seconds >= wanted_s:
@@ -418,5 +422,5 @@ def _repeated(requests: Requests, seconds: float, wanted_s: float) -> Requests:
         replace(requests, at_s=requests.at_s + number * seconds)
         for number in range(ceil(wanted_s / seconds))
     ]
-    whole = Requests.joined(parts)
+    whole = WindowRequests.joined(parts)
     return whole.take(whole.at_s < wanted_s)

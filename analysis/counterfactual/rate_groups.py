@@ -9,25 +9,28 @@ from typing import Final
 
 import numpy as np
 
-from analysis.counterfactual.factors import RATES, Factor, Kind
-from analysis.counterfactual.window_requests import Requests, lengths_of, of_tenant
+from analysis.counterfactual.factors import RATES, Factor, FactorKind
+from analysis.counterfactual.window_requests import WindowRequests, lengths_of, of_tenant
 from diagnosis.evidence.added_requests import MIN_EXCESS, MIN_REQUESTS, added_above
 from replay.arrivals import BoolArray
 
-_LONGER: Final = {Kind.LONG_PROMPTS: Kind.PROMPTS, Kind.LONG_OUTPUTS: Kind.OUTPUTS}
+_LONGER: Final = {
+    FactorKind.LONG_PROMPTS: FactorKind.PROMPTS,
+    FactorKind.LONG_OUTPUTS: FactorKind.OUTPUTS,
+}
 """For each factor that adds long requests, the factor that makes all requests longer."""
 
 
 def grouped_by_rate(
-    factors: Sequence[Factor], now: Requests, usual: Requests
-) -> tuple[Requests, Requests]:
+    factors: Sequence[Factor], now: WindowRequests, usual: WindowRequests
+) -> tuple[WindowRequests, WindowRequests]:
     """Return the requests of the window and of the baseline, each request with its group."""
     longer_than = [_lower_bound(factors, each, now, usual) for each in factors]
     return _grouped(factors, now, longer_than), _grouped(factors, usual, longer_than)
 
 
 def _lower_bound(
-    factors: Sequence[Factor], factor: Factor, now: Requests, usual: Requests
+    factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
     """Return the length above which a request belongs to a factor; 0 if all requests do.
 
@@ -36,7 +39,7 @@ def _lower_bound(
     belong to the factor, because ordinary requests also fill the steps. Requests of a tenant whose
     rate is a separate factor are not counted here.
     """
-    if factor.kind not in (Kind.LONG_PROMPTS, Kind.LONG_OUTPUTS):
+    if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0
     of_now, of_usual = (
         lengths_of(each, factor).astype(np.float64)[
@@ -50,10 +53,10 @@ def _lower_bound(
         # Another factor makes all requests longer, so the bound rises too.
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
-    if factor.kind is Kind.LONG_PROMPTS:
+    if factor.kind is FactorKind.LONG_PROMPTS:
         # Very long prompts may be too few to change the number of requests significantly.
         bound = min(bound, float(of_usual.max()))
-    if _applies_to_whole_tenant(factors, Kind.RATE, factor.tenant):
+    if _applies_to_whole_tenant(factors, FactorKind.RATE, factor.tenant):
         return bound
     ordinary = [(each <= bound).sum() for each in (of_now, of_usual)]
     more = (ordinary[0] - ordinary[1]) / max(sum(ordinary), 1) ** 0.5
@@ -61,8 +64,8 @@ def _lower_bound(
 
 
 def _grouped(
-    factors: Sequence[Factor], requests: Requests, longer_than: Sequence[float]
-) -> Requests:
+    factors: Sequence[Factor], requests: WindowRequests, longer_than: Sequence[float]
+) -> WindowRequests:
     """Return the requests with their groups. A request belongs to a factor if it is longer than the
     factor's bound in `longer_than`. If several factors apply, a factor of long requests has
     priority over a factor of all requests (bound 0). Among the remaining factors, a factor of one
@@ -78,7 +81,7 @@ def _grouped(
     return replace(requests, group=group)
 
 
-def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
+def _longer_ratio(factor: Factor, now: WindowRequests, usual: WindowRequests) -> float:
     """Return the ratio by which the median length of other tenants' requests grew.
 
     If the factor has no tenant, or if other tenants have too few requests, use all requests.
@@ -92,12 +95,14 @@ def _longer_ratio(factor: Factor, now: Requests, usual: Requests) -> float:
     return max(medians[0] / medians[1], 1.0) if medians[1] > 0 else 1.0
 
 
-def _may_have(requests: Requests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
+def _may_have(requests: WindowRequests, factor: Factor, factors: Sequence[Factor]) -> BoolArray:
     if factor.tenant is not None:
         return of_tenant(requests, factor.tenant)
-    others = [each.tenant for each in factors if each.kind is Kind.RATE and each.tenant]
+    others = [each.tenant for each in factors if each.kind is FactorKind.RATE and each.tenant]
     return ~np.isin(requests.tenant, others)
 
 
-def _applies_to_whole_tenant(factors: Sequence[Factor], kind: Kind, tenant: str | None) -> bool:
+def _applies_to_whole_tenant(
+    factors: Sequence[Factor], kind: FactorKind, tenant: str | None
+) -> bool:
     return any(each.kind is kind and each.tenant in (None, tenant) for each in factors)

@@ -22,12 +22,12 @@ from typing import Final
 import numpy as np
 
 from analysis.counterfactual.evictions import evictions
-from analysis.counterfactual.factors import Factor, Kind, factors_of
+from analysis.counterfactual.factors import Factor, FactorKind, factors_of
 from analysis.counterfactual.lost_blocks import without_lost_blocks
-from analysis.counterfactual.mixed_window import Latencies, MixedWindow, RangeTraffic
+from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, ReplayedLatencies
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
-from analysis.window_replay import Traffic, resampled, traffic_of
+from analysis.window_replay import ReplayTraffic, resampled, traffic_of
 from diagnosis.explanation import Cause, Replay
 from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
@@ -72,7 +72,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     shares: Sequence[Share]
@@ -113,7 +113,7 @@ def decide(
     causes: Sequence[Cause],
     tails: Tails,
     progress: Callable[[], None] = lambda: None,
-) -> Decision:
+) -> CauseShares:
     """Return the shares of the causes that the detectors propose.
 
     Args:
@@ -125,7 +125,9 @@ def decide(
     """
     factors = removable_factors(causes)
     chance = np.random.default_rng(0)
-    of_blocks = [each for each in factors if each.kind in (Kind.BLOCKS, Kind.OUTGROWN_BLOCKS)]
+    of_blocks = [
+        each for each in factors if each.kind in (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
+    ]
     if of_blocks:
         with_lost_blocks = _with_lost_blocks(window, tails, chance)
         if with_lost_blocks is not None:
@@ -161,7 +163,7 @@ def decide(
         for place in range(len(factors))
     ]
     rest = [each.unexplained for each in (whole, *redrawn)]
-    return Decision(
+    return CauseShares(
         _of_causes(causes, factors, of_factors),
         _share(rest[0], rest[1:], error),
         Replay(
@@ -303,7 +305,7 @@ class _Replayer:
         self._evictions = evictions(window, baseline, factors)
 
     def mean(
-        self, traffics: Sequence[tuple[Traffic, Traffic]], chance: np.random.Generator
+        self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
         """Return the slow requests' mean latencies, averaged over `traffics`: pairs of the window's
         traffic and the baseline's traffic."""
@@ -354,7 +356,7 @@ class _Replayer:
         return tail_s
 
 
-def _is_selected(replayed: Latencies, selected: Sequence[BoolArray]) -> BoolArray:
+def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> BoolArray:
     now, usual = selected
     row = replayed.row
     return np.where(row >= 0, now[np.maximum(row, 0)], usual[np.maximum(-1 - row, 0)])

@@ -10,12 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.counterfactual.factors import Factor, Kind
+from analysis.counterfactual.factors import Factor, FactorKind
 from replay.arrivals import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Requests:
+class WindowRequests:
     """Requests as columns of equal length, in order of time."""
 
     at_s: FloatArray
@@ -63,14 +63,14 @@ class Requests:
         return cls(**columns).take(np.argsort(columns["at_s"], kind="stable"))
 
 
-def lengths_of(requests: Requests, factor: Factor) -> IntArray:
+def lengths_of(requests: WindowRequests, factor: Factor) -> IntArray:
     """Return the length of each request in tokens, for a factor that selects requests by length."""
-    if factor.kind is Kind.LONG_OUTPUTS:
+    if factor.kind is FactorKind.LONG_OUTPUTS:
         return requests.output_tokens
     return requests.prompt_tokens - requests.cached_tokens  # cached tokens need no prefill
 
 
-def of_tenant(requests: Requests, tenant: str | None) -> BoolArray:
+def of_tenant(requests: WindowRequests, tenant: str | None) -> BoolArray:
     """Return which requests belong to a tenant. None matches all requests."""
     if tenant is None:
         return np.ones(len(requests.at_s), dtype=bool)

@@ -30,7 +30,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedProbes:
     """One reason why probes failed."""
 
     error_type: str
@@ -69,7 +69,7 @@ class CacheEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EndpointStep:
     """The probes of one endpoint in one step of time, for a chart."""
 
     from_unix_ns: int
@@ -100,7 +100,7 @@ class EndpointResults:
     """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
     """Number of probes that do not count, by outcome: over_budget, missed, abort."""
-    failures: Sequence[Failure]
+    failures: Sequence[FailedProbes]
     """The most frequent reasons first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
@@ -117,7 +117,7 @@ class EndpointResults:
     """Cost of the probes in US dollars, at the list price. None without a price."""
     certificate_ends_unix_s: float | None
     newest_unix_ns: int
-    steps: Sequence[Step]
+    steps: Sequence[EndpointStep]
 
     @property
     def success_ratio(self) -> float | None:

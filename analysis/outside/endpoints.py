@@ -13,10 +13,10 @@ from analysis.outside.answer import (
     PHASES,
     CacheEffect,
     EndpointResults,
-    Failure,
+    EndpointStep,
+    FailedProbes,
     Hosting,
     Latency,
-    Step,
 )
 from analysis.outside.phases import COLUMNS as TIMES
 from analysis.outside.phases import phases
@@ -176,7 +176,7 @@ def _latency(values_s: FloatArray) -> Latency | None:
     return Latency(known.size, float(quantile(known, 0.5) or 0.0), at(0.95), at(0.99))
 
 
-def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]:
+def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedProbes]:
     rows = np.flatnonzero(failed)
     some = table.select(["error_type", "error", "outcome"]).take(pa.array(rows)).to_pylist()
     found: Counter[tuple[str, str]] = Counter()
@@ -185,7 +185,9 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[Failure]
         key = (row["error_type"] or row["outcome"], row["error"] or _NO_SENTENCE)
         found[key] += 1
         newest[key] = int(at[place])
-    return [Failure(*key, number, newest[key]) for key, number in found.most_common(MAX_FAILURES)]
+    return [
+        FailedProbes(*key, number, newest[key]) for key, number in found.most_common(MAX_FAILURES)
+    ]
 
 
 def _cache(
@@ -216,7 +218,7 @@ def _cache(
     )
 
 
-def _steps(results: Results, rows: slice, wait_s: FloatArray) -> list[Step]:
+def _steps(results: Results, rows: slice, wait_s: FloatArray) -> list[EndpointStep]:
     answered, counted = results.answered[rows], results.counted[rows]
     at = np.clip(
         (results.at_unix_ns[rows] - results.first_step_ns) // results.step_ns, 0, results.steps - 1
@@ -227,7 +229,7 @@ def _steps(results: Results, rows: slice, wait_s: FloatArray) -> list[Step]:
     order = np.argsort(of_wait, kind="stable")
     bounds = np.searchsorted(of_wait[order], np.arange(results.steps + 1))
     return [
-        Step(
+        EndpointStep(
             results.first_step_ns + step * results.step_ns,
             int(sent[step] - good[step]) + round(results.scale * int(good[step])),
             round(results.scale * int(good[step])),

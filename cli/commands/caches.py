@@ -15,7 +15,7 @@ from analysis.caches import (
     CacheGroup,
     CachesAnswer,
     CachesQuestion,
-    Times,
+    CacheTimes,
     answer_caches,
 )
 from cli.options.price_files import prices_of
@@ -134,5 +134,5 @@ def _group(group: CacheGroup, by: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _times(times: Times) -> dict[str, float | int | None]:
+def _times(times: CacheTimes) -> dict[str, float | int | None]:
     return {"p50": times.p50_s, "p95": times.p95_s, "number": times.number}

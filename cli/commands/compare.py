@@ -130,7 +130,7 @@ def compare(
     from alerts.openslo.reader import OBJECTIVES, load
     from analysis.compare.answer import answer_compare
     from analysis.compare.as_json import as_json
-    from analysis.compare.question import SIDE_LABELS, CompareError, CompareQuestion, Side
+    from analysis.compare.question import SIDE_LABELS, CompareError, CompareQuestion, CompareSide
     from analysis.compare.verdict import CompareVerdict
     from cli.render.compare import lines
 
@@ -158,7 +158,7 @@ def compare(
             " change; remove it from --where"
         )
     sides = [
-        Side(window or selection.window, {**selection.equals, **each})
+        CompareSide(window or selection.window, {**selection.equals, **each})
         for window, each in zip(ranges, labels, strict=True)
     ]
     try:

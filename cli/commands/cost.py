@@ -21,11 +21,11 @@ from cli.render import cost as cost_text
 
 if TYPE_CHECKING:
     from analysis.cost import CostAnswer
-    from analysis.cost_sides import Side
+    from analysis.cost_sides import CostSide
     from cost.bill import Bill
-    from cost.bill_lines import Line
+    from cost.bill_lines import BillLine
     from cost.energy import GroupEnergy
-    from cost.groups import Group
+    from cost.groups import BillGroup
 
 LABELS: Final = ("tenant", "model", "route", "replica", "lora", "region", "outcome")
 DIMENSIONS: Final = (*LABELS, "hour")
@@ -207,7 +207,7 @@ def as_json(found: "CostAnswer", where: Mapping[str, str | None]) -> dict[str, A
     }
 
 
-def _line(line: "Line", *, named: bool) -> dict[str, Any]:
+def _line(line: "BillLine", *, named: bool) -> dict[str, Any]:
     name = {"replica": line.replica, "hour": line.hour_unix_s} if named else {}
     return {
         **name,
@@ -226,7 +226,7 @@ def _line(line: "Line", *, named: bool) -> dict[str, Any]:
     }
 
 
-def _side(side: "Side") -> dict[str, Any]:
+def _side(side: "CostSide") -> dict[str, Any]:
     return {
         "role": side.role,
         "side": side.name,
@@ -240,7 +240,7 @@ def _side(side: "Side") -> dict[str, Any]:
 
 
 def _group(
-    group: "Group", bill: "Bill", drawn: "GroupEnergy | None", managed_usd: float | None
+    group: "BillGroup", bill: "Bill", drawn: "GroupEnergy | None", managed_usd: float | None
 ) -> dict[str, Any]:
     from analysis.cost import usd_per_hour
 

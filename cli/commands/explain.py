@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from alerts.openslo.reader import OBJECTIVES
 from analysis.counterfactual.replay_process import replayed
 from analysis.counterfactual.shares import replays
-from analysis.explain import Answer, explain_window
+from analysis.explain import ExplainAnswer, explain_window
 from analysis.joined.explain import explain_joined, joined_explanation_json, with_pools
 from cli.commands import explain_incident, explain_request
 from cli.commands.explain_incident import incident_explained, objectives_at, verdict_lines
@@ -24,7 +24,7 @@ from cli.options.shared import objectives_option
 from cli.render import text
 from cli.render.explanation import compared_with, of_answer
 from cli.render.joined import explanation_lines
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Span
 from store.queries import Window, request_count
@@ -163,7 +163,7 @@ def explain(
         lines = [explain_incident.incident_line(why.incident), *verdict_lines(why)]
         stored = why.stored is not None and why.stored.explained(why.explanation.question)
         _print_answer(
-            Answer(why.explanation), form, selection, lines, about, with_joined=not stored
+            ExplainAnswer(why.explanation), form, selection, lines, about, with_joined=not stored
         )
     elif request_id is not None:
         click.echo(explain_request.request_text(selection.engine, request_id, form))
@@ -183,7 +183,7 @@ def explain(
 
 
 def _print_answer(
-    answer: Answer,
+    answer: ExplainAnswer,
     form: str,
     selection: Selection,
     lines: Sequence[str] = (),
@@ -215,7 +215,7 @@ def _print_answer(
             click.echo("\n".join(of_answer(answer)))
         else:
             click.echo(nothing_found(selection), err=True)
-    if explanation.verdict is Verdict.INCIDENT:
+    if explanation.verdict is ExplanationVerdict.INCIDENT:
         click.get_current_context().exit(FOUND)
 
 
@@ -226,7 +226,7 @@ def _has_requests(selection: Selection) -> bool:
 
 def _replayed(explanation: Explanation, selection: Selection) -> Explanation:
     """Return the explanation with shares computed by replay, and show a progress bar."""
-    if explanation.verdict is not Verdict.INCIDENT:
+    if explanation.verdict is not ExplanationVerdict.INCIDENT:
         return explanation
     with replay_progress(replays(max(len(explanation.causes), 1))) as step:
         return replayed(selection.engine, explanation, step, print_compiling)

@@ -14,8 +14,8 @@ from cli.options.extras import check_extra
 from cli.options.formats import format_option
 
 if TYPE_CHECKING:  # importing them would delay each command
-    from probe.plan import Plan
-    from probe.sender import Sender
+    from probe.plan import ProbePlan
+    from probe.sender import ResultSender
     from telemetry.probes import Probe
 
 EXAMPLES = """\b
@@ -78,7 +78,9 @@ def probe(
         raise click.exceptions.Exit(1)
 
 
-async def _run(plan: "Plan", state: Path, form: str, *, once: bool) -> "tuple[int, Sender | None]":
+async def _run(
+    plan: "ProbePlan", state: Path, form: str, *, once: bool
+) -> "tuple[int, ResultSender | None]":
     from cli.render.probe import text_line
     from probe.results_json import json_line
     from probe.run import run

@@ -170,7 +170,7 @@ def simulate(
     # Importing OpenTelemetry is slow.
     from replay.trace_file import read_trace, trace_rows
     from simulator import live
-    from simulator.fault import CAUSES, Fault
+    from simulator.fault import CAUSES, SimulatedFault
     from simulator.fleet_config import FleetConfig
     from simulator.workload import Workload
 
@@ -190,13 +190,13 @@ def simulate(
     try:
         faults = [parse(words, start_s) for words in fault_words]
         if incident != "none":
-            faults.append(Fault(cause=incident, start_s=start_s, severity=severity))
+            faults.append(SimulatedFault(cause=incident, start_s=start_s, severity=severity))
         workload = (
             Workload(rate_per_s=rate * replicas)
             if trace is None
             else Workload.replay(trace_rows(read_trace(trace)))
         )
-        plan = live.Plan(
+        plan = live.SimulationPlan(
             endpoint=endpoint,
             fleet=FleetConfig(
                 replicas=replicas,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from telemetry import durations
 
 if TYPE_CHECKING:
-    from simulator.fault import Fault
+    from simulator.fault import SimulatedFault
 
 _FORM = re.compile(
     r"(?P<cause>\w+)(:(?P<severity>[^@+]+))?(@(?P<start>[^+]+))?(\+(?P<duration>.+))?"
 )
 
 
-def parse(text: str, default_start_s: float) -> "Fault":
+def parse(text: str, default_start_s: float) -> "SimulatedFault":
     """Parse `CAUSE[:SEVERITY][@START][+DURATION]`.
 
     Args:
@@ -25,7 +25,7 @@ def parse(text: str, default_start_s: float) -> "Fault":
     Raises:
         ValueError: the text is malformed.
     """
-    from simulator.fault import CAUSES, Fault
+    from simulator.fault import CAUSES, SimulatedFault
 
     found = _FORM.fullmatch(text.strip())
     if found is None:
@@ -53,7 +53,7 @@ def parse(text: str, default_start_s: float) -> "Fault":
         end_s = start_s + _seconds(found["duration"], text)
     if end_s <= start_s:
         raise ValueError(f"--fault {text!r}: duration 0; allowed: above 0, as in +10m")
-    return Fault(cause=found["cause"], start_s=start_s, end_s=end_s, severity=severity)
+    return SimulatedFault(cause=found["cause"], start_s=start_s, end_s=end_s, severity=severity)
 
 
 def _seconds(text: str, whole: str) -> float:

@@ -4,7 +4,7 @@ from typing import Any
 
 from analysis.advice import Advice, AdviceAnswer
 from analysis.corrected_prediction import Predicted
-from analysis.what_if import Attainment
+from analysis.what_if import PredictedAttainment
 from cli.render import text
 from cli.render.what_if import TITLES, left_out
 
@@ -102,7 +102,7 @@ def _ratio(gain: Predicted) -> str:
     return text.UNKNOWN if gain.value is None else f"{gain.value:+.0%}"
 
 
-def _points(each: Attainment | None) -> str:
+def _points(each: PredictedAttainment | None) -> str:
     if each is None or each.good_ratio.value is None:
         return text.UNKNOWN
     return f"{each.good_ratio_now:.1%} to {each.good_ratio.value:.1%}"

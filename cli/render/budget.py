@@ -6,7 +6,7 @@ from analysis.budget.answer import BudgetAnswer
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.levers import command
 from analysis.budget.sentences import NAMES, finding, layer_name, notes, reductions
-from analysis.budget.spending import Line, Spending
+from analysis.budget.spending import BudgetLine, BudgetSpending
 from cli.render import text
 
 
@@ -36,7 +36,7 @@ def lines(answer: BudgetAnswer) -> list[str]:
     return printed
 
 
-def _table(spending: Spending) -> list[str]:
+def _table(spending: BudgetSpending) -> list[str]:
     rows = []
     for line in spending.lines:
         rows.append(_row(line))
@@ -56,7 +56,7 @@ def _table(spending: Spending) -> list[str]:
     return text.table(["layer", "budget", "slowest", "over"], rows, left=1, keep=4)
 
 
-def _row(line: Line) -> list[str]:
+def _row(line: BudgetLine) -> list[str]:
     name = layer_name(line.layer)
     if line.budget_s is None:
         name = f"{name} (no budget: in {UNASSIGNED})"

@@ -2,7 +2,7 @@
 
 from analysis.cause_sentences import NAMES
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.question import Side
+from analysis.compare.question import CompareSide
 from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
@@ -42,7 +42,7 @@ def lines(answer: CompareAnswer) -> list[str]:
     return printed
 
 
-def _side(side: Side) -> str:
+def _side(side: CompareSide) -> str:
     labels = "".join(f", {key}={text.label(value or '')}" for key, value in side.equals.items())
     return text.span(side.window) + labels
 

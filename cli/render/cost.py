@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analysis.cost import CostAnswer, SelectedRequests
     from analysis.cost_sides import Sides
     from cost.bill import Bill, Unpriced
-    from cost.bill_lines import Line
+    from cost.bill_lines import BillLine
     from cost.energy import GroupEnergy
     from cost.managed import BreakEven
 
@@ -60,7 +60,7 @@ def nothing(engine: Engine, window: Window) -> str:
     )
 
 
-def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
+def _sum(total: "BillLine", bill: "Bill") -> Iterator[str]:
     each = (
         f"{text.usd(total.requests_usd / total.requests * 1_000)} per 1,000 without idle time"
         if total.requests
@@ -104,7 +104,7 @@ def _sum(total: "Line", bill: "Bill") -> Iterator[str]:
     yield f"Priced at {'; '.join(named)}. Set your prices with --prices FILE."
 
 
-def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
+def _by_side(found: "Sides", total: "BillLine") -> Iterator[str]:
     if not found.sides:
         return
     yield ""
@@ -129,7 +129,7 @@ def _by_side(found: "Sides", total: "Line") -> Iterator[str]:
     yield from _aligned_rows(shown)
 
 
-def _selected(found: "SelectedRequests", where: Mapping[str, str | None], total: "Line") -> str:
+def _selected(found: "SelectedRequests", where: Mapping[str, str | None], total: "BillLine") -> str:
     labels = ", ".join(f"{name}={text.printable(value or '', 60)}" for name, value in where.items())
     requests = "1 request" if found.requests == 1 else f"{found.requests:,} requests"
     if found.usd is None:
@@ -145,7 +145,7 @@ def _engines(number: float) -> str:
     return "1 engine" if f"{number:,.3g}" == "1" else f"{number:,.3g} engines"
 
 
-def _unbilled(total: "Line") -> str:
+def _unbilled(total: "BillLine") -> str:
     if total.unbilled_usd < -total.bill_usd / 20_000:
         return "negative: requests were billed more time than the busy time of their engines"
     return "step time of requests that have not ended, or whose step times were not reported"
@@ -212,7 +212,7 @@ def _times_1k(usd: float | None) -> float | None:
     return None if usd is None else usd * 1_000
 
 
-def _managed(found: "CostAnswer", total: "Line") -> Iterator[str]:
+def _managed(found: "CostAnswer", total: "BillLine") -> Iterator[str]:
     if not found.compared and not found.not_compared:
         return
     yield ""

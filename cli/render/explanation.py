@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analysis.cause_sentences import NAMES, method_sentence, network_sentence, share_text
-from analysis.explain import Answer
+from analysis.explain import ExplainAnswer
 from cli.render import text
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
 from diagnosis.latency.attainment import Attainment
 from telemetry import durations, time_text
 from telemetry.printable import first_upper, printable
@@ -20,7 +20,7 @@ _SHOWN_S = 5e-5
 be shown as 0."""
 
 
-def of_answer(answer: Answer) -> Iterator[str]:
+def of_answer(answer: ExplainAnswer) -> Iterator[str]:
     """Yield the lines of an explanation."""
     why = answer.explanation
     yield _sentence(answer)
@@ -31,7 +31,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
             "The slowest requests became slower, but no SLO shows this. To explain the growth, use"
             " --by-size."
         )
-    if why.verdict is not Verdict.INCIDENT and (still := _still_slow(answer)):
+    if why.verdict is not ExplanationVerdict.INCIDENT and (still := _still_slow(answer)):
         yield still
     for cause in why.causes:
         yield ""
@@ -43,7 +43,7 @@ def of_answer(answer: Answer) -> Iterator[str]:
     if why.causes:
         yield ""
         yield printable(method_sentence(why, text.seconds), _WIDEST)
-    if why.verdict is not Verdict.INSUFFICIENT_DATA:
+    if why.verdict is not ExplanationVerdict.INSUFFICIENT_DATA:
         yield ""
         yield from _parts(why)
     if why.dimensions:
@@ -56,14 +56,14 @@ def of_answer(answer: Answer) -> Iterator[str]:
         yield f"Note: {doubt}"
 
 
-def compared_with(answer: Answer) -> str:
+def compared_with(answer: ExplainAnswer) -> str:
     """Return how the baseline was chosen, as a word such as `previous`."""
     if answer.before is not None:
         return "before_incident"
     return "previous" if answer.just_before else "given"
 
 
-def _baseline(answer: Answer) -> str:
+def _baseline(answer: ExplainAnswer) -> str:
     span = answer.explanation.question.baseline
     if answer.before is not None:
         began = time_text.moment(answer.before.began_unix_s * 10**9)
@@ -92,7 +92,7 @@ def _percent(ratio: float) -> str:
     return f"{ratio:.1%}" if ratio == 1.0 or round(ratio, 3) < 1.0 else "> 99.9%"
 
 
-def _still_slow(answer: Answer) -> str | None:
+def _still_slow(answer: ExplainAnswer) -> str | None:
     """Return a sentence about an incident, or else about a missed SLO; None without either."""
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
@@ -110,10 +110,10 @@ def _still_slow(answer: Answer) -> str | None:
     )
 
 
-def _sentence(answer: Answer) -> str:
+def _sentence(answer: ExplainAnswer) -> str:
     why = answer.explanation
     name = NAMES[why.question.metric.value]
-    if why.verdict is Verdict.INSUFFICIENT_DATA:
+    if why.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         return (
             f"Too little data: {text.count(why.requests)} requests with {name} in the window and"
             f" {text.count(why.baseline_requests)} in the baseline; both need at least"
@@ -122,7 +122,7 @@ def _sentence(answer: Answer) -> str:
     slowest = f"{name} of the slowest {why.tail_share or 0:.0%}"
     was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
     of = f"{text.count(why.requests)} requests against {text.count(why.baseline_requests)}"
-    if why.verdict is Verdict.NO_INCIDENT:
+    if why.verdict is ExplanationVerdict.NO_INCIDENT:
         change = "Unchanged from" if why.unchanged else "No incident compared with"
         return f"{change} {_baseline(answer)}: {slowest} is {now}, was {was} ({of})."
     when = "" if why.onset_unix_ns is None else f" at {time_text.moment(why.onset_unix_ns)} UTC"

@@ -8,7 +8,7 @@ from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
 from analysis.joined.words import PHASE_NAMES, servers_listed
 from cli.render import text
 from cli.render.explanation import cause_lines
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric
 from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
 from store.joined.read import MAX_ROWS
@@ -85,11 +85,11 @@ def _pool(pool: Pool) -> Iterator[str]:
     name = NAMES[why.question.metric.value]
     if pool.excess_s is not None:
         where += f", growth of its phases {_signed(pool.excess_s)}"
-    if why.verdict is Verdict.INSUFFICIENT_DATA:
+    if why.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         yield f"{where}: too little data."
         return
     was, now = text.seconds(why.baseline_s), text.seconds(why.now_s)
-    change = "rose" if why.verdict is Verdict.INCIDENT else "did not grow"
+    change = "rose" if why.verdict is ExplanationVerdict.INCIDENT else "did not grow"
     yield f"{where}: {name} of its slowest {why.tail_share or 0:.0%} {change}: {now}, was {was}."
     for cause in why.causes:
         yield from cause_lines(cause, name)

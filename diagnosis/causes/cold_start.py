@@ -14,7 +14,7 @@ from diagnosis.evidence.restarts import (
 )
 from diagnosis.evidence.start_delays import start_weights
 from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from telemetry.cold_starts import ColdStart, is_cold_start_of
 from telemetry.starts import EngineStart
 
@@ -22,7 +22,7 @@ ID = "cold_start"
 SUMMARY = "a server (re)started: requests queue until it is warm, and its first batches are slow"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the growth for requests
     around a start, without the growth that the workload caused."""
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
@@ -59,7 +59,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _cold_start(case: Case, start: EngineStart) -> ColdStart | None:
+def _cold_start(case: DiagnosisCase, start: EngineStart) -> ColdStart | None:
     """Return the durations of a start's parts, or None if the server did not report them."""
     found = (each for each in case.servers.cold_starts if is_cold_start_of(each, start))
     return max(found, key=lambda each: each.at_unix_ns, default=None)

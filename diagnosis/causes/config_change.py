@@ -10,7 +10,7 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.restarts import around_starts, deploys, new_config_stays_slow, new_configs
 from diagnosis.evidence.start_delays import TERMS
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import Difference, differences
 
@@ -33,7 +33,7 @@ _AFFECTED: Final = (
 prefixes can lengthen these terms."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the growth for requests to
     servers with a new configuration, without the growth that the workload caused."""
     configs = new_configs(case)
@@ -79,7 +79,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _log_of_fewer_seats(case: Case, changed: list[Difference]) -> float:
+def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float:
     """Return log(running / allowed), at least 0. `running` is the number of concurrent requests in
     the baseline (99th percentile), and `allowed` is the new value of max_num_seqs. Return 0 if
     max_num_seqs did not change."""
@@ -102,7 +102,7 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _changed_arguments(case: Case, configs: tuple[str, ...]) -> list[Difference]:
+def _changed_arguments(case: DiagnosisCase, configs: tuple[str, ...]) -> list[Difference]:
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns)
     after = next((start for start in reversed(starts) if start.config in configs), None)
     if after is None:

@@ -6,7 +6,7 @@ from diagnosis.evidence.added_requests import outputs_were_added
 from diagnosis.evidence.driving_tenant import tenant_evidence
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.waits import prefill_share, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import CONTAIN_TOKENS
 
@@ -14,7 +14,7 @@ ID = "decode_batch_growth"
 SUMMARY = "more sequences, or longer ones, decode in the same steps: each token takes longer"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the step time that other
     requests' decodes add."""
     shares = drivers.for_seats(case)

@@ -7,7 +7,7 @@ import numpy as np
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
@@ -18,7 +18,7 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 """The terms into which a request's own prefill is divided. They include the encoder's time."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the additional time that
     the encoder takes for a request itself and for other requests."""
     usual_s = case.usual.mean("encoder_s")

@@ -7,8 +7,8 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.restarts import ends_of_hangs, hangs_in_window, while_an_engine_hung
 from diagnosis.evidence.start_delays import start_weights
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
-from diagnosis.inputs.hung_engines import Hang, unfinished
+from diagnosis.growth.case import DiagnosisCase
+from diagnosis.inputs.hung_engines import EngineHang, unfinished
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.inputs.servers import EngineName
 from diagnosis.question import Span
@@ -17,7 +17,7 @@ ID = "engine_hang"
 SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait for a hung
     engine, the delay by the restart after the hang, and the delay at other servers, which served
     the hung engine's requests during the hang."""
@@ -57,13 +57,13 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _server(hang: Hang, case: Case) -> str:
+def _server(hang: EngineHang, case: DiagnosisCase) -> str:
     """Return the server that hung: the engine if the replica has several, otherwise the replica."""
     name = EngineName(hang.replica, hang.engine).server
     return name if name in case.servers.divided else hang.replica
 
 
-def _largest(case: Case, server: str, name: str) -> tuple[float | None, float | None]:
+def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
     Read the whole window, not only the hot blocks (the blocks of time with nearly all slow

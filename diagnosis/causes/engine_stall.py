@@ -8,13 +8,13 @@ from diagnosis.evidence.held_requests import adapters_are_loading
 from diagnosis.evidence.slow_machines import steady_surplus
 from diagnosis.evidence.stalls import stalled_while_queued_s
 from diagnosis.evidence.waits import OF_SEATS, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "engine_stall"
 SUMMARY = "the engine stopped for a moment: all of its requests waited at the same time"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the step time that the
     scheduled work does not explain (the stall), and the time that requests wait during stalls."""
     if steady_surplus(case) or adapters_are_loading(case):

@@ -2,7 +2,7 @@
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
@@ -10,7 +10,7 @@ ID = "frontend_cpu"
 SUMMARY = "the API server's own work (parsing, templates, tokenising) delays requests"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time that the API
     server needs before the engine receives a request. For TTFT, the claim includes the delivery
     time. For other latencies, the claim includes the delivery time only if the time before the

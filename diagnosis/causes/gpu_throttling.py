@@ -3,7 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_share_with
 from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
@@ -12,7 +12,7 @@ _CLOCK = 0.95
 """Maximum clock ratio (now / before) of a throttled GPU. The boost clock varies less."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the slowdown of servers
     with lower GPU clocks or with throttle reasons."""
     times = slow_servers_showing(case, _is_throttled)
@@ -40,7 +40,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _is_throttled(case: Case) -> bool:
+def _is_throttled(case: DiagnosisCase) -> bool:
     clock_before, clock_now = gpu_mean(case, "sm_clock_hz")
     reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
     lower = bool(clock_before and clock_now and clock_now < _CLOCK * clock_before)

@@ -4,14 +4,14 @@ import numpy as np
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.held_requests import held_share
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import Requests
 
 ID = "grammar_compile"
 SUMMARY = "requests wait until the grammar of their structured output is compiled"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait until a request's
     grammar is compiled."""
     share = np.nan_to_num(held_share(case, "grammar_s"))

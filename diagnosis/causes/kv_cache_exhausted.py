@@ -4,13 +4,13 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.outgrown_blocks import outgrown
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "kv_cache_exhausted"
 SUMMARY = "the KV cache is full: requests wait for blocks although the batch has free places"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait for KV blocks.
 
     If longer outputs need more blocks than the cache has, the detector `preemption` explains

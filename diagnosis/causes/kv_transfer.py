@@ -5,13 +5,13 @@ import numpy as np
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.held_requests import fetches_kv, held_share, waits_for_adapter
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "kv_transfer"
 SUMMARY = "requests wait for keys and values from another server or store"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait for keys and
     values from outside the engine."""
     fetching_before, fetching_now = case.mean("fetching_kv")

@@ -4,13 +4,13 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "load_exceeds_capacity"
 SUMMARY = "the load exceeds the servers' capacity: requests of every size wait in the queue"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the queueing time that the
     growth of the request rate caused."""
     weights = {

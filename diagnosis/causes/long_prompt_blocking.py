@@ -6,13 +6,13 @@ from diagnosis.evidence.added_requests import long_prompts_fill_steps
 from diagnosis.evidence.driving_tenant import tenant_evidence
 from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "long_prompt_blocking"
 SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait before the first
     token that a few long prompts cause.
 

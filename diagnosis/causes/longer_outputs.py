@@ -7,7 +7,7 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.added_requests import outputs_were_added
 from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.evidence.waits import OF_BATCH, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import CONTAIN_TOKENS, Metric
 
@@ -26,7 +26,7 @@ _LEVERS: Final = {
 }
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time of the additional
     tokens, and the wait for places in the batch, because longer outputs occupy their places for
     longer. If requests with long outputs were added, and the other outputs did not change,

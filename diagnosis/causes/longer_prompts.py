@@ -4,7 +4,7 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import CONTAIN_TOKENS
 
@@ -12,7 +12,7 @@ ID = "longer_prompts"
 SUMMARY = "the prompts became longer: the servers are as fast as before but have more to compute"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the prefill time of the
     additional tokens. If all prompts became longer, the claim includes the time by which the
     prefills delay other requests."""

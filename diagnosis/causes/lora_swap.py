@@ -8,13 +8,13 @@ from diagnosis.evidence.held_requests import (
     waits_for_adapter,
 )
 from diagnosis.evidence.levers import lever
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "lora_swap"
 SUMMARY = "requests for rare adapters wait until their adapter has replaced another adapter"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the wait until a request's
     adapter is loaded."""
     adapter = waits_for_adapter(case)

@@ -21,7 +21,7 @@ import numpy as np
 
 from diagnosis.causes.registry import DETECTORS
 from diagnosis.claim import Claim, divide_terms
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MAX_WIDE_TAIL, SortedLatencies
 
@@ -54,13 +54,13 @@ def wide_share(slow: SortedLatencies, share: float) -> float | None:
     return wide if wide > share else None
 
 
-def all_claims(case: Case) -> list[Claim]:
+def all_claims(case: DiagnosisCase) -> list[Claim]:
     """Return the claims (the causes with the terms that they explain) of all detectors."""
     return [claim for detect in DETECTORS.values() if (claim := detect(case)) is not None]
 
 
 def masked_causes(
-    wide: Case,
+    wide: DiagnosisCase,
     slow: SortedLatencies,
     share: float,
     named: Sequence[str],
@@ -90,7 +90,7 @@ class _WithoutCauses:
     """Computes the mean latency that the slow requests would have without some of the causes."""
 
     def __init__(
-        self, wide: Case, claims: Sequence[Claim], slow: SortedLatencies, share: float
+        self, wide: DiagnosisCase, claims: Sequence[Claim], slow: SortedLatencies, share: float
     ) -> None:
         weights = divide_terms(claims, len(wide.slow))
         self._taken = np.einsum("cnt,nt->cn", weights, np.maximum(wide.terms, 0.0))

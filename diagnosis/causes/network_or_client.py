@@ -1,14 +1,14 @@
 """The response is ready, but the client or the network receives it slowly."""
 
 from diagnosis.claim import Claim, Evidence, Lever
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.question import Metric
 
 ID = "network_or_client"
 SUMMARY = "the response is ready, but the client or the network receives it slowly"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time between the last
     token and the last byte."""
     delivery = case.grown_s("delivery")

@@ -3,7 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import foreign_cpus, gpu_mean
 from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "noisy_neighbour"
 SUMMARY = "another process uses the same GPU or CPUs; their clocks are unchanged"
@@ -12,7 +12,7 @@ _FOREIGN_CPUS = 0.3
 """Minimum increase of the number of CPUs that other processes use."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the slowdown of servers
     where other processes use the GPU or more CPUs, or the hypervisor steals CPU time."""
     times = slow_servers_showing(case, _others_use_hardware)
@@ -38,7 +38,7 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _others_use_hardware(case: Case) -> bool:
+def _others_use_hardware(case: DiagnosisCase) -> bool:
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")

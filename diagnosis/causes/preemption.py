@@ -5,13 +5,13 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.outgrown_blocks import outgrown
 from diagnosis.evidence.waits import OF_BLOCKS, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "preemption"
 SUMMARY = "running requests lose their KV blocks to other requests and are computed again"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time in which requests
     are evicted or computed again, and the wait for places in the batch, which evicted requests
     occupy for longer.

@@ -7,14 +7,14 @@ from diagnosis.evidence.driving_tenant import tenant_evidence
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.traffic_growth import few_prompts_share
 from diagnosis.evidence.waits import prefill_share, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.question import CONTAIN_TOKENS
 
 ID = "prefill_interference"
 SUMMARY = "prefills of other requests share the steps of running decodes and stretch them"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the time by which other
     requests' prefills delay decodes. The claim contains only the delay that is due to longer
     prompts or to more prompts.

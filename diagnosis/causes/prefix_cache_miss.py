@@ -4,13 +4,13 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever_if
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "prefix_cache_miss"
 SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are computed"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the prefill time of tokens
     that are no longer found in the cache, and the delay that other requests' cache misses cause."""
     if case.demand.log_uncached <= 0.02:

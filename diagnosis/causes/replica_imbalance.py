@@ -3,7 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "replica_imbalance"
 SUMMARY = "the router sends one replica or engine more than its share, and requests wait only there"
@@ -17,7 +17,7 @@ _BETWEEN_ENGINES = (
 for each request, unless the request names one."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the delay that additional
     traffic of the slow servers causes. Only the part of their traffic's growth that exceeds the
     growth of the whole fleet's traffic counts."""

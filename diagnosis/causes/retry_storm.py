@@ -4,13 +4,13 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.retries import retries, retries_share
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "retry_storm"
 SUMMARY = "clients give up after a timeout and send the same prompts again at once"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the delay that repeated
     requests cause."""
     if not retries_share(case):

@@ -3,7 +3,7 @@
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_outlier
 from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "slow_rank"
 SUMMARY = "one GPU of a replica is slow: the other GPUs of its group wait for it in every step"
@@ -14,7 +14,7 @@ replica. The deviation is the difference from the median activity of the other G
 this median."""
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the slowdown of servers
     with one GPU of unusual activity."""
     times = slow_servers_showing(case, _gpus_differ)
@@ -44,6 +44,6 @@ def detect(case: Case) -> Claim | None:
     )
 
 
-def _gpus_differ(case: Case) -> bool:
+def _gpus_differ(case: DiagnosisCase) -> bool:
     apart_before, apart_now, gpu = gpu_outlier(case, "sm_active_ratio")
     return gpu is not None and apart_now is not None and apart_now >= (apart_before or 0.0) + _APART

@@ -4,7 +4,7 @@ from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "spec_decode_rejection"
 SUMMARY = (
@@ -12,7 +12,7 @@ SUMMARY = (
 )
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the additional time per
     token that fewer accepted drafts cause, and the wait for places in the batch, because slower
     requests occupy their places for longer. The part of the slowdown that prefill also has is

@@ -5,13 +5,13 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import rate_limit
 from diagnosis.evidence.traffic_growth import first_rates, flooded
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 ID = "tenant_flood"
 SUMMARY = "one tenant sends many times its usual traffic, and the others wait behind it"
 
 
-def detect(case: Case) -> Claim | None:
+def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the growth that the cause explains (its claim): the delay that the growth
     of a single tenant's request rate causes."""
     rates = first_rates(case)

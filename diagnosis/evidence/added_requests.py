@@ -11,7 +11,7 @@ import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import driving_tenant
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import grew
 from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, IntArray, Requests
@@ -31,18 +31,18 @@ statistics are larger (Smirnov, 1948)."""
 
 
 @cached_per_case
-def prompts_were_added(case: Case) -> bool:
+def prompts_were_added(case: DiagnosisCase) -> bool:
     """Return whether requests with long prompts were added."""
     return _tenants_added_long(case, "prompt_tokens")
 
 
 @cached_per_case
-def outputs_were_added(case: Case) -> bool:
+def outputs_were_added(case: DiagnosisCase) -> bool:
     """Return whether requests with long outputs were added."""
     return _tenants_added_long(case, "output_tokens")
 
 
-def _tenants_added_long(case: Case, tokens: str) -> bool:
+def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
     """Return whether some tenants added long requests, and the lengths of the other tenants'
     requests did not grow."""
     tenants = case.before.label("tenant").values
@@ -76,7 +76,7 @@ def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> boo
 
 
 @cached_per_case
-def long_prompts_fill_steps(case: Case) -> bool:
+def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
     A prompt counts as filling several steps if it is longer than two steps. The size of a step is
@@ -101,7 +101,7 @@ def long_prompts_fill_steps(case: Case) -> bool:
     return bool(several[0] >= (least if prompts_were_added(case) else min(MIN_EXCESS, least)))
 
 
-def added_per_s(case: Case, tenant: str, tokens: str) -> float:
+def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
     """Return the rate of the long requests that a tenant added, in requests per second."""
     scale = case.hot_s / case.baseline_observed_s
     before, now = _of_tenant(case, tokens, tenant)
@@ -110,7 +110,7 @@ def added_per_s(case: Case, tenant: str, tokens: str) -> float:
     return max(float(added), 0.0)
 
 
-def without_added(case: Case, tenant: str) -> float:
+def without_added(case: DiagnosisCase, tenant: str) -> float:
     """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
@@ -121,7 +121,9 @@ def without_added(case: Case, tenant: str) -> float:
     return float(min(found))
 
 
-def _of_tenant(case: Case, tokens: str, tenant: str | None) -> tuple[FloatArray, FloatArray]:
+def _of_tenant(
+    case: DiagnosisCase, tokens: str, tenant: str | None
+) -> tuple[FloatArray, FloatArray]:
     """Return the lengths before and now of a tenant's requests, or of all requests."""
     ranges = case.before, case.hot_requests
     if tenant is None:

@@ -31,7 +31,7 @@ from diagnosis.evidence.traffic_growth import (
     first_rates,
     flooded,
 )
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import grew
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
@@ -66,7 +66,7 @@ _MIN_REQUESTS: Final = 20
 
 
 @cached_per_case
-def for_prefill(case: Case) -> DriverShares:
+def for_prefill(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of prefill work. The work is a product: rate ×
     prompt length × uncached share × slowdown."""
     demand = case.demand
@@ -84,7 +84,7 @@ def for_prefill(case: Case) -> DriverShares:
     )
 
 
-def _log_of_encoder(case: Case) -> float:
+def _log_of_encoder(case: DiagnosisCase) -> float:
     """Return log(own / (own − added)). `own` is the mean own prefill time, and `added` is the
     growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
@@ -93,7 +93,7 @@ def _log_of_encoder(case: Case) -> float:
 
 
 @cached_per_case
-def encoder_added_s(case: Case) -> float:
+def encoder_added_s(case: DiagnosisCase) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
@@ -104,7 +104,7 @@ def encoder_added_s(case: Case) -> float:
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
 
 
-def _log_of_stalls(case: Case) -> float:
+def _log_of_stalls(case: DiagnosisCase) -> float:
     """Return log(step time with stalls / step time without stalls).
 
     Requests that arrive during a stall start together when the stall ends, so each request waits
@@ -115,7 +115,7 @@ def _log_of_stalls(case: Case) -> float:
 
 
 @cached_per_case
-def for_frontend(case: Case) -> DriverShares:
+def for_frontend(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the API server's work. The work is a
     product: rate × prompt length × time per prompt token. Requests wait for each other, because the
     API server is a single process.
@@ -140,7 +140,7 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 
 @cached_per_case
-def for_adapters(case: Case) -> DriverShares:
+def for_adapters(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for adapter slots. The demand is
     a product: number of adapters × rate × time that a request uses its adapter."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
@@ -159,7 +159,7 @@ def for_adapters(case: Case) -> DriverShares:
 
 
 @cached_per_case
-def for_blocks(case: Case) -> DriverShares:
+def for_blocks(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for KV blocks. The demand is rate
     × time that a request keeps its blocks × tokens that only this request uses, divided by the
     number of blocks."""
@@ -186,7 +186,7 @@ def for_blocks(case: Case) -> DriverShares:
     return _summing_to_one(logs)
 
 
-def _log_of_held_tokens(case: Case) -> float:
+def _log_of_held_tokens(case: DiagnosisCase) -> float:
     before, now = _held_tokens(case.before), _held_tokens(case.hot_requests)
     return log(now / before) if before and now else 0.0
 
@@ -200,7 +200,7 @@ def _held_tokens(requests: Requests) -> float | None:
 
 
 @cached_per_case
-def log_of_fewer_blocks(case: Case) -> float:
+def log_of_fewer_blocks(case: DiagnosisCase) -> float:
     """Return log(capacity before / capacity now) of the KV cache; 0 if the capacity did not fall.
     The capacity is computed from the cache usage, the number of running requests and their
     tokens."""
@@ -214,7 +214,7 @@ def log_of_fewer_blocks(case: Case) -> float:
     return max(fell - _log_of_held_tokens(case), 0.0)
 
 
-def demand_share(case: Case, log_of_another: float) -> float:
+def demand_share(case: DiagnosisCase, log_of_another: float) -> float:
     """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
     rest. `log_of_another` is the logarithm of the factor by which capacity fell."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
@@ -222,7 +222,7 @@ def demand_share(case: Case, log_of_another: float) -> float:
     return growth / whole if whole > 0 else 1.0
 
 
-def _log_residence(case: Case) -> float:
+def _log_residence(case: DiagnosisCase) -> float:
     before_s, now_s = _residence_s(case)
     return max(log(now_s / before_s), 0.0) if before_s > 0 and now_s > 0 else 0.0
 
@@ -240,7 +240,7 @@ def _adapters(requests: Requests) -> float | None:
 
 
 @cached_per_case
-def for_link(case: Case) -> DriverShares:
+def for_link(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for the network link. The demand
     is a product: rate × tokens fetched × time per token.
 
@@ -266,7 +266,7 @@ def for_link(case: Case) -> DriverShares:
 
 
 @cached_per_case
-def for_step(case: Case) -> DriverShares:
+def for_step(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the wait until the current step ends. The
     shares are proportional to the seconds that each driver adds to an ordinary request's steps."""
     body = case.body
@@ -285,7 +285,7 @@ def for_step(case: Case) -> DriverShares:
 
 
 @cached_per_case
-def for_seats(case: Case) -> DriverShares:
+def for_seats(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
@@ -300,7 +300,7 @@ def for_seats(case: Case) -> DriverShares:
     return _shares(case, case.demand.log_slow_servers, longer)
 
 
-def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverShares:
+def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -> DriverShares:
     # `encoder_added_s` has already tested the encoder's growth.
     noise = {ENCODER: 0.0}
     logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
@@ -310,7 +310,7 @@ def _shares(case: Case, log_rate: float, others: Mapping[str, float]) -> DriverS
     return _summing_to_one(logs)
 
 
-def _of_rate(case: Case) -> DriverShares:
+def _of_rate(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
     The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
@@ -341,7 +341,7 @@ def _of_rate(case: Case) -> DriverShares:
     return found
 
 
-def _driver_of_one_tenant(case: Case) -> str:
+def _driver_of_one_tenant(case: DiagnosisCase) -> str:
     """Return the driver that explains the growth of the tenant whose request rate grew most."""
     if flooded(case):
         return FLOOD
@@ -357,7 +357,7 @@ def _log_pace(pace: float | None) -> float:
     return log(pace) if pace is not None and pace > 0 else 0.0
 
 
-def _residence_s(case: Case) -> tuple[float, float]:
+def _residence_s(case: DiagnosisCase) -> tuple[float, float]:
     return _engine_s(case.before), _engine_s(case.hot_requests)
 
 
@@ -369,7 +369,7 @@ def _engine_s(requests: Requests) -> float:
     return float(seconds.mean()) if seconds.size else 0.0
 
 
-def _why_longer_s(case: Case) -> dict[str, float]:
+def _why_longer_s(case: DiagnosisCase) -> dict[str, float]:
     """Return the seconds by which each driver lengthens a request's time in the batch."""
     body = case.body
 
@@ -397,14 +397,14 @@ def _why_longer_s(case: Case) -> dict[str, float]:
     return found
 
 
-def drafts_share(case: Case) -> float:
+def drafts_share(case: DiagnosisCase) -> float:
     """Return the share of the decode slowdown that fewer accepted drafts cause."""
     fewer = _log_of_fewer_accepted(case)
     prefill, _ = case.slowdowns
     return fewer / (fewer + log(max(prefill or 1.0, 1.0))) if fewer else 0.0
 
 
-def _log_of_fewer_accepted(case: Case) -> float:
+def _log_of_fewer_accepted(case: DiagnosisCase) -> float:
     """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns

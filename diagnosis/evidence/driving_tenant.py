@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnosis.claim import Evidence, Lever
 from diagnosis.evidence.levers import rate_limit
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
@@ -22,7 +22,7 @@ _CHANCE: Final = 0.01
 """Maximum probability that a tenant's share of the added requests is due to chance."""
 
 
-def driving_tenant(case: Case, tokens: str) -> str | None:
+def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
     """Return the tenant that caused most of the growth in tokens; None if no single tenant did.
 
     Args:
@@ -48,7 +48,7 @@ def driving_tenant(case: Case, tokens: str) -> str | None:
     return most if by_chance < _CHANCE else None
 
 
-def _added_requests(case: Case, tokens: str) -> float:
+def _added_requests(case: DiagnosisCase, tokens: str) -> float:
     """Return the number of added requests, computed from the growth of the sum of tokens and of the
     sum of squared tokens. All added requests are assumed to have the same length."""
     now, before = (
@@ -73,7 +73,9 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
     return exp(-requests * distance)
 
 
-def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
+def tenant_evidence(
+    case: DiagnosisCase, tokens: str
+) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
     """Return the label, the evidence and the lever (proposed action) about the tenant that raised
     the demand. All three are empty if there is no such tenant."""
     tenant = driving_tenant(case, tokens)
@@ -88,7 +90,7 @@ def tenant_evidence(case: Case, tokens: str) -> tuple[dict[str, str], list[Evide
     )
 
 
-def token_rates(case: Case, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
+def token_rates(case: DiagnosisCase, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return tokens per second by tenant, before and now."""
     found = case.cache.get(("rates", tokens))
     if found is None:

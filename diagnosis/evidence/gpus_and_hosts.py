@@ -3,30 +3,30 @@ value in the baseline and the value in the window. None means an unknown value."
 
 import numpy as np
 
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import BoolArray
 from diagnosis.inputs.servers import Samples
 
 Pair = tuple[float | None, float | None]
 
 
-def _rows_before_and_now(case: Case) -> tuple[BoolArray, BoolArray]:
+def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
     return case.rows_before(case.servers.gpus), case.rows_now(case.servers.gpus)
 
 
-def gpu_mean(case: Case, name: str) -> Pair:
+def gpu_mean(case: DiagnosisCase, name: str) -> Pair:
     """Return the mean of a GPU gauge over the GPUs of the slow replicas."""
     before, now = _rows_before_and_now(case)
     return case.servers.gpus.mean(name, before), case.servers.gpus.mean(name, now)
 
 
-def gpu_share_with(case: Case, name: str) -> Pair:
+def gpu_share_with(case: DiagnosisCase, name: str) -> Pair:
     """Return the share of GPU samples in which a text field is not empty."""
     before, now = _rows_before_and_now(case)
     return _share_with(case, name, before), _share_with(case, name, now)
 
 
-def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
+def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None:
     texts = case.servers.gpus.texts.get(name)
     if texts is None:
         return None
@@ -38,7 +38,7 @@ def _share_with(case: Case, name: str, rows: BoolArray) -> float | None:
     return float((codes != silent).mean())
 
 
-def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str | None]:
+def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
     """Return the deviation, before and now, of the GPU that deviates most now, and this GPU's name.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
@@ -51,7 +51,7 @@ def gpu_outlier(case: Case, name: str) -> tuple[float | None, float | None, str 
     return _apart_of(case, name, before, gpu), apart, gpu
 
 
-def _by_gpu(case: Case, name: str, rows: BoolArray) -> dict[str, dict[str, float]]:
+def _by_gpu(case: DiagnosisCase, name: str, rows: BoolArray) -> dict[str, dict[str, float]]:
     gpus = case.servers.gpus
     label, values = gpus.texts.get("gpu"), gpus.number(name)
     found: dict[str, dict[str, float]] = {}
@@ -73,7 +73,7 @@ def _difference_from_peers(means: dict[str, float], gpu: str) -> float:
 
 
 def _gpu_farthest_from_peers(
-    case: Case, name: str, rows: BoolArray
+    case: DiagnosisCase, name: str, rows: BoolArray
 ) -> tuple[float | None, str | None]:
     best: tuple[float | None, str | None] = (None, None)
     for means in _by_gpu(case, name, rows).values():
@@ -86,7 +86,7 @@ def _gpu_farthest_from_peers(
     return best
 
 
-def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
+def _apart_of(case: DiagnosisCase, name: str, rows: BoolArray, gpu: str) -> float | None:
     found = [
         _difference_from_peers(means, gpu)
         for means in _by_gpu(case, name, rows).values()
@@ -95,7 +95,7 @@ def _apart_of(case: Case, name: str, rows: BoolArray, gpu: str) -> float | None:
     return max(found, default=None)
 
 
-def foreign_cpus(case: Case) -> Pair:
+def foreign_cpus(case: DiagnosisCase) -> Pair:
     """Return the number of CPUs that processes other than the API servers and the engines use."""
     engines = case.servers.engines
     before = case.rows_before(engines, whole_replicas=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
@@ -17,7 +17,7 @@ _HELD: Final = 0.1
 """Adapters are being loaded if waits for them cause more than this share of the growth."""
 
 
-def held_share(case: Case, reason: str) -> FloatArray:
+def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
     """Return, for each slow request, the share of the held time that a reason explains: (n,). The
     held time is the time for which the scheduler held the request back (`queue_held_s`).
 
@@ -31,17 +31,17 @@ def held_share(case: Case, reason: str) -> FloatArray:
     return np.where(np.isfinite(reason_s), np.minimum(share, 1.0), np.nan)
 
 
-def _reported(case: Case, reason: str, otherwise: FloatArray) -> FloatArray:
+def _reported(case: DiagnosisCase, reason: str, otherwise: FloatArray) -> FloatArray:
     share = held_share(case, reason)
     return np.where(np.isfinite(share), share, otherwise)
 
 
-def needs_adapter(case: Case) -> FloatArray:
+def needs_adapter(case: DiagnosisCase) -> FloatArray:
     """Return 1 for each slow request that needs an adapter, 0 for the others: (n,)."""
     return np.where(case.slow.label("lora").codes >= 0, 1.0, 0.0)
 
 
-def adapters_are_loading(case: Case) -> bool:
+def adapters_are_loading(case: DiagnosisCase) -> bool:
     """Return whether adapters are being loaded: requests wait for more adapters than before."""
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
@@ -52,7 +52,7 @@ def adapters_are_loading(case: Case) -> bool:
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())
 
 
-def waits_for_adapter(case: Case) -> FloatArray:
+def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
     """Return, for each slow request, the share of the held time in which it waited for its adapter:
     (n,)."""
     adapter = needs_adapter(case)
@@ -61,7 +61,7 @@ def waits_for_adapter(case: Case) -> FloatArray:
     return _reported(case, "adapter_wait_s", adapter)
 
 
-def fetches_kv(case: Case) -> FloatArray:
+def fetches_kv(case: DiagnosisCase) -> FloatArray:
     """Return, for each slow request, the share of the held time in which it waited for keys and
     values: (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0

@@ -4,7 +4,7 @@ value comes from the event that an engine sends at its start. Pure."""
 from typing import Final
 
 from diagnosis.claim import Lever
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from telemetry.starts import Argument, read
 
 ARGUMENT_OF: Final = {
@@ -34,7 +34,7 @@ _MIN_RATE: Final = 0.01
 requests is not blocked completely."""
 
 
-def in_force(case: Case, flag: str) -> Argument | None:
+def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
     """Return a flag's current value at a slow server; None if no engine start reports it."""
     starts = sorted(case.servers.starts, key=lambda start: start.at_unix_ns, reverse=True)
     for start in starts:
@@ -45,7 +45,7 @@ def in_force(case: Case, flag: str) -> Argument | None:
     return None
 
 
-def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Lever:
+def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = None) -> Lever:
     """Return a lever that changes a flag. If the flag's current value is known, the action's text
     shows it, for example "(now 512)" or, with a factor, "(512 → 1024)"."""
     value = in_force(case, flag)
@@ -58,6 +58,6 @@ def lever(case: Case, action: str, flag: str, factor: float | None = None) -> Le
     return Lever(f"{action} ({value} → {new})", flag, change)
 
 
-def lever_if(case: Case, action: str, flag: str, value: Argument) -> list[Lever]:
+def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
     """Return one lever if the flag's current value is `value`, otherwise none."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

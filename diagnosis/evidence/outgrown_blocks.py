@@ -9,11 +9,11 @@ have ended.
 from diagnosis.evidence import drivers
 from diagnosis.evidence.added_requests import outputs_were_added
 from diagnosis.evidence.cached import cached_per_case
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 
 
 @cached_per_case
-def outgrown(case: Case) -> bool:
+def outgrown(case: DiagnosisCase) -> bool:
     """Return whether longer outputs and fewer KV blocks together caused preemptions."""
     before, now = case.rate("preemptions_total")
     return (

@@ -9,7 +9,7 @@ from math import log
 
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.restarts import cold, while_a_server_was_away
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import grew, log_of_misses
 from diagnosis.inputs.requests import Requests
 
@@ -17,7 +17,7 @@ _MIN_REQUESTS = 20
 
 
 @cached_per_case
-def prompts_grew_over_window(case: Case) -> bool:
+def prompts_grew_over_window(case: DiagnosisCase) -> bool:
     """Return whether prompts became longer in the hot blocks (the blocks of time with nearly all
     slow requests) or in the whole window. The whole window is also tested, because the hot blocks
     may contain too few very long prompts."""
@@ -26,7 +26,7 @@ def prompts_grew_over_window(case: Case) -> bool:
 
 
 @cached_per_case
-def log_skew_outside_restarts(case: Case) -> float:
+def log_skew_outside_restarts(case: DiagnosisCase) -> float:
     """Return log(now / before) of the slow servers' share of the requests while no server is away.
     While a server is away, the other servers serve its requests, so these times are excluded."""
     apart = case.now.rows(~while_a_server_was_away(case))
@@ -36,13 +36,13 @@ def log_skew_outside_restarts(case: Case) -> float:
     return log(now / before) if before > 0 and now > 0 else 0.0
 
 
-def _share_of_slow_servers(case: Case, requests: Requests) -> float:
+def _share_of_slow_servers(case: DiagnosisCase, requests: Requests) -> float:
     theirs = requests.server.is_any(case.slow_servers)
     return float(theirs.mean()) if theirs.size else 0.0
 
 
 @cached_per_case
-def log_misses_outside_restarts(case: Case) -> float:
+def log_misses_outside_restarts(case: DiagnosisCase) -> float:
     """Return the logarithm of the factor by which cache misses lengthened prefill. Requests that
     arrived shortly after a start, when the cache was empty, are excluded."""
     apart = case.now.rows(~cold(case))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERMS, excess_s
-from diagnosis.inputs.hung_engines import Hang, hangs, unfinished
+from diagnosis.inputs.hung_engines import EngineHang, hangs, unfinished
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.latency.tail import BODY_GROWTH_RATIOS
@@ -29,7 +29,7 @@ _AWAY_S = 30.0
 _PAUSE_S = 5.0
 
 
-def restarts(case: Case) -> list[EngineStart]:
+def restarts(case: DiagnosisCase) -> list[EngineStart]:
     """Return the engine starts in the window or shortly before it, in order of time. The starts of
     a replica are included only if it served requests in the baseline or slow requests in the
     window."""
@@ -49,7 +49,7 @@ def restarts(case: Case) -> list[EngineStart]:
 
 
 @cached_per_case
-def hangs_in_window(case: Case) -> list[Hang]:
+def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
     """Return the hangs because of which some of the window's requests did not end. If an engine
     continues and finishes its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
@@ -64,7 +64,7 @@ def hangs_in_window(case: Case) -> list[Hang]:
     ]
 
 
-def ends_of_hangs(case: Case) -> list[EngineStart]:
+def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
     """Return the starts that ended a hang: the hung engine's first start after the hang."""
     found = []
     for hang in hangs_in_window(case):
@@ -100,7 +100,7 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
     return nearest
 
 
-def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
+def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
     """Return the seconds, at most 120, from a start until the queue has its usual length again. If
     there are several starts, return the largest value."""
     engines, window = case.servers.engines, case.question.window
@@ -127,14 +127,14 @@ def warm_after_s(case: Case, started: Sequence[EngineStart]) -> float:
 
 
 def around_starts(
-    case: Case, started: Sequence[EngineStart], requests: Requests | None = None
+    case: DiagnosisCase, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
     """Return whether each request arrived while a server was away or not yet warm: (n,)."""
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
-def cold(case: Case) -> BoolArray:
+def cold(case: DiagnosisCase) -> BoolArray:
     """Return whether each request's server started within two minutes of the request: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
@@ -148,7 +148,7 @@ def cold(case: Case) -> BoolArray:
     return found
 
 
-def while_a_server_was_away(case: Case) -> BoolArray:
+def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
     """Return whether each of the window's requests arrived while any server was away or had just
     returned: (n,). A server is also away while its engine hangs."""
     at = case.now.received_unix_ns
@@ -159,7 +159,7 @@ def while_a_server_was_away(case: Case) -> BoolArray:
     return found
 
 
-def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
+def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
     """Return whether each request arrived while an engine of any server hung: (n,)."""
     at = requests.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
@@ -168,7 +168,7 @@ def while_an_engine_hung(case: Case, requests: Requests) -> BoolArray:
     return found
 
 
-def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[str, float]:
+def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
     """Return, for each term (part of the latency), its growth at other times divided by its growth
     around the starts, in [0, 1].
 
@@ -196,7 +196,7 @@ def growth_without_starts(case: Case, started: Sequence[EngineStart]) -> dict[st
     }
 
 
-def new_configs(case: Case) -> tuple[str, ...]:
+def new_configs(case: DiagnosisCase) -> tuple[str, ...]:
     """Return the server configurations of slow requests that no request of the baseline reports."""
     slow, before = case.slow.label("config"), case.before.label("config")
     known = {before.values[code] for code in np.unique(before.codes) if code >= 0}
@@ -204,7 +204,7 @@ def new_configs(case: Case) -> tuple[str, ...]:
     return tuple(name for name in found if name not in known)
 
 
-def deploys(case: Case) -> list[EngineStart]:
+def deploys(case: DiagnosisCase) -> list[EngineStart]:
     """Return each engine's first start with each new configuration."""
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
@@ -216,7 +216,7 @@ def deploys(case: Case) -> list[EngineStart]:
     return found
 
 
-def new_config_stays_slow(case: Case) -> bool:
+def new_config_stays_slow(case: DiagnosisCase) -> bool:
     """Return whether requests with a new configuration are still slower than before when the
     servers are warm.
 

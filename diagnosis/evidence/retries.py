@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
@@ -54,7 +54,7 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 
 @cached_per_case
-def retries(case: Case) -> tuple[Retries, Retries]:
+def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
     """Return the statistics of repeated requests in the baseline and in the hot blocks: the blocks
     of time with nearly all slow requests."""
     return (
@@ -64,7 +64,7 @@ def retries(case: Case) -> tuple[Retries, Retries]:
 
 
 @cached_per_case
-def first_requests(case: Case) -> tuple[Requests, Requests]:
+def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
     """Return the requests of the baseline, and those of the blocks of time with nearly all slow
     requests. If there is a retry storm, omit the requests that repeat an aborted request.
 
@@ -77,7 +77,7 @@ def first_requests(case: Case) -> tuple[Requests, Requests]:
 
 
 @cached_per_case
-def retries_share(case: Case) -> float:
+def retries_share(case: DiagnosisCase) -> float:
     """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
     do not retry after a common timeout."""
     if case.demand.log_fleet <= 0:

@@ -9,7 +9,7 @@ import numpy as np
 from diagnosis.evidence import drivers
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.waits import wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 
 _SLOWER = 1.08
@@ -21,7 +21,7 @@ _STEADY = 0.5
 does not explain. If the ratio is lower, the surplus comes from stalls and not from a slowdown."""
 
 
-def slowdown_of(case: Case) -> float | None:
+def slowdown_of(case: DiagnosisCase) -> float | None:
     """Return the machine's slowdown factor. None if the machine is not slower, or if there is too
     little data."""
     pace = case.machine_slowdown
@@ -33,7 +33,7 @@ def slowdown_of(case: Case) -> float | None:
     return None
 
 
-def steady_surplus(case: Case) -> bool:
+def steady_surplus(case: DiagnosisCase) -> bool:
     """Return whether, in nearly all seconds, steps take longer than their work explains.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
@@ -43,7 +43,9 @@ def steady_surplus(case: Case) -> bool:
     return steady is not None and steady > _STEADY
 
 
-def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str, float]:
+def slow_servers_showing(
+    case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
+) -> dict[str, float]:
     """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
     The servers are examined separately, because two machines may be slow for different reasons."""
     alone = len(case.slow_servers) <= 1
@@ -57,7 +59,7 @@ def slow_servers_showing(case: Case, shows: Callable[[Case], bool]) -> dict[str,
 
 
 def weights_of_slow_servers(
-    case: Case, times: Mapping[str, float]
+    case: DiagnosisCase, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
     """Return the share of each term that several slower servers explain. `times` contains the
     slowdown factor of each server."""
@@ -71,7 +73,7 @@ def weights_of_slow_servers(
     return found
 
 
-def weights_of_slowdown(case: Case, times: float) -> dict[str, float | FloatArray]:
+def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
     """Return the share of each term that is due to a machine that is slower by the factor
     `times`."""
     beyond = 1.0 - 1.0 / times

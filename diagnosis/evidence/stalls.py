@@ -3,7 +3,7 @@ explains. Pure."""
 
 import numpy as np
 
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
@@ -12,7 +12,7 @@ _NOTICEABLE = 0.02
 ignored as an error of the step model."""
 
 
-def stalled_while_queued_s(case: Case) -> FloatArray:
+def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
     """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
     a request's engine is unknown, the mean over the replica's engines is used."""
     engines = case.servers.engines
@@ -45,7 +45,7 @@ def stalled_while_queued_s(case: Case) -> FloatArray:
     return stalled
 
 
-def steadiness(case: Case) -> float | None:
+def steadiness(case: DiagnosisCase) -> float | None:
     """Return the median of the surplus (step time that the work does not explain), divided by its
     mean, over the samples in the hot blocks: the blocks of time with nearly all slow requests.
 
@@ -61,7 +61,7 @@ def steadiness(case: Case) -> float | None:
     return float(np.median(ratios)) / mean if mean > _NOTICEABLE else None
 
 
-def surplus_ratio(case: Case) -> float | None:
+def surplus_ratio(case: DiagnosisCase) -> float | None:
     """Return the surplus (step time that the work does not explain), divided by the step time that
     the work explains. Both are sums over the hot blocks: the blocks of time with nearly all slow
     requests."""
@@ -70,7 +70,7 @@ def surplus_ratio(case: Case) -> float | None:
     return float(rise.sum()) / explained if explained > 0 else None
 
 
-def _hot(case: Case) -> tuple[FloatArray, FloatArray]:
+def _hot(case: DiagnosisCase) -> tuple[FloatArray, FloatArray]:
     engines = case.servers.engines
     rows = case.rows_now(engines)
     rise, busy = engines.rises(_NAME)[rows], engines.rises("busy_s_total")[rows]

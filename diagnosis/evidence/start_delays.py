@@ -9,7 +9,7 @@ import numpy as np
 from diagnosis.evidence import drivers
 from diagnosis.evidence.restarts import around_starts, growth_without_starts
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import EngineStart
 
@@ -25,7 +25,9 @@ _MIN_SHARE: Final = 0.2
 _FULLER: Final = 1.1
 
 
-def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float | FloatArray]:
+def start_weights(
+    case: DiagnosisCase, started: Sequence[EngineStart]
+) -> dict[str, float | FloatArray]:
     """Return the weights of the terms that the starts lengthen; empty if too few of the slow
     requests were received around the starts. The growth that the workload caused is excluded."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
@@ -47,6 +49,6 @@ def start_weights(case: Case, started: Sequence[EngineStart]) -> dict[str, float
     return weights
 
 
-def _runs_more_requests(case: Case) -> bool:
+def _runs_more_requests(case: DiagnosisCase) -> bool:
     before, now = case.p99("running")
     return before is None or now is None or now > _FULLER * before

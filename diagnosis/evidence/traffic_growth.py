@@ -15,7 +15,7 @@ from diagnosis.evidence.added_requests import (
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import token_rates
 from diagnosis.evidence.retries import first_requests
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import TenantGrowth, log_of_rates, tenant_growth_of
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
@@ -44,7 +44,7 @@ _CHANCE_SHARE: Final = 0.25
 by up to this share of the growth of the mean."""
 
 
-class Rates(NamedTuple):
+class RequestRateGrowth(NamedTuple):
     """The growth of the request rate, without repeated requests of a retry storm."""
 
     tenant: TenantGrowth | None
@@ -56,11 +56,11 @@ class Rates(NamedTuple):
 
 
 @cached_per_case
-def first_rates(case: Case) -> Rates:
+def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
     """Return the growth of the request rate, without repeated requests of a retry storm."""
     before, now = first_requests(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
-    return Rates(
+    return RequestRateGrowth(
         tenant_growth_of(before, before_s, now, now_s),
         len(before) / before_s,
         len(now) / now_s,
@@ -69,7 +69,7 @@ def first_rates(case: Case) -> Rates:
 
 
 @cached_per_case
-def flooded(case: Case) -> bool:
+def flooded(case: DiagnosisCase) -> bool:
     """Return whether one tenant floods the servers.
 
     Three conditions must hold. The tenant sends more requests, not counting long requests that it
@@ -89,7 +89,7 @@ def flooded(case: Case) -> bool:
     )
 
 
-def _others_wait(case: Case) -> bool:
+def _others_wait(case: DiagnosisCase) -> bool:
     """Return whether requests wait. If none waits, additional requests only fill the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # these latencies contain no waiting time
@@ -101,7 +101,7 @@ def _others_wait(case: Case) -> bool:
 
 
 @cached_per_case
-def added_by_others(case: Case) -> dict[str, float]:
+def added_by_others(case: DiagnosisCase) -> dict[str, float]:
     """Return the rates of added requests with long prompts and with long outputs, in requests per
     second. The requests of the tenant whose request rate grew most are excluded. The keys are
     "prompt_tokens" and "output_tokens"."""
@@ -117,7 +117,7 @@ def added_by_others(case: Case) -> dict[str, float]:
     }
 
 
-def all_tenants_share(case: Case) -> float:
+def all_tenants_share(case: DiagnosisCase) -> float:
     """Return the share of the request rate's growth that is attributed to all tenants. The rest is
     attributed to the tenant whose rate grew most: its growth beyond the factor by which the other
     tenants grew. Long requests that the other tenants added do not count."""
@@ -139,7 +139,7 @@ def all_tenants_share(case: Case) -> float:
 
 
 @cached_per_case
-def few_prompts_share(case: Case) -> float:
+def few_prompts_share(case: DiagnosisCase) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
     Two growths are common to most prompts: the growth of the median prompt length, and the growth
@@ -161,7 +161,9 @@ def few_prompts_share(case: Case) -> float:
     return min(max((few - _CHANCE_SHARE) / (1.0 - 2.0 * _CHANCE_SHARE), 0.0), 1.0)
 
 
-def _growth(case: Case, without: str | None, of: Callable[[FloatArray], float]) -> float | None:
+def _growth(
+    case: DiagnosisCase, without: str | None, of: Callable[[FloatArray], float]
+) -> float | None:
     """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
     The requests of the tenant `without` are excluded. Return None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
@@ -178,6 +180,6 @@ def _prompts(requests: Requests, without: str | None) -> FloatArray:
     return tokens[wanted]
 
 
-def _heaviest_tenant(case: Case) -> str | None:
+def _heaviest_tenant(case: DiagnosisCase) -> str | None:
     before, now = token_rates(case, "prompt_tokens")
     return max(now, key=lambda tenant: now[tenant] - before.get(tenant, 0.0), default=None)

@@ -14,7 +14,7 @@ from diagnosis.evidence.outside_restarts import (
     prompts_grew_over_window,
 )
 from diagnosis.evidence.traffic_growth import flooded
-from diagnosis.growth.case import Case
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
@@ -48,7 +48,7 @@ OF_FRONTEND: Final = ("frontend",)
 """Waits for the API server."""
 
 
-def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
+def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatArray]:
     """Return the weight of each wait: the share of the wait that the drivers `chosen` cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
@@ -79,7 +79,7 @@ def wait_weights(case: Case, *chosen: str) -> dict[str, float | FloatArray]:
     return weights
 
 
-def shared_with_traffic(case: Case) -> dict[str, float]:
+def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
     """Return, for each term, the share of the growth that is not attributed to a restart, because
     the traffic changed at the same time.
 
@@ -99,7 +99,7 @@ def shared_with_traffic(case: Case) -> dict[str, float]:
 
 
 @cached_per_case
-def prefill_share(case: Case) -> float:
+def prefill_share(case: DiagnosisCase) -> float:
     """Return the share of a delay that counts as prefill interference. The delay is the time by
     which more traffic lengthens decodes.
 

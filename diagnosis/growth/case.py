@@ -15,7 +15,7 @@ import numpy as np
 from diagnosis.growth.backlog import backlogged
 from diagnosis.growth.demand import Demand, demand_of, grew
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
-from diagnosis.growth.terms import TERM_INDEX, TERMS, Workload, excess_s
+from diagnosis.growth.terms import TERM_INDEX, TERMS, WorkloadGrowth, excess_s
 from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
 from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
@@ -33,7 +33,7 @@ _MIN_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
-class Case:
+class DiagnosisCase:
     """A question about a latency, and the requests and samples that detectors examine.
 
     `now` contains the window's requests, and `slow` the slowest of them (the tail). `before`
@@ -76,9 +76,11 @@ class Case:
         request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
-    def at(self, server: str) -> "Case":
+    def at(self, server: str) -> "DiagnosisCase":
         """Return a copy of the case whose only slow server is `server`."""
-        found: Case = self.cache.setdefault(("at", server), replace(self, only=server, cache={}))
+        found: DiagnosisCase = self.cache.setdefault(
+            ("at", server), replace(self, only=server, cache={})
+        )
         return found
 
     # --- where and when the slow requests are ------------------------------------------------
@@ -250,7 +252,7 @@ class Case:
         return max((whole.to_unix_ns - first) / 1e9, 1.0)
 
     @cached_property
-    def workload(self) -> Workload:
+    def workload(self) -> WorkloadGrowth:
         """Whether prompts and outputs became longer."""
         before, now = self.before, self.hot_requests
         metric = self.question.metric
@@ -259,7 +261,7 @@ class Case:
             if metric is Metric.FIRST_CONTENT
             else (before.number("output_tokens"), now.number("output_tokens"))
         )
-        return Workload(
+        return WorkloadGrowth(
             grew(before.number("prompt_tokens"), now.number("prompt_tokens")), grew(*outputs)
         )
 
@@ -349,10 +351,10 @@ def case_of(
     tails: tuple[SortedLatencies, SortedLatencies],
     share: float,
     work: OwnWork,
-) -> Case:
+) -> DiagnosisCase:
     """Build a case from the tails of window and baseline."""
     slow, usual = tails
-    return Case(
+    return DiagnosisCase(
         question=question,
         servers=servers,
         now=now,

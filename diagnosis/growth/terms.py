@@ -34,7 +34,7 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadGrowth:
     """Whether the prompts and the outputs of all requests became longer on average.
 
     If they did not, the slow requests are longer only because some cause delays long requests the
@@ -46,7 +46,7 @@ class Workload:
 
 
 def excess_s(
-    now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: Workload
+    now: Requests, baseline: Requests, metric: Metric, work: OwnWork, workload: WorkloadGrowth
 ) -> FloatArray:
     """Return the excess of each slow request by term, in seconds: (n, len(TERMS)).
 

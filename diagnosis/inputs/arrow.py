@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.inputs.requests import LABELS, NUMBERS, FloatArray, Labels, LazyColumns, Requests
+from diagnosis.inputs.requests import (
+    LABELS,
+    NUMBERS,
+    FloatArray,
+    LabelColumn,
+    LazyColumns,
+    Requests,
+)
 from diagnosis.inputs.servers import Samples, Servers, no_samples
 from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import IntArray, series_numbers
@@ -69,17 +76,17 @@ def _floats(column: pa.ChunkedArray) -> FloatArray:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
-def _labels(column: pa.ChunkedArray) -> Labels:
+def _labels(column: pa.ChunkedArray) -> LabelColumn:
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
         column = pc.dictionary_encode(column)
     column = column.unify_dictionaries().combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         if not column.num_chunks:
-            return Labels(np.zeros(0, dtype=np.int32), ())
+            return LabelColumn(np.zeros(0, dtype=np.int32), ())
         column = column.chunk(0)
     codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return Labels(codes, tuple(str(value) for value in column.dictionary.to_pylist()))
+    return LabelColumn(codes, tuple(str(value) for value in column.dictionary.to_pylist()))
 
 
 def _series(table: pa.Table) -> IntArray:

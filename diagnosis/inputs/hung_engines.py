@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests
 from diagnosis.inputs.servers import Samples
 from telemetry.engines import HUNG_S
 
@@ -35,7 +35,7 @@ def unfinished(requests: Requests) -> BoolArray:
     return requests.label("outcome").is_value(UNFINISHED)
 
 
-class Hang(NamedTuple):
+class EngineHang(NamedTuple):
     """A time range without a step while requests were in flight, in unix nanoseconds."""
 
     replica: str
@@ -44,12 +44,12 @@ class Hang(NamedTuple):
     to_unix_ns: int
 
 
-def hangs(engines: Samples) -> list[Hang]:
+def hangs(engines: Samples) -> list[EngineHang]:
     """Return the hangs that samples show, in order of replica, engine and time."""
     age_s, in_flight = engines.number("last_step_age_s"), engines.number("in_flight")
     if not (age_s > HUNG_S).any():
         return []
-    found: list[Hang] = []
+    found: list[EngineHang] = []
     for replica in engines.replica.values:
         rows = engines.replica.is_value(replica) & np.isfinite(age_s) & (in_flight > 0)
         for each in sorted(_of_replica(engines, rows, replica)):
@@ -61,7 +61,7 @@ def hangs(engines: Samples) -> list[Hang]:
     return found
 
 
-def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Hang]:
+def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[EngineHang]:
     numbers = np.nan_to_num(engines.number("engine")[rows])
     slots, at = engines.at_unix_ns[rows] // _SLOT_NS, engines.at_unix_ns[rows]
     age_s = engines.number("last_step_age_s")[rows]
@@ -74,7 +74,7 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Han
         np.maximum.at(last, place, at[mine])
         hung = (last - since) / 1e9 > HUNG_S
         for begin, end in zip(since[hung].tolist(), last[hung].tolist(), strict=True):
-            yield Hang(replica, int(number), begin, end)
+            yield EngineHang(replica, int(number), begin, end)
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
@@ -110,7 +110,7 @@ def _mark_unfinished(requests: Requests, found: BoolArray) -> Requests:
         changed[name] = np.where(waiting, taken_s, requests.number(name))
     numbers: Mapping[str, FloatArray] = {**requests.numbers, **changed}
     return replace(
-        requests, numbers=numbers, labels={**requests.labels, "outcome": Labels(codes, values)}
+        requests, numbers=numbers, labels={**requests.labels, "outcome": LabelColumn(codes, values)}
     )
 
 

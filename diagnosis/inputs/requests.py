@@ -40,7 +40,7 @@ NUMBERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelColumn:
     """A dictionary-encoded column: row i has the label `values[codes[i]]`; code −1 is unknown."""
 
     codes: NDArray[np.int32]
@@ -94,7 +94,7 @@ class Requests:
 
     received_unix_ns: IntArray
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
-    labels: Mapping[str, Labels] = field(default_factory=dict)
+    labels: Mapping[str, LabelColumn] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.numbers, LazyColumns):
@@ -125,13 +125,13 @@ class Requests:
         known = values[np.isfinite(values)]
         return float(known.mean()) if known.size else None
 
-    def label(self, name: str) -> Labels:
+    def label(self, name: str) -> LabelColumn:
         """Return a column of labels; all unknown if there is no such column."""
         found = self.labels.get(name)
-        return Labels(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
+        return LabelColumn(np.full(len(self), -1, dtype=np.int32), ()) if found is None else found
 
     @property
-    def server(self) -> Labels:
+    def server(self) -> LabelColumn:
         """The server of each request: its replica, or its engine if the replica has several."""
         return self.label(SERVER if SERVER in self.labels else "replica")
 
@@ -151,7 +151,7 @@ class Requests:
         return Requests(
             self.received_unix_ns[chosen],
             LazyColumns(self.numbers, lambda values: values[chosen]),
-            LazyColumns(self.labels, lambda label: Labels(label.codes[chosen], label.values)),
+            LazyColumns(self.labels, lambda label: LabelColumn(label.codes[chosen], label.values)),
         )
 
     def matching(self, where: Mapping[str, str | None]) -> BoolArray:

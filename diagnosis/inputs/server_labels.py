@@ -11,7 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Labels, LazyColumns, Requests
+from diagnosis.inputs.requests import (
+    SERVER,
+    BoolArray,
+    FloatArray,
+    LabelColumn,
+    LazyColumns,
+    Requests,
+)
 from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
@@ -79,7 +86,7 @@ def _replicas_with_engines(requests: Requests, engines: Samples) -> list[EngineN
     ]
 
 
-def _pairs(labels: Labels, number: FloatArray) -> Iterator[tuple[str, int]]:
+def _pairs(labels: LabelColumn, number: FloatArray) -> Iterator[tuple[str, int]]:
     rows = np.flatnonzero((labels.codes >= 0) & np.isfinite(number))
     if not rows.size:
         return
@@ -93,7 +100,7 @@ def _mostly(numbered: BoolArray, there: BoolArray) -> bool:
     return bool(there.any()) and float(numbered[there].mean()) > _MOSTLY
 
 
-def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) -> Labels:
+def _labels(replica: LabelColumn, number: FloatArray, names: Sequence[EngineName]) -> LabelColumn:
     """Return the server of each row: its replica, or its engine if the replica is divided."""
     values = (*replica.values, *(name.server for name in names))
     codes = replica.codes.copy()
@@ -101,4 +108,4 @@ def _labels(replica: Labels, number: FloatArray, names: Sequence[EngineName]) ->
         codes[replica.is_value(divided)] = -1
     for place, name in enumerate(names, len(replica.values)):
         codes[replica.is_value(name.replica) & (number == name.engine)] = place
-    return Labels(codes, values)
+    return LabelColumn(codes, values)

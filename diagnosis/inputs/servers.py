@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Labels
+from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, LabelColumn
 from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import CounterSeries
 from telemetry.starts import EngineStart
@@ -21,11 +21,11 @@ class Samples:
     counters: its replica, engine or GPU, process and start of the process."""
 
     at_unix_ns: IntArray
-    replica: Labels
+    replica: LabelColumn
     series: IntArray
     numbers: Mapping[str, FloatArray] = field(default_factory=dict)
-    texts: Mapping[str, Labels] = field(default_factory=dict)
-    server: Labels | None = None
+    texts: Mapping[str, LabelColumn] = field(default_factory=dict)
+    server: LabelColumn | None = None
     """The server of each engine sample, if a replica has several engines; otherwise None."""
     _rises: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
 
@@ -85,7 +85,7 @@ class Samples:
 def no_samples() -> Samples:
     """Return an empty `Samples`."""
     nothing: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    return Samples(nothing, Labels(np.zeros(0, dtype=np.int32), ()), nothing)
+    return Samples(nothing, LabelColumn(np.zeros(0, dtype=np.int32), ()), nothing)
 
 
 class EngineName(NamedTuple):

@@ -48,7 +48,7 @@ _BLOCK_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class LatencyThreshold:
     """The threshold that an objective sets for the latency that is explained.
 
     Args:
@@ -113,7 +113,7 @@ class Attainment:
 
 
 def attainment(
-    now: Requests, before: Requests, question: Question, threshold: Threshold
+    now: Requests, before: Requests, question: Question, threshold: LatencyThreshold
 ) -> Attainment:
     """Count the requests that exceed one objective's threshold, in window and baseline."""
     slow_now, counted_now = _slow(now, question, threshold)
@@ -136,7 +136,7 @@ def attainment(
 
 
 def _slow(
-    requests: Requests, question: Question, threshold: Threshold
+    requests: Requests, question: Question, threshold: LatencyThreshold
 ) -> tuple[BoolArray, BoolArray]:
     """Return two masks, both (n,): the requests above the threshold, and the counted requests."""
     latency = selected_latency_s(requests, question)

@@ -21,7 +21,7 @@ ROUNDING_S: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LatencyAccount:
     """The parts of one request's latency, and the requests that delayed it."""
 
     parts_s: Mapping[str, float]
@@ -34,7 +34,7 @@ class Account:
     The sums include all other requests, not only the requests in `delayed_by`."""
 
 
-def account(requests: Requests, victim: int, most: int = 10) -> Account:
+def account(requests: Requests, victim: int, most: int = 10) -> LatencyAccount:
     """Return the parts of one request's latency, and the requests that delayed it (delayers).
 
     A request with an incomplete response also has parts.
@@ -54,7 +54,7 @@ def account(requests: Requests, victim: int, most: int = 10) -> Account:
     beyond_s = max(0.0, float(split[PART_INDEX["delivery"]]) - delivery_s)
     split[PART_INDEX["delivery"]] -= beyond_s
     split[PART_INDEX["unsplit"]] += beyond_s
-    return Account(
+    return LatencyAccount(
         {
             part: seconds
             for part, seconds in _with_held_parts(itself, split)

@@ -99,7 +99,7 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.Window`."""
+"""Gauges by field of `roofline.windows.RooflineWindow`."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": Series("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),

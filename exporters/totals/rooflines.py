@@ -25,7 +25,7 @@ from roofline.peaks import Device, device_named
 from roofline.samples import Columns
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
-from roofline.windows import Window, windows_of
+from roofline.windows import RooflineWindow, windows_of
 from telemetry.engines import MAX_TRACKED, EngineSample
 from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
@@ -184,7 +184,7 @@ def _windows(
     shape: ModelShape | None,
     device: Device | None,
     chunks: Chunks | None,
-) -> Iterator[tuple[EngineKey, Window]]:
+) -> Iterator[tuple[EngineKey, RooflineWindow]]:
     """Yield the utilisation of each engine of a group with the same shape and device.
 
     Each engine has its own time window. Computing the engines of a fleet separately would take five

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from probe.answer import Answer, count_of, mapping_of, stream_error, text_of
-from probe.http_exchange import Request
+from probe.answer import ProbeAnswer, count_of, mapping_of, stream_error, text_of
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.protocol import json_request, with_path
 from probe.server_sent_events import Event
@@ -12,7 +12,7 @@ from probe.server_sent_events import Event
 VERSION: Final = "2023-06-01"
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the request for a prompt."""
     body = {
         "model": endpoint.model,
@@ -24,7 +24,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     return json_request(with_path(endpoint.url, "/messages", version="/v1"), headers, body)
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
     data = event.data
     kind = event.name if data is None else text_of(data.get("type")) or event.name
@@ -49,7 +49,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
         answer.complete = answer.finish is not None
 
 
-def _prompt_usage(usage: Mapping[str, object], answer: Answer) -> None:
+def _prompt_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
     """Store the number of prompt tokens. `input_tokens` excludes cached tokens."""
     read_tokens = count_of(usage.get("cache_read_input_tokens"))
     written = count_of(usage.get("cache_creation_input_tokens"))

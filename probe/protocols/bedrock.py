@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from probe.answer import Answer, count_of, mapping_of, text_of
+from probe.answer import ProbeAnswer, count_of, mapping_of, text_of
 from probe.errors import ProbeFailure
-from probe.http_exchange import Request
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.protocol import Headers, bearer
 from probe.server_sent_events import Event, event_of
@@ -25,7 +25,7 @@ SERVICE: Final = "bedrock"
 _REGION: Final = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the signed request for a prompt.
 
     Raises:
@@ -40,8 +40,8 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     url = f"{endpoint.url.rstrip('/')}/model/{quote(endpoint.model, safe='')}/converse-stream"
     plain: Headers = (("Content-Type", "application/json"),)
     if key is not None:
-        return Request(url, (*plain, *bearer(key)), body)
-    return Request(url, _signed(url, plain, body), body)
+        return HttpRequest(url, (*plain, *bearer(key)), body)
+    return HttpRequest(url, _signed(url, plain, body), body)
 
 
 def _signed(url: str, headers: Headers, body: bytes) -> Headers:
@@ -132,7 +132,7 @@ def decoder() -> EventStream:
     return EventStream()
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
     data = event.data or {}
     if event.name == "contentBlockDelta":

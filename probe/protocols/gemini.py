@@ -8,9 +8,9 @@ Sources: Gemini API reference, "models.streamGenerateContent"; Vertex AI referen
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from probe.answer import Answer, count_of, first_of, mapping_of, stream_error, text_of
+from probe.answer import ProbeAnswer, count_of, first_of, mapping_of, stream_error, text_of
 from probe.errors import ProbeFailure
-from probe.http_exchange import Request
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.protocol import Headers, bearer, json_request
 from probe.server_sent_events import Event
@@ -19,7 +19,7 @@ METHOD: Final = ":streamGenerateContent"
 _VERTEX: Final = "aiplatform.googleapis.com"
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the request for a prompt."""
     body = {
         "contents": [{"role": "user", "parts": [{"text": prompt}]}],
@@ -40,7 +40,7 @@ def _url(endpoint: Endpoint) -> str:
     return f"{base}?alt=sse"
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer. There is no last event, so the finish reason ends the answer."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
@@ -58,7 +58,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
         _usage(data["usageMetadata"], answer)
 
 
-def _parts(parts: object, at: float, answer: Answer) -> None:
+def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
     """Add an event's parts to the answer: at most one chunk of reasoning, and one of content.
 
     A part may contain many tokens.
@@ -71,7 +71,7 @@ def _parts(parts: object, at: float, answer: Answer) -> None:
         answer.content(at)
 
 
-def _usage(usage: dict[str, Any], answer: Answer) -> None:
+def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
     """Store the numbers of tokens. `candidatesTokenCount` excludes thoughts."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from probe.answer import (
-    Answer,
+    ProbeAnswer,
     count_of,
     first_of,
     mapping_of,
@@ -17,7 +17,7 @@ from probe.answer import (
     stream_error,
     text_of,
 )
-from probe.http_exchange import Request
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.protocol import bearer, json_request, with_path
 from probe.server_sent_events import Event
@@ -25,7 +25,7 @@ from probe.server_sent_events import Event
 END: Final = "[DONE]"
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the request for a prompt."""
     body = {
         "model": endpoint.model,
@@ -39,7 +39,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     return json_request(url, bearer(key), body)
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
     data = opened(event, answer)
     if data is None:
@@ -53,7 +53,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
     finished(choice, answer)
 
 
-def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
+def opened(event: Event, answer: ProbeAnswer) -> dict[str, Any] | None:
     """Return the data of a chat event or completions event, or None for the last event.
 
     Raises:
@@ -73,13 +73,13 @@ def opened(event: Event, answer: Answer) -> dict[str, Any] | None:
     return data
 
 
-def finished(choice: Mapping[str, object], answer: Answer) -> None:
+def finished(choice: Mapping[str, object], answer: ProbeAnswer) -> None:
     """Store the reason why the answer ended."""
     if reason := text_of(choice.get("finish_reason")):
         answer.finish = "length" if reason == "length" else "stop"
 
 
-def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
+def read_usage(usage: Mapping[str, object], answer: ProbeAnswer) -> None:
     """Store the numbers of tokens."""
     answer.prompt_tokens = count_of(usage.get("prompt_tokens"))
     answer.output_tokens = count_of(usage.get("completion_tokens"))
@@ -89,7 +89,7 @@ def read_usage(usage: Mapping[str, object], answer: Answer) -> None:
     answer.reasoning_tokens = count_of(output.get("reasoning_tokens"))
 
 
-def read_metrics(metrics: Mapping[str, object], answer: Answer) -> None:
+def read_metrics(metrics: Mapping[str, object], answer: ProbeAnswer) -> None:
     """Store the durations that vLLM measured.
 
     vLLM's `time_to_first_token_ms` begins when the request is scheduled, so it is the duration of

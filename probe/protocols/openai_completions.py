@@ -3,15 +3,15 @@
 Source: OpenAI API reference, "Completions".
 """
 
-from probe.answer import Answer, first_of, text_of
-from probe.http_exchange import Request
+from probe.answer import ProbeAnswer, first_of, text_of
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.openai_chat import finished, opened
 from probe.protocols.protocol import bearer, json_request, with_path
 from probe.server_sent_events import Event
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the request for a prompt."""
     body = {
         "model": endpoint.model,
@@ -24,7 +24,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     return json_request(url, bearer(key), body)
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
     data = opened(event, answer)
     if data is None:

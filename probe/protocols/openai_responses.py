@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from probe.answer import Answer, count_of, mapping_of, stream_error, text_of
-from probe.http_exchange import Request
+from probe.answer import ProbeAnswer, count_of, mapping_of, stream_error, text_of
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.protocols.protocol import bearer, json_request, with_path
 from probe.server_sent_events import Event
@@ -18,7 +18,7 @@ CONTENT: Final = (
 ENDS: Final = ("response.completed", "response.incomplete")
 
 
-def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
+def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
     """Return the request for a prompt. The request asks OpenAI not to store the answer."""
     body = {
         "model": endpoint.model,
@@ -31,7 +31,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> Request:
     return json_request(url, bearer(key), body)
 
 
-def read(event: Event, at: float, answer: Answer) -> None:
+def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
     if event.text == "[DONE]":  # some servers send it after the last event
         return
@@ -51,7 +51,7 @@ def read(event: Event, at: float, answer: Answer) -> None:
         _end(response, answer)
 
 
-def _end(response: Mapping[str, object], answer: Answer) -> None:
+def _end(response: Mapping[str, object], answer: ProbeAnswer) -> None:
     answer.finish = "stop" if response.get("status") == "completed" else "length"
     answer.complete = True
     usage = mapping_of(response.get("usage"))

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
-from probe.answer import Answer
-from probe.http_exchange import Request
+from probe.answer import ProbeAnswer
+from probe.http_exchange import HttpRequest
 from probe.plan import Endpoint
 from probe.server_sent_events import Event, ServerSentEvents
 
@@ -27,8 +27,8 @@ class Protocol(NamedTuple):
     answer. The second argument of `read` is the event loop's time at which the event arrived.
     """
 
-    build: Callable[[Endpoint, str, str | None], Request]
-    read: Callable[[Event, float, Answer], None]
+    build: Callable[[Endpoint, str, str | None], HttpRequest]
+    read: Callable[[Event, float, ProbeAnswer], None]
     decoder: Callable[[], Decoder] = ServerSentEvents
 
 
@@ -48,9 +48,11 @@ def with_path(url: str, path: str, *, version: str = "") -> str:
     return f"{base}{version if bare else ''}{path}"
 
 
-def json_request(url: str, headers: Headers, body: Mapping[str, Any]) -> Request:
+def json_request(url: str, headers: Headers, body: Mapping[str, Any]) -> HttpRequest:
     """Return a request with a JSON body."""
-    return Request(url, (("Content-Type", "application/json"), *headers), json.dumps(body).encode())
+    return HttpRequest(
+        url, (("Content-Type", "application/json"), *headers), json.dumps(body).encode()
+    )
 
 
 def bearer(key: str | None) -> Headers:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from rig.contract.reader import SourceTree
-from rig.contract.requirements import Finding
+from rig.contract.requirements import RequirementFinding
 from rig.contract.table import CONTRACT, FIRST, HOOKS, LAST, Hook
 
 COMMAND = "python -m rig.contract"
 
-Findings = dict[str, Finding]
+Findings = dict[str, RequirementFinding]
 """One version's findings, by `Hook.what`."""
 
 
@@ -88,7 +88,7 @@ def _rows(rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '∣') for cell in row)} |\n" for row in rows)
 
 
-def _mark(hook: Hook, finding: Finding) -> str:
+def _mark(hook: Hook, finding: RequirementFinding) -> str:
     if finding.status == "ok":
         return "✓"
     return "✗" if hook.otherwise is None else "–"

@@ -20,25 +20,25 @@ Status = Literal["ok", "missing", "different"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RequirementFinding:
     """The result of checking one requirement in one version."""
 
     status: Status
     detail: str = ""
 
 
-OK = Finding("ok")
+OK = RequirementFinding("ok")
 
 
 class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """Check a source tree for this requirement in the modules `where`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class RequiredMethod:
     """A method that the plugin wraps or implements.
 
     Attributes:
@@ -60,16 +60,16 @@ class Method:
     returns: str = ""
     overridden_in: str = ""
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
         method = owner.method(self.name)
         if method is None:
-            return Finding("missing", f"no {self.owner}.{self.name}")
+            return RequirementFinding("missing", f"no {self.owner}.{self.name}")
         found = next(self._differences(tree, owner, method), None)
-        return Finding("different", found) if found else OK
+        return RequirementFinding("different", found) if found else OK
 
     def _differences(self, tree: SourceTree, owner: Class, method: Function) -> Iterator[str]:
         parameters = leading_parameters(method)
@@ -119,27 +119,29 @@ class Attributes:
     names: tuple[str, ...]
     settable: bool = False
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
         lacking = [name for name in self.names if name not in owner.attributes]
         if lacking:
-            return Finding("missing", f"{self.owner} has no {', '.join(lacking)}")
+            return RequirementFinding("missing", f"{self.owner} has no {', '.join(lacking)}")
         if self.settable and not owner.takes_new_attributes:
-            return Finding("different", f"{self.owner} does not allow additional attributes")
+            return RequirementFinding(
+                "different", f"{self.owner} does not allow additional attributes"
+            )
         return OK
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class RequiredConstant:
     """A constant of a module: a text, or a tuple of texts. Each text must be in `known`."""
 
     name: str
     known: tuple[str, ...]
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         for module in _modules(tree, where):
             value = module.constant(self.name)
@@ -147,8 +149,12 @@ class Constant:
                 continue
             values = value if isinstance(value, tuple | list) else (value,)
             unknown = [repr(each) for each in values if each not in self.known]
-            return Finding("different", f"{self.name}: {', '.join(unknown)}") if unknown else OK
-        return Finding("missing", f"no {self.name} in {_places(where)}")
+            return (
+                RequirementFinding("different", f"{self.name}: {', '.join(unknown)}")
+                if unknown
+                else OK
+            )
+        return RequirementFinding("missing", f"no {self.name} in {_places(where)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +163,13 @@ class ProcessName:
 
     begins: str
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         found = [name for module in _modules(tree, where) for name in process_names(module)]
         if any(name.startswith(self.begins) for name in found):
             return OK
         found_names = ", ".join(sorted({repr(name) for name in found})) or "none"
-        return Finding(
+        return RequirementFinding(
             "missing", f"no name= that begins {self.begins!r} in {_places(where)}: {found_names}"
         )
 
@@ -180,19 +186,27 @@ class Contains:
     texts: tuple[str, ...]
     never: bool = False
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         functions = (module.function(self.function) for module in _modules(tree, where))
         function = next((found for found in functions if found), None)
         if function is None:
             if self.never:
                 return OK
-            return Finding("missing", f"no {self.function} in {_places(where)}")
+            return RequirementFinding("missing", f"no {self.function} in {_places(where)}")
         text = normalised_text(function)
         found = next((each for each in self.texts if each in text), None)
         if self.never:
-            return Finding("different", f"{self.function} contains {found}") if found else OK
-        return OK if found else Finding("different", f"{self.function} lacks {self.texts[0]}")
+            return (
+                RequirementFinding("different", f"{self.function} contains {found}")
+                if found
+                else OK
+            )
+        return (
+            OK
+            if found
+            else RequirementFinding("different", f"{self.function} lacks {self.texts[0]}")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +216,14 @@ class Attribute:
     owner: str
     text: str
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         owner = tree.class_in(where, self.owner)
         if owner is None:
             return _no_class(self.owner, where)
         if self.text in _texts(owner.node):
             return OK
-        return Finding("missing", f"{self.owner} has no {self.text}")
+        return RequirementFinding("missing", f"{self.owner} has no {self.text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +232,11 @@ class Named:
 
     text: str
 
-    def check(self, tree: SourceTree, where: Sequence[str]) -> Finding:
+    def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
         """See `Requirement`."""
         if any(self.text in _texts(module.node) for module in _modules(tree, where)):
             return OK
-        return Finding("missing", f"no {self.text} in {_places(where)}")
+        return RequirementFinding("missing", f"no {self.text} in {_places(where)}")
 
 
 def _texts(node: ast.AST) -> set[str]:
@@ -243,8 +257,8 @@ def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
             yield from tree.under(path)
 
 
-def _no_class(name: str, where: Sequence[str]) -> Finding:
-    return Finding("missing", f"no class {name} in {_places(where)}")
+def _no_class(name: str, where: Sequence[str]) -> RequirementFinding:
+    return RequirementFinding("missing", f"no class {name} in {_places(where)}")
 
 
 def _places(where: Sequence[str]) -> str:

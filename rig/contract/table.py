@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from rig.contract.requirements import (
     Attribute,
     Attributes,
-    Constant,
     Contains,
-    Method,
     Named,
     ProcessName,
+    RequiredConstant,
+    RequiredMethod,
     Requirement,
 )
 
@@ -59,7 +59,7 @@ class Hook:
 _FRONT_END = (
     Hook(
         "OutputProcessor.add_request",
-        Method(
+        RequiredMethod(
             "OutputProcessor",
             "add_request",
             takes=("request",),
@@ -71,7 +71,7 @@ _FRONT_END = (
     ),
     Hook(
         "OutputProcessor._finish_request",
-        Method(
+        RequiredMethod(
             "OutputProcessor",
             "_finish_request",
             takes=("req_state",),
@@ -86,7 +86,7 @@ _FRONT_END = (
     ),
     Hook(
         "OutputProcessor._update_stats_from_finished",
-        Method(
+        RequiredMethod(
             "OutputProcessor",
             "_update_stats_from_finished",
             takes=("req_state", "finish_reason"),
@@ -98,7 +98,7 @@ _FRONT_END = (
     ),
     Hook(
         "OutputProcessor.abort_requests",
-        Method("OutputProcessor", "abort_requests", returns="list[str]"),
+        RequiredMethod("OutputProcessor", "abort_requests", returns="list[str]"),
         OUTPUTS,
         "front_end/request_hooks.py",
     ),
@@ -161,7 +161,7 @@ _FRONT_END = (
     ),
     Hook(
         "IterationStats.update_from_events",
-        Method(
+        RequiredMethod(
             "IterationStats",
             "update_from_events",
             takes=("req_id", "events", "is_prefilling", "req_stats"),
@@ -174,7 +174,7 @@ _FRONT_END = (
     ),
     Hook(
         "StatLoggerManager.record_admission_rejection",
-        Method(
+        RequiredMethod(
             "StatLoggerManager",
             "record_admission_rejection",
             takes=("reason",),
@@ -190,7 +190,7 @@ _FRONT_END = (
     ),
     Hook(
         "DPLBAsyncMPClient.get_core_engine_for_request",
-        Method(
+        RequiredMethod(
             "DPLBAsyncMPClient",
             "get_core_engine_for_request",
             takes=("request",),
@@ -219,7 +219,9 @@ _FRONT_END = (
     ),
     Hook(
         "FinishReason: known reasons",
-        Constant("FINISH_REASON_STRINGS", ("stop", "length", "abort", "error", "repetition")),
+        RequiredConstant(
+            "FINISH_REASON_STRINGS", ("stop", "length", "abort", "error", "repetition")
+        ),
         ENGINE,
         "front_end/request_hooks.py",
         otherwise="an unknown finish reason is reported as an error",
@@ -249,7 +251,7 @@ _FRONT_END = (
 _PLUGIN = (
     Hook(
         "Group vllm.general_plugins",
-        Constant("DEFAULT_PLUGINS_GROUP", ("vllm.general_plugins",)),
+        RequiredConstant("DEFAULT_PLUGINS_GROUP", ("vllm.general_plugins",)),
         PLUGINS,
         "plugin.py",
     ),
@@ -267,7 +269,7 @@ _PLUGIN = (
     ),
     Hook(
         "Group vllm.stat_logger_plugins",
-        Constant("STAT_LOGGER_PLUGINS_GROUP", ("vllm.stat_logger_plugins",)),
+        RequiredConstant("STAT_LOGGER_PLUGINS_GROUP", ("vllm.stat_logger_plugins",)),
         PLUGINS,
         "statlogger.py",
     ),
@@ -315,13 +317,13 @@ _PLUGIN = (
 _STAT_LOGGER = (
     Hook(
         "StatLoggerBase.__init__",
-        Method("StatLoggerBase", "__init__", takes=("vllm_config", "engine_index")),
+        RequiredMethod("StatLoggerBase", "__init__", takes=("vllm_config", "engine_index")),
         LOGGERS,
         "statlogger.py",
     ),
     Hook(
         "StatLoggerBase.record",
-        Method(
+        RequiredMethod(
             "StatLoggerBase",
             "record",
             takes=("scheduler_stats", "iteration_stats"),
@@ -434,7 +436,7 @@ _STAT_LOGGER = (
 _ENGINE_CORE = (
     Hook(
         "Scheduler.schedule",
-        Method(
+        RequiredMethod(
             "Scheduler",
             "schedule",
             returns="SchedulerOutput",
@@ -445,7 +447,7 @@ _ENGINE_CORE = (
     ),
     Hook(
         "Scheduler.add_request",
-        Method(
+        RequiredMethod(
             "Scheduler",
             "add_request",
             takes=("request",),
@@ -457,7 +459,7 @@ _ENGINE_CORE = (
     ),
     Hook(
         "Scheduler.update_from_output",
-        Method(
+        RequiredMethod(
             "Scheduler",
             "update_from_output",
             takes=("scheduler_output",),
@@ -471,7 +473,7 @@ _ENGINE_CORE = (
     ),
     Hook(
         "Scheduler._free_request",
-        Method(
+        RequiredMethod(
             "Scheduler",
             "_free_request",
             takes=("request",),
@@ -484,7 +486,7 @@ _ENGINE_CORE = (
     ),
     Hook(
         "Scheduler._preempt_request",
-        Method(
+        RequiredMethod(
             "Scheduler",
             "_preempt_request",
             takes=("request",),
@@ -1117,14 +1119,14 @@ _UNDIVIDED = "the parts of a start are unknown, or several parts are reported as
 _START = (
     Hook(
         "Executor.__init__",
-        Method("Executor", "__init__"),
+        RequiredMethod("Executor", "__init__"),
         ("vllm/v1/executor/abstract.py",),
         "start_up/hooks.py",
         otherwise=_UNDIVIDED,
     ),
     Hook(
         "EngineCore._initialize_kv_caches",
-        Method(
+        RequiredMethod(
             "EngineCore",
             "_initialize_kv_caches",
             called_on=("self",),
@@ -1136,7 +1138,7 @@ _START = (
     ),
     Hook(
         "WorkerWrapperBase.init_device",
-        Method("WorkerWrapperBase", "init_device"),
+        RequiredMethod("WorkerWrapperBase", "init_device"),
         ("vllm/v1/worker/worker_base.py",),
         "start_up/hooks.py",
         otherwise=_UNDIVIDED,
@@ -1151,7 +1153,7 @@ _START = (
     *(
         Hook(
             f"Worker.{name}",
-            Method("Worker", name),
+            RequiredMethod("Worker", name),
             ("vllm/v1/worker/gpu_worker.py",),
             "start_up/hooks.py",
             otherwise=_UNDIVIDED,

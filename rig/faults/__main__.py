@@ -15,7 +15,7 @@ from pathlib import Path
 from rig.faults.catalogue import FAULTS, faults_of
 from rig.faults.combined_faults import PAIRS
 from rig.faults.recording import RecordingError, record
-from rig.install import NotHereError, ensure
+from rig.install import ProgramUnavailableError, ensure
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             during_s=options.under,
             log_line=lambda line: print(f"{time.monotonic() - begun:5.0f} s  {line}", flush=True),
         )
-    except (NotHereError, RecordingError) as reason:
+    except (ProgramUnavailableError, RecordingError) as reason:
         print(reason, file=sys.stderr)
         return 2
     for case in cases:

@@ -7,8 +7,8 @@ from typing import Final
 
 from rig.faults import cpu_hogs, freezes, no_incident, prompts, rates, responses, restarts
 from rig.faults.combined_faults import AND, together
-from rig.faults.fault import Fault, Make
-from rig.faults.traffic import Traffic
+from rig.faults.fault import Make, ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
     {
@@ -36,14 +36,14 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 )
 
 
-def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[Fault]:
+def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[ServerFault]:
     """Return the faults with these causes or pairs of causes, during usual traffic.
 
     A fault has the same random values alone and as a part of a pair.
     """
-    usual = Traffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
+    usual = PlannedTraffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
 
-    def made(cause: str, traffic: Traffic) -> Fault:
+    def made(cause: str, traffic: PlannedTraffic) -> ServerFault:
         return FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, traffic)
 
     found = []

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rig.faults.fault import Disturb, Fault, Server
+from rig.faults.fault import Disturb, DisturbedServer, ServerFault
 
 AND: Final = "+"
 """Separates the two causes in the name of a pair of faults."""
@@ -25,18 +25,20 @@ PAIRS: Final = {
 class _Both:
     disturbances: tuple[Disturb, ...]
 
-    def __call__(self, server: Server, draw: random.Random) -> AbstractContextManager[None]:
+    def __call__(
+        self, server: DisturbedServer, draw: random.Random
+    ) -> AbstractContextManager[None]:
         return self._open(server, draw)
 
     @contextmanager
-    def _open(self, server: Server, draw: random.Random) -> Iterator[None]:
+    def _open(self, server: DisturbedServer, draw: random.Random) -> Iterator[None]:
         with ExitStack() as stack:
             for disturb in self.disturbances:
                 stack.enter_context(disturb(server, draw))
             yield
 
 
-def together(first: Fault, second: Fault) -> Fault:
+def together(first: ServerFault, second: ServerFault) -> ServerFault:
     """Return both faults as one fault.
 
     The second fault must have been created from the traffic of the first fault.

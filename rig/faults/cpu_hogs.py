@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from rig.faults.fault import Fault, Server
-from rig.faults.traffic import Traffic
+from rig.faults.fault import DisturbedServer, ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 # The process ends when its parent process ends.
 _HOG = """
@@ -41,15 +41,17 @@ class Hogs:
 
     count: int
 
-    def __call__(self, server: Server, draw: random.Random) -> AbstractContextManager[None]:
+    def __call__(
+        self, server: DisturbedServer, draw: random.Random
+    ) -> AbstractContextManager[None]:
         """Run the processes while the context is open."""
         return running_hogs(self.count)
 
 
-def noisy_neighbour(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Start two CPU-bound processes per core, with the server's own priority."""
     hogs = Hogs(max(1, round(2 * (os.cpu_count() or 1) * severity)))
-    return Fault(
+    return ServerFault(
         cause="noisy_neighbour",
         metric="tpot",
         usual=usual,

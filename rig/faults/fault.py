@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 
 
-class Server(Protocol):
+class DisturbedServer(Protocol):
     """The operations on the server that a fault's disturbance may perform."""
 
     def engine_cores(self) -> list[int]:
@@ -24,23 +24,23 @@ class Server(Protocol):
         ...
 
 
-Disturb = Callable[[Server, random.Random], AbstractContextManager[None]]
+Disturb = Callable[[DisturbedServer, random.Random], AbstractContextManager[None]]
 
 
-def undisturbed(server: Server, draw: random.Random) -> AbstractContextManager[None]:
+def undisturbed(server: DisturbedServer, draw: random.Random) -> AbstractContextManager[None]:
     """Leave the server undisturbed, because the fault consists only of traffic."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class ServerFault:
     """The cause of a fault, and how to produce it."""
 
     cause: str
     metric: str
     """The latency that the fault increases, as in `tailspan explain --metric`."""
-    usual: Traffic
-    during: Traffic
+    usual: PlannedTraffic
+    during: PlannedTraffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
     disturb: Disturb = undisturbed
     arguments_after: tuple[str, ...] | None = None
@@ -51,5 +51,5 @@ class Fault:
     notes: dict[str, float] = field(default_factory=dict)
 
 
-Make = Callable[[random.Random, float, Traffic], Fault]
+Make = Callable[[random.Random, float, PlannedTraffic], ServerFault]
 """Creates a fault from random numbers, a severity (1 is clearly visible) and the usual traffic."""

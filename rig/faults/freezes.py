@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rig.faults.fault import Fault, Server
-from rig.faults.traffic import Traffic
+from rig.faults.fault import DisturbedServer, ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Freezing:
     every_s: float
 
     @contextmanager
-    def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
+    def __call__(self, server: DisturbedServer, draw: random.Random) -> Iterator[None]:
         """Stop the engine core repeatedly while the context is open."""
         done = threading.Event()
         (core,) = server.engine_cores()
@@ -40,10 +40,10 @@ class Freezing:
             freezer.join()
 
 
-def engine_stall(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def engine_stall(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Stop the engine for half a second, about seventeen times per minute."""
     freezing = Freezing(draw.uniform(0.4, 0.6) * severity, draw.uniform(3.0, 4.0))
-    return Fault(
+    return ServerFault(
         cause="engine_stall",
         metric="itl_max",
         usual=usual,

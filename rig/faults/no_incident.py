@@ -2,10 +2,10 @@
 
 import random
 
-from rig.faults.fault import Fault
-from rig.faults.traffic import Traffic
+from rig.faults.fault import ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 
-def no_incident(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def no_incident(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Continue the usual traffic, and inject no fault."""
-    return Fault(cause="no_incident", metric="ttft", usual=usual, during=usual)
+    return ServerFault(cause="no_incident", metric="ttft", usual=usual, during=usual)

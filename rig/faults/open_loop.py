@@ -18,7 +18,7 @@ PATIENCE_S = 90.0
 
 
 @dataclass
-class Outcome:
+class TrafficOutcome:
     """The results of one period of traffic."""
 
     answered: int = 0
@@ -34,9 +34,9 @@ class Outcome:
                 self.failed += 1
 
 
-def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
+def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> TrafficOutcome:
     """Send each call at its time (seconds from now), and wait for the last response."""
-    outcome = Outcome()
+    outcome = TrafficOutcome()
     begun = time.monotonic()
     threads = []
     for at_s, call in arrivals:
@@ -49,7 +49,7 @@ def send_on_time(port: int, arrivals: Sequence[tuple[float, Call]]) -> Outcome:
     return outcome
 
 
-def _send(port: int, call: Call, outcome: Outcome) -> None:
+def _send(port: int, call: Call, outcome: TrafficOutcome) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

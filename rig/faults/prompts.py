@@ -4,11 +4,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from rig.faults.fault import Fault
-from rig.faults.traffic import Traffic
+from rig.faults.fault import ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 
-def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any) -> Traffic:
+def _some(
+    usual: PlannedTraffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any
+) -> PlannedTraffic:
     """Replace `per_s` requests per second of the usual traffic by requests with long prompts.
 
     The responses are short.
@@ -19,10 +21,12 @@ def _some(usual: Traffic, per_s: float, prompt_tokens: tuple[int, int], **other:
     return replace(usual, rate_per_s=usual.rate_per_s - per_s, extra=(those,))
 
 
-def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def prefill_interference(
+    draw: random.Random, severity: float, usual: PlannedTraffic
+) -> ServerFault:
     """Send prompts of about 2,000 tokens while the requests of every tenant decode."""
     long_per_s = draw.uniform(0.9, 1.3) * severity
-    return Fault(
+    return ServerFault(
         cause="prefill_interference",
         metric="itl_max",
         usual=usual,
@@ -31,10 +35,12 @@ def prefill_interference(draw: random.Random, severity: float, usual: Traffic) -
     )
 
 
-def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def long_prompt_blocking(
+    draw: random.Random, severity: float, usual: PlannedTraffic
+) -> ServerFault:
     """Send a prompt of 7,000 tokens now and then, and short prompts after it."""
     long_per_s = draw.uniform(0.12, 0.18) * severity
-    return Fault(
+    return ServerFault(
         cause="long_prompt_blocking",
         metric="ttft",
         usual=usual,
@@ -43,10 +49,10 @@ def long_prompt_blocking(draw: random.Random, severity: float, usual: Traffic) -
     )
 
 
-def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def longer_prompts(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Lengthen the unshared part of each prompt."""
     more = int(draw.uniform(450, 650) * severity)
-    return Fault(
+    return ServerFault(
         cause="longer_prompts",
         metric="ttft",
         usual=usual,
@@ -55,11 +61,11 @@ def longer_prompts(draw: random.Random, severity: float, usual: Traffic) -> Faul
     )
 
 
-def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Remove the shared prefix from some prompts. The severity determines the number of these
     prompts."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
-    return Fault(
+    return ServerFault(
         cause="prefix_cache_miss",
         metric="ttft",
         usual=usual,
@@ -72,11 +78,11 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: Traffic) -> F
     )
 
 
-def frontend_cpu(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def frontend_cpu(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
-    return Fault(
+    return ServerFault(
         cause="frontend_cpu",
         metric="ttft",
         usual=usual,

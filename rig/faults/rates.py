@@ -4,8 +4,8 @@ batch or the memory."""
 import random
 from dataclasses import replace
 
-from rig.faults.fault import Fault
-from rig.faults.traffic import Traffic
+from rig.faults.fault import ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 
 def _blocks(count: int) -> tuple[str, ...]:
@@ -19,10 +19,12 @@ def _blocks(count: int) -> tuple[str, ...]:
     )
 
 
-def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def load_exceeds_capacity(
+    draw: random.Random, severity: float, usual: PlannedTraffic
+) -> ServerFault:
     """Send more requests of every tenant to a server with a small batch."""
     times = 1.0 + draw.uniform(0.9, 1.2) * severity
-    return Fault(
+    return ServerFault(
         cause="load_exceeds_capacity",
         metric="ttft",
         arguments=("--max-num-seqs", "3"),
@@ -32,13 +34,13 @@ def load_exceeds_capacity(draw: random.Random, severity: float, usual: Traffic) 
     )
 
 
-def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def tenant_flood(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Multiply the usual traffic of one tenant, so that the other tenants wait."""
     more = draw.uniform(0.9, 1.2) * severity
     flood = replace(
         usual, rate_per_s=usual.rate_per_s * more, tenants=(draw.choice(usual.tenants),)
     )
-    return Fault(
+    return ServerFault(
         cause="tenant_flood",
         metric="ttft",
         arguments=("--max-num-seqs", "3"),
@@ -48,7 +50,7 @@ def tenant_flood(draw: random.Random, severity: float, usual: Traffic) -> Fault:
     )
 
 
-def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def decode_batch_growth(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Send more requests with long contexts, all decoded at the same time in a large batch."""
     usual = replace(
         usual,
@@ -60,7 +62,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
         stream=False,
     )
     times = 1.0 + draw.uniform(1.6, 2.0) * severity
-    return Fault(
+    return ServerFault(
         cause="decode_batch_growth",
         metric="tpot",
         usual=usual,
@@ -69,7 +71,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: Traffic) ->
     )
 
 
-def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Send prompts that together need more blocks than the cache has."""
     usual = replace(
         usual,
@@ -79,7 +81,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
         output_tokens=(10, 12),
     )
     times = 1.0 + draw.uniform(1.0, 1.4) * severity
-    return Fault(
+    return ServerFault(
         cause="kv_cache_exhausted",
         metric="ttft",
         arguments=_blocks(8),
@@ -89,7 +91,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: Traffic) -> 
     )
 
 
-def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Send requests that start with few blocks and grow until the memory is full."""
     usual = replace(
         usual,
@@ -100,7 +102,7 @@ def preemption(draw: random.Random, severity: float, usual: Traffic) -> Fault:
         stream=False,
     )
     times = 1.0 + draw.uniform(0.8, 1.1) * severity
-    return Fault(
+    return ServerFault(
         cause="preemption",
         metric="itl_max",
         arguments=_blocks(10),

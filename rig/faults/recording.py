@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 
 from rig import serve
-from rig.faults.fault import Fault
+from rig.faults.fault import ServerFault
 from rig.faults.open_loop import send_on_time
 from rig.faults.other_processes import Meter, wait_for_quiet
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 from rig.load import Call, mixed, send_all
 from rig.ports import free_port
 from rig.program import Tailspan
@@ -45,7 +45,7 @@ class RecordedInterval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truth:
+class InjectedFault:
     """The fault that was injected into the server, with the start and end of its period."""
 
     cause: str
@@ -155,7 +155,7 @@ def serving(folder: Path, otlp_port: int, arguments: tuple[str, ...]) -> Iterato
 
 
 def record(
-    faults: Sequence[Fault],
+    faults: Sequence[ServerFault],
     folder: Path,
     *,
     seed: int,
@@ -171,7 +171,7 @@ def record(
     for number, (arguments, group) in enumerate(groupby(ordered, lambda fault: fault.arguments)):
         shared = folder / f"server-{number}"
         shared.mkdir()
-        truths: list[Truth] = []
+        truths: list[InjectedFault] = []
         with collecting(shared) as otlp_port:
             log_line(f"vLLM with {' '.join(arguments)} …")
             with serving(shared, otlp_port, arguments) as server:
@@ -193,12 +193,12 @@ def record(
 
 def _suffer(
     server: RunningServer,
-    fault: Fault,
+    fault: ServerFault,
     baseline: RecordedInterval,
     seed: int,
     severity: float,
     during_s: float,
-) -> Truth:
+) -> InjectedFault:
     if fault.arguments_after is not None:
         server.restart(fault.arguments_after)
         server.warm_up()
@@ -207,7 +207,7 @@ def _suffer(
         window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
     if fault.delayed:
         window = replace(window, ended_s=max(window.ended_s, time.time()))
-    return Truth(
+    return InjectedFault(
         cause=fault.cause,
         metric=fault.metric,
         baseline=baseline,
@@ -224,7 +224,7 @@ def _suffer(
 
 
 def record_interval(
-    server: RunningServer, traffic: Traffic, seed: str, seconds: float
+    server: RunningServer, traffic: PlannedTraffic, seed: str, seconds: float
 ) -> tuple[RecordedInterval, int, int]:
     """Send the traffic of one period.
 

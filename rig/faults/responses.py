@@ -3,15 +3,15 @@
 import random
 from dataclasses import replace
 
-from rig.faults.fault import Fault
-from rig.faults.traffic import Traffic
+from rig.faults.fault import ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 
-def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def longer_outputs(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Make every tenant's responses longer."""
     times = 1.0 + draw.uniform(1.2, 1.8) * severity
     low, high = usual.output_tokens
-    return Fault(
+    return ServerFault(
         cause="longer_outputs",
         metric="e2e",
         usual=usual,
@@ -20,7 +20,7 @@ def longer_outputs(draw: random.Random, severity: float, usual: Traffic) -> Faul
     )
 
 
-def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def network_or_client(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Send large responses to a tenant whose clients read slowly."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * 0.8, tenants=usual.tenants[1:])
     reports = replace(
@@ -31,7 +31,7 @@ def network_or_client(draw: random.Random, severity: float, usual: Traffic) -> F
         body={"logprobs": 100},
     )
     bytes_per_s = draw.uniform(60_000, 80_000) / severity
-    return Fault(
+    return ServerFault(
         cause="network_or_client",
         metric="e2e",
         # A response must be larger than 200 kB, because the kernel's and the server's buffers can

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from rig.faults.fault import Fault, Server
-from rig.faults.traffic import Traffic
+from rig.faults.fault import DisturbedServer, ServerFault
+from rig.faults.traffic import PlannedTraffic
 
 _AFTER_S = 4.0
 
@@ -22,7 +22,7 @@ class Restarting:
     arguments: tuple[str, ...]
 
     @contextmanager
-    def __call__(self, server: Server, draw: random.Random) -> Iterator[None]:
+    def __call__(self, server: DisturbedServer, draw: random.Random) -> Iterator[None]:
         """Restart the server once while the context is open."""
         restart = threading.Timer(_AFTER_S, server.restart, (self.arguments,))
         restart.start()
@@ -32,11 +32,11 @@ class Restarting:
             restart.join()
 
 
-def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def cold_start(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Restart the server under load. All waiting clients connect at the same time."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     arguments = ("--max-num-seqs", "4")
-    return Fault(
+    return ServerFault(
         cause="cold_start",
         metric="ttft",
         arguments=arguments,
@@ -47,10 +47,10 @@ def cold_start(draw: random.Random, severity: float, usual: Traffic) -> Fault:
     )
 
 
-def config_change(draw: random.Random, severity: float, usual: Traffic) -> Fault:
+def config_change(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Continue the same traffic after a deploy that makes the batch too small."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
-    return Fault(
+    return ServerFault(
         cause="config_change",
         metric="ttft",
         arguments=("--max-num-seqs", "16"),

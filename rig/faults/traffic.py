@@ -14,7 +14,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class PlannedTraffic:
     """A stream of requests, with optional additional streams."""
 
     rate_per_s: float
@@ -28,7 +28,7 @@ class Traffic:
     stream: bool = True
     body: dict[str, Any] = field(default_factory=dict)
     read_bytes_per_s: float | None = None
-    extra: tuple["Traffic", ...] = ()
+    extra: tuple["PlannedTraffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
         """Return the calls in the order of time, each with its seconds from the beginning."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from analysis.access.roles_file import Role, Roles
+from analysis.access.roles_file import AccessRole, Roles
 from collector.listen.bearer_tokens import HOLDER, Holder
 from store.access.access import Access
 
@@ -46,5 +46,5 @@ class Readers:
         return {"who": who, "grants": self._grants[holder.role]}
 
 
-def _as_json(role: Role) -> list[dict[str, Any]]:
+def _as_json(role: AccessRole) -> list[dict[str, Any]]:
     return Access.of([role.grant]).as_json()

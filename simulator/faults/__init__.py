@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from simulator.conversations import Conversations
-from simulator.fault import CAUSES, Fault
+from simulator.fault import CAUSES, SimulatedFault
 from simulator.faults import machine, retries, settings, traffic
 from simulator.faults.injection import (
     Injection,
@@ -17,10 +17,10 @@ from simulator.faults.injection import (
 )
 from simulator.fleet_config import FleetConfig
 
-__all__ = ["CAUSES", "INJECTIONS", "Fault", "Injection", "world_of"]
+__all__ = ["CAUSES", "INJECTIONS", "Injection", "SimulatedFault", "world_of"]
 
 
-def _by_the_last_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+def _by_the_last_tenant(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     return {"tenant": config.workload.tenants[-1].name}
 
 

@@ -7,32 +7,34 @@ from typing import Literal
 
 from replay.step_clock import Stall
 from simulator.conditions import Event
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
-from simulator.workload import Request
+from simulator.workload import SimulatedRequest
 
 Latency = Literal["ttft_s", "itl_max_s", "tpot_s", "e2e_s"]
 
 World = Callable[[FleetConfig], FleetConfig]
-Arrivals = Callable[[Fault, FleetConfig, random.Random], Iterator[Request]]
-Rewrite = Callable[[Fault, FleetConfig, random.Random], Callable[[Request], Request]]
-Events = Callable[[Fault, FleetConfig, random.Random], Iterator[Event]]
-Stalls = Callable[[Fault, random.Random], Iterator[Stall]]
-Affects = Callable[[Fault, FleetConfig], Latency]
-Where = Callable[[Fault, FleetConfig], dict[str, str]]
+Arrivals = Callable[[SimulatedFault, FleetConfig, random.Random], Iterator[SimulatedRequest]]
+Rewrite = Callable[
+    [SimulatedFault, FleetConfig, random.Random], Callable[[SimulatedRequest], SimulatedRequest]
+]
+Events = Callable[[SimulatedFault, FleetConfig, random.Random], Iterator[Event]]
+Stalls = Callable[[SimulatedFault, random.Random], Iterator[Stall]]
+Affects = Callable[[SimulatedFault, FleetConfig], Latency]
+Where = Callable[[SimulatedFault, FleetConfig], dict[str, str]]
 
 
-def everywhere(_fault: Fault, _config: FleetConfig) -> dict[str, str]:
+def everywhere(_fault: SimulatedFault, _config: FleetConfig) -> dict[str, str]:
     """Return no labels, because the fault affects all requests."""
     return {}
 
 
-def on_its_replica(fault: Fault, config: FleetConfig) -> dict[str, str]:
+def on_its_replica(fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     """Return the label of the replica that the fault affects."""
     return {"replica": config.name_of(fault.replica % config.replicas)}
 
 
-def by_the_first_tenant(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+def by_the_first_tenant(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     """Return the label of the first tenant, which causes the fault."""
     return {"tenant": config.workload.tenants[0].name}
 
@@ -67,6 +69,6 @@ class Injection:
     where: Where = everywhere
     affects_else: Affects | None = None
 
-    def affected_latency(self, fault: Fault, config: FleetConfig) -> Latency:
+    def affected_latency(self, fault: SimulatedFault, config: FleetConfig) -> Latency:
         """Return the latency that this fault makes longer."""
         return self.affects if self.affects_else is None else self.affects_else(fault, config)

@@ -8,8 +8,8 @@ from itertools import chain
 from replay.front_end import FrontEndModel
 from replay.step_clock import Stall
 from simulator import capacity
-from simulator.conditions import Change, Event, Key, Restart, in_time
-from simulator.fault import Fault
+from simulator.conditions import ConditionChange, Event, Key, Restart, in_time
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from telemetry.engines import HUNG_S
 
@@ -23,47 +23,51 @@ _KEYS: dict[str, Key] = {
 }
 
 
-def _while_it_lasts(fault: Fault, replica: int, **values: float) -> Iterator[Event]:
+def _while_it_lasts(fault: SimulatedFault, replica: int, **values: float) -> Iterator[Event]:
     """Yield changes that set conditions at the fault's start and reset them at its end."""
     for name, value in values.items():
-        yield Change(fault.start_s, replica, _KEYS[name], value)
+        yield ConditionChange(fault.start_s, replica, _KEYS[name], value)
     if fault.end_s < float("inf"):
         for name in values:
             usual = 0.0 if name == "pull" else 1.0
-            yield Change(fault.end_s, replica, _KEYS[name], usual)
+            yield ConditionChange(fault.end_s, replica, _KEYS[name], usual)
 
 
-def _everywhere(fault: Fault, config: FleetConfig, **values: float) -> Iterator[Event]:
+def _everywhere(fault: SimulatedFault, config: FleetConfig, **values: float) -> Iterator[Event]:
     """Yield the changes of `_while_it_lasts` for every replica."""
     each = (_while_it_lasts(fault, replica, **values) for replica in range(config.replicas))
     return in_time(chain.from_iterable(each))
 
 
-def _slower(fault: Fault) -> float:
+def _slower(fault: SimulatedFault) -> float:
     return 1.0 + 1.3 * fault.severity
 
 
-def throttled(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def throttled(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Throttle the GPU's clock, so that every step takes longer."""
     factor = _slower(fault)
     yield from _while_it_lasts(fault, fault.replica % config.replicas, pace=factor, clock=factor)
 
 
-def busy_gpu(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+def busy_gpu(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Run another process on the GPU most of the time, so that steps take longer."""
     replica, at_s = fault.replica % config.replicas, fault.start_s
     while at_s < fault.end_s:
         busy_s, idle_s = chance.uniform(15.0, 40.0), chance.uniform(1.0, 6.0)
         until_s = min(at_s + busy_s, fault.end_s)
         pace = 1.0 + (_slower(fault) - 1.0) * chance.uniform(0.8, 1.3)
-        yield Change(at_s, replica, "pace", pace)
-        yield Change(at_s, replica, "foreign", 1.0)
-        yield Change(until_s, replica, "pace", 1.0)
-        yield Change(until_s, replica, "foreign", 0.0)
+        yield ConditionChange(at_s, replica, "pace", pace)
+        yield ConditionChange(at_s, replica, "foreign", 1.0)
+        yield ConditionChange(until_s, replica, "pace", 1.0)
+        yield ConditionChange(until_s, replica, "foreign", 0.0)
         at_s = until_s + idle_s
 
 
-def slow_rank(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def slow_rank(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Slow down one of the GPUs of a replica. In each step, the other GPUs wait for this GPU."""
     yield from _while_it_lasts(fault, fault.replica % config.replicas, rank_pace=_slower(fault))
 
@@ -74,14 +78,16 @@ def several_ranks(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, tensor_parallel_size=ranks))
 
 
-def pauses(fault: Fault, chance: random.Random) -> Iterator[Stall]:
+def pauses(fault: SimulatedFault, chance: random.Random) -> Iterator[Stall]:
     """Stop the engine for about half a second, about three times per minute."""
     at_s = fault.start_s
     while (at_s := at_s + chance.expovariate(0.05)) < fault.end_s:
         yield Stall(at_s, chance.uniform(0.3, 0.7) * fault.severity)
 
 
-def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+def cold_starts(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[Event]:
     """Restart a server repeatedly. After each restart, its cache is empty, and the first step of
     each batch shape takes longer."""
     at_s = fault.start_s
@@ -96,7 +102,7 @@ def cold_starts(fault: Fault, config: FleetConfig, chance: random.Random) -> Ite
         at_s += chance.uniform(70.0, 90.0)
 
 
-def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
+def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> Iterator[Event]:
     """Hang an engine and restart its server, repeatedly until the fault ends.
 
     A hung engine takes no steps. The restart makes the engine's requests fail. In a simulation with
@@ -108,14 +114,16 @@ def hangs(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
     at_s = fault.start_s
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
-        yield Change(at_s, replica, "hung", 1.0)
+        yield ConditionChange(at_s, replica, "hung", 1.0)
         # The restart is before the end of the hang, so that the engine does not continue.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
-        yield Change(until_s, replica, "hung", 0.0)
+        yield ConditionChange(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
 
 
-def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def busy_front_end(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Slow down the API servers, as if each process got only a small share of a CPU core."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * FrontEndModel().request_s(means.prompt_tokens)
@@ -123,12 +131,14 @@ def busy_front_end(fault: Fault, config: FleetConfig, _chance: random.Random) ->
     yield from _everywhere(fault, config, frontend_pace=factor)
 
 
-def slow_transfers(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def slow_transfers(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Slow down the network that transfers KV caches."""
     yield from _everywhere(fault, config, link_pace=1.0 + 20.0 * fault.severity)
 
 
-def loading_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+def loading_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     """Return the pool that loads KV caches, or no label for a fleet without prefill replicas."""
     return {"pool": "decode"} if config.prefill_replicas else {}
 
@@ -139,7 +149,7 @@ def fetched_caches(config: FleetConfig) -> FleetConfig:
 
 
 def imbalanced_routing(
-    fault: Fault, config: FleetConfig, _chance: random.Random
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
 ) -> Iterator[Event]:
     """Send most of the traffic to one replica, up to its capacity."""
     means = capacity.means_of(config.workload, config.engine)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from simulator import capacity
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
-from simulator.workload import Request
+from simulator.workload import SimulatedRequest
 
 _TOO_LONG = 0.2
 """The share of the responses that take longer than the timeout while the batch is full."""
@@ -29,7 +29,9 @@ def small_batches(config: FleetConfig) -> FleetConfig:
     return replace(config, engine=replace(config.engine, max_num_seqs=seats))
 
 
-def request_burst(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def request_burst(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Send so many requests within a few seconds that the engines' batches are full."""
     seats = config.engine.max_num_seqs * config.replicas
     more = replace(config.workload, rate_per_s=1.2 * seats / _BURST_S, trace=())
@@ -40,8 +42,8 @@ def request_burst(fault: Fault, config: FleetConfig, chance: random.Random) -> I
 
 
 def client_timeouts(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let clients give up after a timeout, and send the same prompt again at once. The number of
     retries is chosen so that the repeated requests keep the engines' batches full."""
     engine, workload = config.engine, config.workload
@@ -55,7 +57,7 @@ def client_timeouts(
     timeout_s = means.prefill_s + cut * step_s
     retries = 2.0 + 2.0 * fault.severity
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         return replace(
             request,
             prompt=f"retried/{chance.getrandbits(64)}",

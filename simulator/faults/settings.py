@@ -6,27 +6,29 @@ from dataclasses import replace
 
 from replay.engine_config import EngineConfig
 from simulator import capacity
-from simulator.conditions import Change, Event, Restart, in_time
-from simulator.fault import Fault
+from simulator.conditions import ConditionChange, Event, Restart, in_time
+from simulator.fault import SimulatedFault
 from simulator.faults.injection import Latency
 from simulator.faults.traffic import longer_outputs
 from simulator.fleet_config import FleetConfig
-from simulator.workload import Request
+from simulator.workload import SimulatedRequest
 
 _LONGER = 3.0
 
 
-def _blocks_left(fault: Fault, config: FleetConfig, blocks_left: float) -> Iterator[Event]:
+def _blocks_left(fault: SimulatedFault, config: FleetConfig, blocks_left: float) -> Iterator[Event]:
     """Yield changes that leave only `blocks_left` KV blocks on every replica while the fault is
     active."""
     lost = max(0, config.engine.num_gpu_blocks - round(blocks_left))
     numbers = range(config.replicas)
-    yield from (Change(fault.start_s, number, "lost_blocks", lost) for number in numbers)
+    yield from (ConditionChange(fault.start_s, number, "lost_blocks", lost) for number in numbers)
     if fault.end_s < float("inf"):
-        yield from (Change(fault.end_s, number, "lost_blocks", 0.0) for number in numbers)
+        yield from (ConditionChange(fault.end_s, number, "lost_blocks", 0.0) for number in numbers)
 
 
-def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def few_blocks(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Leave slightly more KV blocks than the running requests need on average."""
     means = capacity.means_of(config.workload, config.engine)
     running = capacity.running(config.engine, means, config.rate_per_s)
@@ -34,7 +36,9 @@ def few_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Ite
     yield from _blocks_left(fault, config, blocks_left)
 
 
-def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def outgrown_blocks(
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Iterator[Event]:
     """Remove KV blocks, so that longer outputs need more blocks than the cache has."""
     means = capacity.means_of(config.workload, config.engine).stretched(outputs=_LONGER)
     running = capacity.running(config.engine, means, config.rate_per_s)
@@ -43,13 +47,13 @@ def outgrown_blocks(fault: Fault, config: FleetConfig, _chance: random.Random) -
 
 
 def outgrowing_answers(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Make all outputs several times longer. The prompts are unchanged."""
     return longer_outputs(replace(fault, severity=(_LONGER - 1.0) / 1.8), config, chance)
 
 
-def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]:
+def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, EngineConfig]:
     """Return the flag that the deploy changes, and the engine's new arguments. The fleet's seed and
     the fault's start determine the flag."""
     engine = config.engine
@@ -62,7 +66,7 @@ def _changed_flag(fault: Fault, config: FleetConfig) -> tuple[str, EngineConfig]
     return "scheduler.max_num_seqs", changed
 
 
-def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
+def deploy(fault: SimulatedFault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
     """Restart the replicas one by one with a changed flag. At the fault's end, restart them without
     the change."""
     _, changed = _changed_flag(fault, config)
@@ -76,12 +80,12 @@ def deploy(fault: Fault, config: FleetConfig, _chance: random.Random) -> Iterato
     )
 
 
-def flag_label(fault: Fault, config: FleetConfig) -> dict[str, str]:
+def flag_label(fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     """Return the name of the changed flag as a label."""
     return {"argument": _changed_flag(fault, config)[0]}
 
 
-def affected_latency(fault: Fault, config: FleetConfig) -> Latency:
+def affected_latency(fault: SimulatedFault, config: FleetConfig) -> Latency:
     """Return the latency that the changed argument makes longer."""
     name, _ = _changed_flag(fault, config)
     return "tpot_s" if name == "model.enforce_eager" else "ttft_s"

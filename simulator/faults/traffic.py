@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from simulator import capacity
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
-from simulator.workload import Prefix, Request
+from simulator.workload import Prefix, SimulatedRequest
 
 
 def _poisson(
@@ -48,12 +48,14 @@ def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
     )
 
 
-def overloaded_pool(_fault: Fault, config: FleetConfig) -> dict[str, str]:
+def overloaded_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
     """Return the pool that limits a fleet with prefill replicas, or no label for other fleets."""
     return {"pool": _narrowest_pool(config)[1]} if config.prefill_replicas else {}
 
 
-def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def overload(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Send additional requests about every second minute. At severity 1, their rate is slightly
     higher than the fleet's unused capacity."""
     rate_per_s = _spare_per_s(config) * (0.95 + 0.12 * fault.severity)
@@ -64,7 +66,9 @@ def overload(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterat
         at_s += chance.uniform(110.0, 130.0)
 
 
-def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def flood(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Send bursts of one tenant's requests, in addition to the tenant's usual requests. During a
     burst, this tenant's rate is many times the usual rate of the whole fleet."""
     mean_per_s = _spare_per_s(config) * capacity.target_utilisation(fault.severity, 1.0)
@@ -80,12 +84,12 @@ def flood(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[
 
 
 def _prefilling(
-    fault: Fault,
+    fault: SimulatedFault,
     config: FleetConfig,
     chance: random.Random,
     tokens: tuple[int, int],
     share_of_time: float,
-) -> Iterator[Request]:
+) -> Iterator[SimulatedRequest]:
     """Yield requests of one tenant without shared prefixes. The prefills of these requests take the
     share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
@@ -93,7 +97,7 @@ def _prefilling(
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
     rate_per_s = share_of_time * config.replicas / each_s
     for at_s in _poisson(chance, rate_per_s, fault.start_s, fault.end_s):
-        yield Request(
+        yield SimulatedRequest(
             at_s=at_s,
             tenant=config.workload.tenants[0].name,
             prompt_tokens=chance.randint(shortest, most),
@@ -101,22 +105,26 @@ def _prefilling(
         )
 
 
-def long_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def long_prompts(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Send many prompts that each fit into one long step (by default, 5,000 to 8,000 tokens)."""
     most = config.engine.max_num_batched_tokens - config.engine.max_num_seqs
     share = 0.4 * capacity.target_utilisation(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (most * 5 // 8, most), share)
 
 
-def huge_prompts(fault: Fault, config: FleetConfig, chance: random.Random) -> Iterator[Request]:
+def huge_prompts(
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Sometimes send a prompt that uses the whole token budget of several steps."""
     share = 0.5 * capacity.target_utilisation(fault.severity, 0.8)
     yield from _prefilling(fault, config, chance, (24_000, 32_000), share)
 
 
 def long_context_requests(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Iterator[Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Iterator[SimulatedRequest]:
     """Send additional requests with long contexts and long outputs. The batches grow gradually.
     These requests share their context, so they need almost no prefill."""
     engine = config.engine
@@ -132,7 +140,7 @@ def long_context_requests(
     tenant = config.workload.tenants[-1].name
     prefix = Prefix(f"{tenant}/handbook", context_tokens)
     for at_s in _poisson(chance, rate_per_s * config.replicas, fault.start_s, fault.end_s):
-        yield Request(
+        yield SimulatedRequest(
             at_s=at_s,
             tenant=tenant,
             prompt_tokens=context_tokens + chance.randint(20, 200),
@@ -142,8 +150,8 @@ def long_context_requests(
 
 
 def _scaled_lengths(
-    config: FleetConfig, request: Request, prompts: float, outputs: float
-) -> Request:
+    config: FleetConfig, request: SimulatedRequest, prompts: float, outputs: float
+) -> SimulatedRequest:
     output_tokens = round(request.output_tokens * outputs)
     longest = config.engine.max_model_len
     output_tokens = min(output_tokens, longest // 2)
@@ -162,8 +170,8 @@ def _scaled_lengths(
 
 
 def longer_prompts(
-    fault: Fault, config: FleetConfig, _chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Make all prompts longer. The additional tokens are not in the cache."""
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
@@ -176,15 +184,15 @@ def longer_prompts(
 
 
 def longer_outputs(
-    fault: Fault, config: FleetConfig, _chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Make all outputs several times longer."""
     return lambda request: _scaled_lengths(config, request, 1.0, 1.0 + 1.8 * fault.severity)
 
 
 def unique_prompts(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Remove the shared prefix from some prompts, so that none of their tokens is in the cache."""
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
@@ -196,22 +204,22 @@ def unique_prompts(
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
         share = min(share, free / (config.rate_per_s * talk.share * each))
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         return replace(request, prefix=None) if chance.random() < share else request
 
     return rewrite
 
 
 def unloaded_adapters(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let a part of the requests use one of many adapters that are rarely used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
     share = min(0.6, 0.75 * capacity.target_utilisation(fault.severity, 0.5) * slots / together)
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         if chance.random() >= share:
             return request
         return replace(request, lora=f"rare-{chance.randrange(60)}")
@@ -220,15 +228,15 @@ def unloaded_adapters(
 
 
 def new_schemas(
-    fault: Fault, _config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, _config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let a third of the requests ask for structured output, each with a different schema.
 
     vLLM holds a request back until the grammar of its schema is compiled. To compile a schema with
     many alternatives takes about a second.
     """
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         if chance.random() >= 1 / 3:
             return request
         return replace(request, grammar_s=chance.uniform(0.5, 1.5) * fault.severity)
@@ -237,8 +245,8 @@ def new_schemas(
 
 
 def larger_images(
-    fault: Fault, config: FleetConfig, _chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, _chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let the encoder take much longer for each image. The additional time of all images is limited
     to a share of the engines' time, so that no queue grows without limit."""
     images_per_s = config.rate_per_s * config.workload.image_share
@@ -246,7 +254,7 @@ def larger_images(
         2.0 * fault.severity, 0.15 * capacity.target_utilisation(fault.severity, 0.5) / images_per_s
     )
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         if not request.encoder_s:
             return request
         return replace(request, encoder_s=request.encoder_s + added_s)
@@ -255,12 +263,12 @@ def larger_images(
 
 
 def rejected_drafts(
-    fault: Fault, _config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, _config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let some requests belong to a new task, which the draft model predicts badly."""
     share = min(1.0, 0.3 + 0.3 * fault.severity)
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         return replace(request, acceptance=0.03) if chance.random() < share else request
 
     return rewrite
@@ -273,12 +281,12 @@ def slow_tenant(config: FleetConfig) -> str:
 
 
 def slow_readers(
-    fault: Fault, config: FleetConfig, chance: random.Random
-) -> Callable[[Request], Request]:
+    fault: SimulatedFault, config: FleetConfig, chance: random.Random
+) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let the clients of one tenant read responses more slowly than the engine generates them."""
     tenant = slow_tenant(config)
 
-    def rewrite(request: Request) -> Request:
+    def rewrite(request: SimulatedRequest) -> SimulatedRequest:
         if request.tenant != tenant:
             return request
         rate = 20.0 / fault.severity * chance.uniform(0.6, 1.4)

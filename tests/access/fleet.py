@@ -14,7 +14,7 @@ from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
 from analysis.incident_answer import store_verdict
 from simulator.dataset import run as simulate
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.alerting.incidents import IncidentRow, read_incidents
@@ -143,7 +143,7 @@ def store(folder: Path) -> Fleet:
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=2.0),
-            faults=(Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
+            faults=(SimulatedFault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
             started_unix_ns=(end_s - PAST_S) * 10**9,
             duration_s=float(PAST_S),
         )

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from analysis.cause_sentences import first_cause_sentence, rough_share, share_text
-from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
 from diagnosis.question import Metric, Question, Span
 
 CAUSE = Cause("tenant_flood", 1.0, evidence=(), levers=(), where={"tenant": "acme"})
 QUESTION = Question(Metric.TTFT, Span(10, 20), Span(0, 10))
-EXPLANATION = Explanation(QUESTION, Verdict.INCIDENT, 100, 100, 30, causes=[CAUSE])
+EXPLANATION = Explanation(QUESTION, ExplanationVerdict.INCIDENT, 100, 100, 30, causes=[CAUSE])
 
 
 @pytest.mark.parametrize(

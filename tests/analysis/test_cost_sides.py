@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.cost_sides import Side, Sides, sides_of
+from analysis.cost_sides import CostSide, Sides, sides_of
 from cost.bill import Bill, bill
 from roofline.load import summed
 from roofline.shape_from_config import read_shape
@@ -46,7 +46,7 @@ def divided(
     return found, sides_of(found, [begun])
 
 
-def side(found: Sides, name: str) -> Side:
+def side(found: Sides, name: str) -> CostSide:
     (only,) = [each for each in found.sides if each.name == name]
     return only
 

@@ -10,7 +10,7 @@ from analysis.incident import (
     questions_of,
 )
 from diagnosis.claim import Lever
-from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
@@ -28,7 +28,7 @@ def explained(metric: Metric, cause: str | None, slow: int, **changes: Any) -> E
         causes = [Cause(cause, 0.8, [], levers, {"tenant": "acme"})]
     known: dict[str, Any] = {
         "question": Question(metric, Span(3_600 * S, 7_200 * S), Span(0, 3_600 * S)),
-        "verdict": Verdict.INCIDENT,
+        "verdict": ExplanationVerdict.INCIDENT,
         "requests": 1_000,
         "baseline_requests": 1_000,
         "needed": 30,

@@ -24,12 +24,12 @@ from diagnosis.claim import Effect, Evidence, Lever
 from diagnosis.explanation import (
     Cause,
     Explanation,
-    Method,
+    ExplanationVerdict,
     NetworkGrowth,
     PartGrowth,
     Replay,
     RiskRatio,
-    Verdict,
+    ShareMethod,
 )
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Metric, Question, Span
@@ -52,7 +52,7 @@ CAUSE = Cause(
 )
 FIRST = Explanation(
     QUESTION,
-    Verdict.INCIDENT,
+    ExplanationVerdict.INCIDENT,
     900,
     1_800,
     30,
@@ -67,7 +67,7 @@ FIRST = Explanation(
     dimensions=[RiskRatio("tenant", "acme", 9.0, 5.0, 13.0, 400)],
     dimensions_tested=12,
     attainments=[Attainment("chat", 0.5, 0.01, 1_800, 3, 900, 400, 12.5)],
-    method=Method.COUNTERFACTUAL,
+    method=ShareMethod.COUNTERFACTUAL,
     unexplained_low=0.0,
     unexplained_high=0.25,
     replay=Replay(900, 0.2, 0.21, 3.0, 2.9),

@@ -11,7 +11,7 @@ from analysis.prefix_ladders import COMMON_FROM, prefixes_of, with_prefixes
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.what_if import WhatIfQuestion, predict
 from replay.arrivals import Arrivals, Prefixes
-from replay.edits import Edits, Rate
+from replay.edits import Edits, RateEdit
 from replay.engine_config import EngineConfig
 from replay.loop import replay
 from replay.server_model import Router as Rule
@@ -110,7 +110,7 @@ def test_a_question_about_the_router_gets_a_shorter_first_token() -> None:
         (Edits(router="round_robin"), True),
         (Edits(replicas=4), True),
         (Edits(arguments={"num-gpu-blocks": "900"}), True),
-        (Edits(rates=[Rate(factor=2.0)]), True),
+        (Edits(rates=[RateEdit(factor=2.0)]), True),
         (Edits(arguments={"enable_prefix_caching": "false"}), False),
         (Edits(arguments={"max_num_seqs": "16"}, prompt=2.0), False),
     ],

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Engine
 
-from analysis.compare.parts import Parts
+from analysis.compare.parts import PercentileParts
 from analysis.corrected_prediction import Predicted
 from analysis.stored_predictions import (
     AGAIN_NS,
@@ -129,7 +129,7 @@ def test_the_latest_earlier_prediction_of_the_change_is_beside_the_measured_one(
     older = replace(ASKED, asked_unix_ns=1_400, predicted='{"ttft": {"p99": [0.5, 0.4, 0.6]}}')
     later = replace(ASKED, asked_unix_ns=2_000)
     other = replace(ASKED, asked_unix_ns=1_700, change="replicas=2")
-    parts = Parts(1.0, 0.95, 0.95, 1.0, 1.0)
+    parts = PercentileParts(1.0, 0.95, 0.95, 1.0, 1.0)
     known = [later, other, ASKED, older]
     found = expected(known, MADE, "ttft", "p99", parts)
     assert found is not None

@@ -13,10 +13,10 @@ from analysis.trace_prediction import TraceAnswer, predict_trace
 from analysis.what_if import WhatIfQuestion
 from analysis.window_replay import METRICS, replayed
 from replay.arrivals import Arrivals, Prefixes
-from replay.edits import Edits, Rate
+from replay.edits import Edits, RateEdit
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
@@ -36,7 +36,7 @@ def simulated(
         replicas=replicas,
         engine=ENGINE,
         workload=Workload(rate_per_s=rate_per_s),
-        faults=(Fault(cause="engine_stall", start_s=0.0),) if stalls else (),
+        faults=(SimulatedFault(cause="engine_stall", start_s=0.0),) if stalls else (),
     )
     start_ns = config.started_unix_ns
     return run(config), Window(start_ns + LEAD_S * 10**9, start_ns + (LEAD_S + SECONDS) * 10**9)
@@ -106,7 +106,7 @@ def test_lengths_beyond_the_window_are_listed() -> None:
     long.prompt_tokens[3] = 20_000
     (longer,) = answer(long, draws=0).extrapolated
     assert re.fullmatch(r"prompts longer than the longest of the window \(.* tokens\): 1", longer)
-    busy = answer(arrivals, Edits(rates=[Rate(factor=4)]), draws=0).extrapolated
+    busy = answer(arrivals, Edits(rates=[RateEdit(factor=4)]), draws=0).extrapolated
     assert len(busy) == 1
     assert "requests/s per engine in the busiest 30 s; the window had at most" in busy[0]
     few = arrivals.select(np.arange(20))

@@ -8,7 +8,7 @@ from diagnosis.explanation import Explanation
 from diagnosis.inputs.arrow import REQUEST_COLUMNS
 from diagnosis.question import Metric, Question, Span
 from simulator.dataset import Dataset, run
-from simulator.faults import Fault
+from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.columns.evidence import EvidenceCache, evidence
@@ -24,7 +24,7 @@ S = 10**9
 
 
 def hanging() -> Dataset:
-    fault = Fault(cause="engine_hang", start_s=HANG_S, severity=2.0)
+    fault = SimulatedFault(cause="engine_hang", start_s=HANG_S, severity=2.0)
     return run(
         FleetConfig(
             replicas=1,

@@ -16,7 +16,7 @@ from analysis.recorded_traffic import (
 )
 from analysis.what_if import WhatIfAnswer, WhatIfQuestion, predict
 from analysis.window_replay import METRICS, blocks_of, replayed, resampled, traffic_of
-from replay.edits import EditError, Edits, Rate
+from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fleet_config import FleetConfig
@@ -122,8 +122,8 @@ def test_a_full_queue_is_reported_as_saturated() -> None:
 
 
 def test_more_replicas_offset_a_higher_rate() -> None:
-    higher = answer(Edits(rates=[Rate(factor=2.0)]))
-    more = answer(Edits(rates=[Rate(factor=2.0)], replicas=2, router="least_outstanding"))
+    higher = answer(Edits(rates=[RateEdit(factor=2.0)]))
+    more = answer(Edits(rates=[RateEdit(factor=2.0)], replicas=2, router="least_outstanding"))
     value = higher.predicted["tpot_s"]["p50"].value
     assert value is not None
     assert value > 1.05 * (higher.now["tpot_s"]["p50"] or 0)
@@ -346,7 +346,7 @@ def test_clients_that_wait_slow_down_instead_of_queueing() -> None:
 def test_a_filter_does_not_change_the_cost_of_1000_requests() -> None:
     """The engines' cost is divided by all requests, not only by those that match the filter."""
     whole = recorded()
-    edits = Edits(rates=[Rate(factor=1.5)])
+    edits = Edits(rates=[RateEdit(factor=1.5)])
     (tenant, *_) = (each for each in whole.tenants if each is not None)
     costs = []
     for equals in ({}, {"tenant": tenant}):

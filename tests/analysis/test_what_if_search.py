@@ -6,7 +6,7 @@ from alerts.openslo.reader import OBJECTIVES, load
 from analysis.recorded_traffic import LEAD_S, REQUEST_COLUMNS, Recorded, recorded_of
 from analysis.what_if import WhatIfQuestion
 from analysis.what_if_search import MAX_POINTS, MIN_RATE, find, sweep, sweep_of
-from replay.edits import EditError, Edits, Rate
+from replay.edits import EditError, Edits, RateEdit
 from replay.engine_config import EngineConfig
 from simulator.dataset import run
 from simulator.fleet_config import FleetConfig
@@ -56,7 +56,7 @@ def test_the_present_value_predicts_what_was_measured() -> None:
 
 
 def test_a_sweep_keeps_the_other_edits() -> None:
-    edits = Edits(rates=[Rate(factor=2.0)])
+    edits = Edits(rates=[RateEdit(factor=2.0)])
     points = sweep(recorded(), question(edits), sweep_of("replicas=1..3"), draws=0)
     assert [list(each.answer.edits) for each in points] == [
         [f"replicas={number}", "rate=2x"] for number in (1, 2, 3)
@@ -90,7 +90,7 @@ def test_a_malformed_sweep_is_an_error(text: str) -> None:
 
 
 def test_the_fewest_replicas_meet_the_slo_and_one_fewer_does_not() -> None:
-    found = find(recorded(), question(Edits(rates=[Rate(factor=3.0)])), "replicas", "chat")
+    found = find(recorded(), question(Edits(rates=[RateEdit(factor=3.0)])), "replicas", "chat")
     assert found.value is not None
     assert found.value > 1
     by_value = {each.value: each for each in found.tried}

@@ -8,7 +8,7 @@ from benchmarks.alerting import (
     STEP_S,
     BuiltIn,
     Days,
-    Page,
+    SentPage,
     by_burn_rate,
     by_error_rate,
     by_p99,
@@ -90,7 +90,7 @@ def test_absent_counters_page_only_by_the_rule_of_the_policy() -> None:
     days = Days([], events, np.zeros(steps, dtype=np.int64), absent)
     built_in = BuiltIn()
     assert by_burn_rate(days, built_in) == [
-        Page(101 * STEP_S + built_in.absent_for_s, 200 * STEP_S)
+        SentPage(101 * STEP_S + built_in.absent_for_s, 200 * STEP_S)
     ]
     assert not by_p99(days, built_in.objective.target)
     assert not by_error_rate(days)

@@ -7,21 +7,28 @@ import pytest
 from sqlalchemy import create_engine
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.decision import Decision
+from analysis.compare.decision import CompareDecision
 from analysis.compare.intervals import Interval
-from analysis.compare.parts import Parts
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.parts import PercentileParts
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.total_change import TotalChange
 from analysis.compare.verdict import CompareVerdict
-from benchmarks._compare_truth import Latencies, Truth, truth_of
-from benchmarks._compare_verdicts import Case, Judged, cases_of, false_verdicts, line, summary
+from benchmarks._compare_truth import TrueChange, WindowLatencies, truth_of
+from benchmarks._compare_verdicts import (
+    CompareCase,
+    JudgedAnswer,
+    cases_of,
+    false_verdicts,
+    line,
+    summary,
+)
 from benchmarks._compare_windows import (
     CHANGED,
     CONFIGURATIONS,
     FIRST,
     SAME,
     USUAL,
-    Served,
+    ServedWindow,
     WindowsError,
     read_windows,
     record,
@@ -35,14 +42,16 @@ WORSE, BETTER = CompareVerdict.WORSE, CompareVerdict.BETTER
 NO_WORSE, UNDECIDED = CompareVerdict.NO_WORSE, CompareVerdict.UNDECIDED
 
 
-def windows(chance: np.random.Generator, factor: float) -> tuple[Latencies, Latencies]:
+def windows(chance: np.random.Generator, factor: float) -> tuple[WindowLatencies, WindowLatencies]:
     """Return two windows with equal arrivals; the second's latencies are `factor` times larger."""
     at_s = np.sort(chance.uniform(0, 75, 450))
     work = chance.exponential(size=450) + 1
     sides = []
     for times in (1.0, factor):
         blocks = np.exp(chance.normal(0, 0.05, 15))[(at_s // 5).astype(int)]
-        sides.append(Latencies(at_s, times * work * blocks * np.exp(chance.normal(0, 0.2, 450))))
+        sides.append(
+            WindowLatencies(at_s, times * work * blocks * np.exp(chance.normal(0, 0.2, 450)))
+        )
     return sides[0], sides[1]
 
 
@@ -57,30 +66,30 @@ def test_the_interval_of_the_truth_contains_it() -> None:
 
 def test_blocks_without_requests_are_possible() -> None:
     at_s, value_s = np.array([1.0, 2.0, 70.0]), np.array([1.0, 1.0, 1.0])
-    found = truth_of(Latencies(at_s, value_s), Latencies(at_s, 2 * value_s), 0.5, 75.0)
+    found = truth_of(WindowLatencies(at_s, value_s), WindowLatencies(at_s, 2 * value_s), 0.5, 75.0)
     assert found.ratio == found.low == found.high == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
     ("truth", "results"),
     [
-        (Truth(0.2, 0.1, 0.3), {WORSE: "right", BETTER: "WRONG", NO_WORSE: "WRONG"}),
-        (Truth(-0.2, -0.3, -0.1), {WORSE: "WRONG", BETTER: "right", NO_WORSE: "missed"}),
-        (Truth(0.0, -0.03, 0.03), {WORSE: "WRONG", BETTER: "WRONG", NO_WORSE: "right"}),
-        (Truth(0.04, -0.03, 0.1), {WORSE: "unclear", BETTER: "WRONG", NO_WORSE: "unclear"}),
+        (TrueChange(0.2, 0.1, 0.3), {WORSE: "right", BETTER: "WRONG", NO_WORSE: "WRONG"}),
+        (TrueChange(-0.2, -0.3, -0.1), {WORSE: "WRONG", BETTER: "right", NO_WORSE: "missed"}),
+        (TrueChange(0.0, -0.03, 0.03), {WORSE: "WRONG", BETTER: "WRONG", NO_WORSE: "right"}),
+        (TrueChange(0.04, -0.03, 0.1), {WORSE: "unclear", BETTER: "WRONG", NO_WORSE: "unclear"}),
     ],
 )
 def test_a_verdict_is_judged_by_the_interval_of_the_truth(
-    truth: Truth, results: dict[CompareVerdict, str]
+    truth: TrueChange, results: dict[CompareVerdict, str]
 ) -> None:
     for verdict, result in results.items():
         assert truth.judge(verdict, 0.05) == result
 
 
 def test_an_undecided_verdict_is_never_wrong() -> None:
-    assert Truth(0.2, 0.1, 0.3).judge(UNDECIDED, 0.05) == "missed"
-    assert Truth(0.0, -0.03, 0.03).judge(UNDECIDED, 0.05) == "right"
-    assert Truth(0.04, -0.03, 0.1).judge(UNDECIDED, 0.05) == "unclear"
+    assert TrueChange(0.2, 0.1, 0.3).judge(UNDECIDED, 0.05) == "missed"
+    assert TrueChange(0.0, -0.03, 0.03).judge(UNDECIDED, 0.05) == "right"
+    assert TrueChange(0.04, -0.03, 0.1).judge(UNDECIDED, 0.05) == "unclear"
 
 
 def test_no_question_is_about_two_windows_with_the_same_arrivals() -> None:
@@ -114,16 +123,18 @@ def test_the_other_mix_has_a_new_tenant_longer_prompts_and_a_higher_rate() -> No
     assert lengths[SAME] == pytest.approx(lengths[FIRST], rel=0.02)
 
 
-def found(verdict: CompareVerdict, after: str = "budget", truth: float = 0.2) -> Judged:
-    side = Side(Window(0, 10**9))
-    question = CompareQuestion(side, Side(Window(10**9, 2 * 10**9)))
-    parts = Parts(0.100, 0.130, 0.130, 0.105, 0.110)
-    decision = Decision(verdict, 0.100, 0.130, parts, Interval(0.1, 0.25), 0.9, 300.0)
+def found(verdict: CompareVerdict, after: str = "budget", truth: float = 0.2) -> JudgedAnswer:
+    side = CompareSide(Window(0, 10**9))
+    question = CompareQuestion(side, CompareSide(Window(10**9, 2 * 10**9)))
+    parts = PercentileParts(0.100, 0.130, 0.130, 0.105, 0.110)
+    decision = CompareDecision(verdict, 0.100, 0.130, parts, Interval(0.1, 0.25), 0.9, 300.0)
     answer = CompareAnswer(
         question, decision, 400, 400, None, None, TotalChange(0.03), (), (), False
     )
-    return Judged(
-        Case((USUAL, FIRST), (after, CHANGED)), Truth(truth, truth - 0.02, truth + 0.02), answer
+    return JudgedAnswer(
+        CompareCase((USUAL, FIRST), (after, CHANGED)),
+        TrueChange(truth, truth - 0.02, truth + 0.02),
+        answer,
     )
 
 
@@ -136,7 +147,7 @@ def test_a_line_has_the_truth_the_change_and_the_result() -> None:
 
 def test_a_line_without_a_comparison_has_no_numbers() -> None:
     one = found(UNDECIDED)
-    decision = Decision(UNDECIDED, 0.1, 0.13, None, None, 0.05, 20.0)
+    decision = CompareDecision(UNDECIDED, 0.1, 0.13, None, None, 0.05, 20.0)
     total = TotalChange(None, "no samples")
     reported = line(replace(one, answer=replace(one.answer, decision=decision, total=total)))
     assert reported.split()[9:] == ["+30%", "-", "-", "5%", "undecided:", "missed"]
@@ -155,7 +166,7 @@ def test_the_bar_needs_all_changes_and_no_false_verdict() -> None:
 
 def test_the_bar_needs_changes_whose_truth_is_known() -> None:
     same = found(NO_WORSE, "restarted", 0.0)
-    unknown = replace(found(UNDECIDED), truth=Truth(0.1, -0.1, 0.3))
+    unknown = replace(found(UNDECIDED), truth=TrueChange(0.1, -0.1, 0.3))
     for few in ([], [same], [found(WORSE)], [same, unknown]):
         assert not summary(few)[1]
 
@@ -175,7 +186,7 @@ def test_only_windows_of_the_same_process_are_compared_without_a_change(
         lambda engine, question: found(next(verdicts)).answer,
     )
     windows = {
-        each: Served(*each, RecordedInterval(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
+        each: ServedWindow(*each, RecordedInterval(10.0 * n, 10.0 * n + 9, 0.0), 1, 0)
         for n, each in enumerate([(USUAL, FIRST), (USUAL, SAME), ("budget", SAME)])
     }
     lines, asked = false_verdicts(create_engine("sqlite://"), windows, looks=True)
@@ -196,7 +207,7 @@ def test_windows_are_read_as_they_were_written(tmp_path: Path) -> None:
     }
     (tmp_path / "windows.json").write_text(json.dumps([written]))
     read = read_windows(tmp_path)
-    assert read == [Served(USUAL, FIRST, RecordedInterval(10.0, 11.5, 0.1), 5, 0)]
+    assert read == [ServedWindow(USUAL, FIRST, RecordedInterval(10.0, 11.5, 0.1), 5, 0)]
     assert read[0].window == Window(10 * 10**9, 11_500_000_000)
 
 

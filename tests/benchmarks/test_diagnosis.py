@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks._diagnosis_baselines import alerted, by_phase, by_score
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE, drawn, kinds_of
-from benchmarks._diagnosis_results import Result, outcome, passed, read
+from benchmarks._diagnosis_results import DiagnosisResult, outcome, passed, read
 from benchmarks._diagnosis_table import table
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
@@ -16,7 +16,7 @@ from simulator.fault import CAUSES
 
 BASELINE, WINDOW = Span(0, 100 * 10**9), Span(100 * 10**9, 200 * 10**9)
 
-A_RESULT = Result(
+A_RESULT = DiagnosisResult(
     number=0,
     seed=1,
     kind=SINGLE,

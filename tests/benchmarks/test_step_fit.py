@@ -7,23 +7,23 @@ import pytest
 from tailspan_vllm.engine_core.step_ledger import Ledger
 from tailspan_vllm.engine_core.step_model import Work
 
-from benchmarks._step_fits import Steps, all_fits, errors, solved
+from benchmarks._step_fits import SingleSteps, all_fits, errors, solved
 from replay.fit import StepReports
 
 COEFFICIENTS = np.array([2.4e-3, 3.6e-5, 5e-11, 4e-10, 2e-4])
 
 
-def steps(seconds: int = 40, slow: tuple[int, ...] = ()) -> Steps:
+def steps(seconds: int = 40, slow: tuple[int, ...] = ()) -> SingleSteps:
     """Return steps that follow the model exactly, and take twice as long in some seconds."""
     chance = np.random.default_rng(2)
     ended_s = np.arange(seconds * 30) / 30
     work = np.column_stack([np.ones(ended_s.size), chance.uniform(0, 1, (ended_s.size, 4))])
     work *= [1, 800, 3e5, 9_000, 16]
     pace = np.where(np.isin(np.floor(ended_s), slow), 2.0, 1.0)
-    return Steps(ended_s, work @ COEFFICIENTS * pace, work)
+    return SingleSteps(ended_s, work @ COEFFICIENTS * pace, work)
 
 
-def reports(of: Steps) -> StepReports:
+def reports(of: SingleSteps) -> StepReports:
     second = of.second
     number = int(second.max()) + 1
     return StepReports(

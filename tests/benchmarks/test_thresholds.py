@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.thresholds import Constant, changed, constants, constants_in, moved, table
+from benchmarks.thresholds import NumericConstant, changed, constants, constants_in, moved, table
 from diagnosis import explain
 from diagnosis.latency import tail
 
@@ -43,7 +43,10 @@ def test_a_constant_changes_where_it_is_imported_and_is_restored() -> None:
 
 
 def test_the_constants_with_the_largest_effect_come_first() -> None:
-    quiet, loud = Constant("diagnosis.a", "QUIET", 1), Constant("diagnosis.b", "LOUD", 0.5)
+    quiet, loud = (
+        NumericConstant("diagnosis.a", "QUIET", 1),
+        NumericConstant("diagnosis.b", "LOUD", 0.5),
+    )
     lines = table([quiet, loud], {(loud, 2.0): 3}, {(loud, 0.5): 1})
     assert lines[1].split() == ["b.LOUD", "0.5", "0", "1", "3", "0"]
     assert lines[2].split() == ["a.QUIET", "1", "0", "0", "0", "0"]

@@ -1,4 +1,4 @@
-from benchmarks.what_if import Figure, Result, drawn, table
+from benchmarks.what_if import Figure, WhatIfResult, drawn, table
 
 
 def test_the_table_shows_coverage_beside_the_width() -> None:
@@ -6,10 +6,10 @@ def test_the_table_shows_coverage_beside_the_width() -> None:
     inside = Figure("ttft_s", "p99", 0.2, 0.1, 0.05, 0.15, same=0.1, new=0.14)
     above = Figure("ttft_s", "p99", 0.2, 0.1, 0.08, 0.12, same=0.11, new=0.2)
     results = [
-        Result(case, figures=[inside]),
-        Result(case, figures=[above]),
-        Result(case, refused=True),
-        Result(case, saturated=True, missed=True),
+        WhatIfResult(case, figures=[inside]),
+        WhatIfResult(case, figures=[above]),
+        WhatIfResult(case, refused=True),
+        WhatIfResult(case, saturated=True, missed=True),
     ]
     lines = table(results)
     assert lines[0] == "4 cases, 1 refused, 1 saturated, 1 not reported as saturated"

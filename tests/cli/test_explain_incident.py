@@ -10,7 +10,7 @@ from click.testing import Result
 from alerts.openslo.reader import load
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import store_verdict
-from diagnosis.explanation import Explanation, Method, Replay
+from diagnosis.explanation import Explanation, Replay, ShareMethod
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.database import open_database
 from tests.chat_objective import chat_openslo
@@ -197,7 +197,7 @@ def replayed(each: Explanation, share: float) -> Explanation:
         [replace(each.causes[0], share=share, low=share - 0.1, high=1.0)] if each.causes else []
     )
     shown = Replay(9, 0.1, 0.1, 2.0, 2.0)
-    return replace(each, causes=causes, method=Method.COUNTERFACTUAL, replay=shown)
+    return replace(each, causes=causes, method=ShareMethod.COUNTERFACTUAL, replay=shown)
 
 
 @pytest.fixture
@@ -260,7 +260,10 @@ def test_an_answer_whose_replay_took_too_long_is_computed_now(
     (objective,) = load([tmp_path / "chat.yaml"]).objectives
     engine = open_database(url)
     first = replace(
-        stored.first, method=Method.ACCOUNTING, replay=None, not_replayed="it took longer than 9 s"
+        stored.first,
+        method=ShareMethod.ACCOUNTING,
+        replay=None,
+        not_replayed="it took longer than 9 s",
     )
     incident = an_incident(START_S, START_S + 600)
     store_verdict(engine, objective, incident, replace(stored, first=first), START_S + 660)

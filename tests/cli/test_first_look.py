@@ -3,7 +3,7 @@ from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
 from server.supervised_children import FIRST_LOOK
 from simulator import dataset
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.durations import parse_s
@@ -16,7 +16,7 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
     """The past is shorter than the alert's window of an hour; the missing time counts as good."""
     (objective,) = load([OBJECTIVES]).objectives
     assert isinstance(objective.indicator, Goodput)
-    fault = Fault(cause=FIRST_LOOK["incident"], start_s=BEFORE_S)
+    fault = SimulatedFault(cause=FIRST_LOOK["incident"], start_s=BEFORE_S)
     world = FleetConfig(
         replicas=2,
         workload=Workload(rate_per_s=2 * float(FIRST_LOOK["rate"])),

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from simulator import dataset
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.fields import fields_of
@@ -46,7 +46,7 @@ SUMS = {
 
 
 def test_json_contains_every_part_and_the_parts_sum(run: Run, fill: Fill) -> None:
-    fault = Fault(cause="kv_cache_exhausted", start_s=20.0)
+    fault = SimulatedFault(cause="kv_cache_exhausted", start_s=20.0)
     fleet = FleetConfig(
         replicas=1,
         workload=Workload(rate_per_s=6.0),

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import simulator.live
 from cli.commands.simulate import simulate
 from simulator.fault import CAUSES
-from simulator.live import Plan
+from simulator.live import SimulationPlan
 from simulator.sending import Sent
 
 
@@ -17,14 +17,14 @@ from simulator.sending import Sent
 class Runs:
     """Records the simulations' plans instead of running them."""
 
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[SimulationPlan] = field(default_factory=list)
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     seen = Runs()
 
-    def run(plan: Plan, *_args: object) -> Sent:
+    def run(plan: SimulationPlan, *_args: object) -> Sent:
         seen.plans.append(plan)
         return Sent()
 
@@ -149,7 +149,7 @@ def test_a_signal_asks_for_a_clean_end(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     stopped = []
 
-    def run(_plan: Plan, stop: threading.Event, *_args: object) -> Sent:
+    def run(_plan: SimulationPlan, stop: threading.Event, *_args: object) -> Sent:
         for number in (signal.SIGINT, signal.SIGTERM):
             stop.clear()
             signal.raise_signal(number)

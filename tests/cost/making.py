@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from cost.bill_lines import RequestPricing
+from cost.bill_lines import RequestPrice
 from cost.charges import weighed_tokens
-from cost.prices import DevicePrice, Origin, PriceList
+from cost.prices import DevicePrice, PriceList, PriceOrigin
 from cost.replica_hours import replica_hours
 from cost.request_costs import RequestCosts, costs_of
 from telemetry.billing_data import (
@@ -24,7 +24,7 @@ from telemetry.starts import EngineStart
 NS = 10**9
 BY = ("replica", "outcome", "model", "tenant")
 DEVICE = "NVIDIA H100 80GB HBM3"
-PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, Origin("a contract")),))
+PRICES = PriceList(devices=(DevicePrice("H100", (DEVICE,), 3.6, PriceOrigin("a contract")),))
 """Prices with an H100 at $0.001 per second."""
 
 
@@ -93,7 +93,7 @@ def costs_at(usd_per_s: float, *rows: Mapping[str, Any]) -> RequestCosts:
     """Return the cost of `cells` at one price per billed second."""
     made = cells(*rows)
     hours = replica_hours(made)
-    pricing = {key: RequestPricing(None, usd_per_s, None) for key in hours.keys}
+    pricing = {key: RequestPrice(None, usd_per_s, None) for key in hours.keys}
     return costs_of(made, hours, weighed_tokens(made, hours, {}), pricing, {})
 
 

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.bill import bill
-from cost.bill_lines import Line, sum_lines
+from cost.bill_lines import BillLine, sum_lines
 from cost.pricefile import parse_prices
 from cost.prices import PriceList
 from telemetry.requests import PricedBy
 from tests.cost.making import PRICES, accounts, busy, cells, engine_stretches, start
 
 
-def parts(line: Line) -> float:
+def parts(line: BillLine) -> float:
     known_usd = line.requests_usd + line.wasted_usd + (line.idle_usd or 0.0)
     return known_usd + line.loading_usd + line.unbilled_usd
 

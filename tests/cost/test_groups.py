@@ -5,23 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.bill_lines import RequestPricing
+from cost.bill_lines import RequestPrice
 from cost.charges import weighed_tokens
 from cost.groups import groups_of
 from cost.replica_hours import Key, replica_hours
 from cost.request_costs import RequestCosts, costs_of
-from cost.weights import BY_PRICE, Weights
+from cost.weights import BY_PRICE, TokenWeights
 from telemetry.requests import PricedBy
 from tests.cost.making import cells
 
-FITTED = Weights(2e-3, 0.0, 5e-3, fitted=True, in_share=0.3)
-PRICING: dict[Key, RequestPricing] = {
-    ("ledger", 0): RequestPricing(None, 0.5, None),
-    ("ledger", 3_600): RequestPricing(None, 0.25, None),
-    ("tokens", 0): RequestPricing(None, 0.5, 1e-3),
+FITTED = TokenWeights(2e-3, 0.0, 5e-3, fitted=True, in_share=0.3)
+PRICING: dict[Key, RequestPrice] = {
+    ("ledger", 0): RequestPrice(None, 0.5, None),
+    ("ledger", 3_600): RequestPrice(None, 0.25, None),
+    ("tokens", 0): RequestPrice(None, 0.5, 1e-3),
 }
 """Prices by replica and hour. "tokens" has no price in the second hour."""
-WEIGHTS: dict[Key, Weights] = {("ledger", 0): FITTED, ("ledger", 3_600): FITTED}
+WEIGHTS: dict[Key, TokenWeights] = {("ledger", 0): FITTED, ("ledger", 3_600): FITTED}
 
 names = st.sampled_from([None, "a", "b"])
 rows = st.lists(

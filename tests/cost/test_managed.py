@@ -1,7 +1,7 @@
 import pytest
 
 from cost.capacity import SustainableRate
-from cost.managed import NoManagedPrice, Tokens, break_even, compare, tokens_by_model
+from cost.managed import NoManagedPrice, TokenCounts, break_even, compare, tokens_by_model
 from cost.pricefile import load_prices, parse_prices
 from tests.cost.making import cells
 
@@ -16,9 +16,9 @@ managed:
 
 
 def test_cached_tokens_are_priced_separately_as_in_the_managed_api() -> None:
-    one = compare("chat", Tokens(1, 1_000, 500, 100), MINE)
-    ten = compare("chat", Tokens(10, 10_000, 5_000, 1_000), MINE)
-    none_cached = compare("chat", Tokens(1, 1_000, 0, 100), MINE)
+    one = compare("chat", TokenCounts(1, 1_000, 500, 100), MINE)
+    ten = compare("chat", TokenCounts(10, 10_000, 5_000, 1_000), MINE)
+    none_cached = compare("chat", TokenCounts(1, 1_000, 0, 100), MINE)
     assert ten.usd == pytest.approx(10 * one.usd)
     assert one.usd < none_cached.usd
 
@@ -26,12 +26,12 @@ def test_cached_tokens_are_priced_separately_as_in_the_managed_api() -> None:
 @pytest.mark.parametrize("model", ["llama", "gone", None])
 def test_a_model_without_a_price_is_absent_with_a_hint(model: str | None) -> None:
     with pytest.raises(NoManagedPrice, match="price file"):
-        compare(model, Tokens(1, 10, 0, 10), MINE)
+        compare(model, TokenCounts(1, 10, 0, 10), MINE)
 
 
 def test_requests_without_tokens_are_not_compared() -> None:
     with pytest.raises(NoManagedPrice, match="no tokens"):
-        compare("chat", Tokens(3, 0, 0, 0), MINE)
+        compare("chat", TokenCounts(3, 0, 0, 0), MINE)
 
 
 def test_a_served_name_finds_its_model_among_the_defaults() -> None:
@@ -42,7 +42,7 @@ def test_a_served_name_finds_its_model_among_the_defaults() -> None:
 
 def test_break_even_is_the_fixed_cost_over_the_price_of_a_request() -> None:
     """$3.60 per hour divided by $0.01 per request is 0.1 requests per second."""
-    each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
+    each = compare("chat", TokenCounts(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], SustainableRate(1_000, 0.2))
     assert found is not None
     assert found.rps == pytest.approx(0.1)
@@ -65,7 +65,7 @@ def test_break_even_counts_only_up_to_the_rate_that_keeps_the_objective(
     kept: SustainableRate, reachable: bool | None
 ) -> None:
     """`reachable` is None with too few requests, and False if every rate misses the objective."""
-    each = compare("chat", Tokens(10, 10_000, 0, 1_000), MINE)
+    each = compare("chat", TokenCounts(10, 10_000, 0, 1_000), MINE)
     found = break_even(each.usd_per_request * 360, [each], kept)
     assert found is not None
     assert found.reachable is reachable
@@ -89,4 +89,4 @@ def test_refused_requests_are_not_part_of_the_mix() -> None:
         {"model": "chat", "outcome": "rejected", "requests": 9, "prompt_tokens": 900},
         {"model": None, "outcome": "error"},
     )
-    assert tokens_by_model(made) == {"chat": Tokens(3, 40, 4, 7)}
+    assert tokens_by_model(made) == {"chat": TokenCounts(3, 40, 4, 7)}

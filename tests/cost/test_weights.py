@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.bill import Bill, bill
-from cost.groups import Group
+from cost.groups import BillGroup
 from cost.uptime import Hour
 from cost.weights import fitted
 from tests.cost.making import PRICES, accounts, cells, engine_stretches, start, steady
@@ -13,12 +13,12 @@ from tests.cost.making import PRICES, accounts, cells, engine_stretches, start, 
 HOUR_S = 3_600
 
 
-def only(found: Bill) -> Group:
+def only(found: Bill) -> BillGroup:
     (group,) = found.groups
     return group
 
 
-def in_share(group: Group) -> float:
+def in_share(group: BillGroup) -> float:
     return group.in_usd / (group.in_usd + group.out_usd)
 
 
@@ -45,7 +45,7 @@ def test_the_rates_of_a_window_are_cost_weighted_rates_of_its_parts(
 ) -> None:
     fleet = {"a": (0, len(hours) * HOUR_S), "b": (0, HOUR_S)}
 
-    def of(from_h: int, to_h: int) -> Group:
+    def of(from_h: int, to_h: int) -> BillGroup:
         made = steady(fleet, from_h * HOUR_S, to_h * HOUR_S, lambda at: hours[at // HOUR_S])
         return only(bill(made, PRICES))
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from dashboards.boards import BOARDS
 from dashboards.pushing import FOLDER_UID, SOURCE_UID
-from rig.http_servers import ReceivedRequest, Reply, running_http_server
+from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 
 TOKEN = "glsa_a-token"
 Answer = tuple[int, Any]
@@ -94,14 +94,14 @@ def _or_404(found: Any, message: str) -> Answer:
 def grafana() -> Iterator[Grafana]:
     here = Grafana()
 
-    def answer(request: ReceivedRequest) -> Reply:
+    def answer(request: ReceivedRequest) -> HttpReply:
         body = json.loads(request.body) if request.body else None
         token = request.headers.get("authorization", "")
         status, document = here.answer(request.method, request.path, token, body)
         page = isinstance(document, str)
         text = document if page else json.dumps(document)
         kind = "text/html" if page else "application/json"
-        return Reply(status, text.encode(), {"Content-Type": kind})
+        return HttpReply(status, text.encode(), {"Content-Type": kind})
 
     with running_http_server(answer) as server:
         here.port = server.port

@@ -11,9 +11,9 @@ import pyarrow as pa
 from diagnosis.explain import explain
 from diagnosis.explanation import Cause, Explanation
 from diagnosis.inputs.arrow import servers_of
-from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests
 from diagnosis.inputs.servers import Servers
-from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.question import Metric, Question, Span
 from telemetry.starts import Argument, EngineStart, written
 
@@ -83,9 +83,11 @@ def quiet(number: int = 6_000, seed: int = 0, seconds: float = 1800.0) -> Reques
     )
 
 
-def labels(values: list[str]) -> Labels:
+def labels(values: list[str]) -> LabelColumn:
     names = sorted(set(values))
-    return Labels(np.array([names.index(each) for each in values], dtype=np.int32), tuple(names))
+    return LabelColumn(
+        np.array([names.index(each) for each in values], dtype=np.int32), tuple(names)
+    )
 
 
 def summed(requests: Requests) -> Requests:
@@ -256,7 +258,7 @@ def asked(
     servers: Servers | None = None,
     window: Span = WINDOW,
     where: Mapping[str, str | None] | None = None,
-    thresholds: Sequence[Threshold] = (),
+    thresholds: Sequence[LatencyThreshold] = (),
 ) -> Explanation:
     question = Question(metric, window, BASELINE, where or {})
     return explain(requests, servers or Servers(), question, thresholds)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.inputs.arrow import servers_of
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
@@ -28,18 +28,20 @@ from tests.diagnosis.making import (
 @pytest.mark.parametrize("metric", list(Metric))
 @pytest.mark.parametrize("seed", range(4))
 def test_two_ordinary_ranges_have_no_cause(metric: Metric, seed: int) -> None:
-    assert asked(quiet(seed=seed), metric).verdict is Verdict.NO_INCIDENT
+    assert asked(quiet(seed=seed), metric).verdict is ExplanationVerdict.NO_INCIDENT
 
 
 def test_too_few_requests_are_reported_with_the_number_needed() -> None:
     answer = asked(quiet(40))
-    assert answer.verdict is Verdict.INSUFFICIENT_DATA
+    assert answer.verdict is ExplanationVerdict.INSUFFICIENT_DATA
     assert answer.requests < answer.needed == 30
     assert not answer.causes
 
 
 def test_an_empty_store_is_insufficient_data() -> None:
-    assert asked(Requests(np.zeros(0, dtype=np.int64))).verdict is Verdict.INSUFFICIENT_DATA
+    assert (
+        asked(Requests(np.zeros(0, dtype=np.int64))).verdict is ExplanationVerdict.INSUFFICIENT_DATA
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -92,7 +94,7 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
         )
     )
     answer = asked(requests, Metric.QUEUE)
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert answer.dimensions_tested > 12
     assert not answer.dimensions
 
@@ -124,7 +126,7 @@ def test_a_part_that_grows_alone_indicates_the_cause(
     changed: dict[str, object], metric: Metric, cause: str
 ) -> None:
     answer = asked(later(quiet(), **changed), metric)
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert answer.causes[0].id == cause
     assert answer.causes[0].share > 0.85
 
@@ -181,7 +183,7 @@ def test_longer_answers_are_distinguished_from_slower_tokens() -> None:
     assert answer.causes[0].id == "longer_outputs"
     assert answer.causes[0].share > 0.9
     assert asked(summed(replace(requests, numbers=columns)), Metric.TPOT).verdict is (
-        Verdict.NO_INCIDENT
+        ExplanationVerdict.NO_INCIDENT
     )
 
 
@@ -197,7 +199,7 @@ def test_a_growth_without_evidence_stays_unexplained() -> None:
     answer = asked(
         later(quiet(), prefill_own_s=lambda s: s * 3, decode_own_s=lambda s: s * 3), Metric.TPOT
     )
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert not answer.causes
     assert answer.unexplained == pytest.approx(1.0)
 
@@ -205,7 +207,7 @@ def test_a_growth_without_evidence_stays_unexplained() -> None:
 def test_a_queue_is_not_attributed_to_a_cause_that_did_not_grow() -> None:
     """Traffic, prompts and machine are unchanged, so the wait for batch slots has no cause."""
     answer = asked(later(quiet(), queue_seats_s=0.5), Metric.QUEUE)
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert not answer.causes
     assert answer.unexplained == pytest.approx(1.0)
 
@@ -249,7 +251,7 @@ def test_a_growth_that_began_before_the_window_has_no_onset() -> None:
     worse = np.where(~late & (draw.random(len(requests)) < 0.5), 0.0, worse)
     requests = summed(replace(requests, numbers={**requests.numbers, "queue_kv_s": worse}))
     answer = asked(requests)
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert answer.onset_unix_ns is None
 
 
@@ -287,7 +289,7 @@ def test_a_healthy_replica_is_not_blamed_for_another_replicas_fault() -> None:
     requests = quiet()
     there = at_replica(requests, "r1")
     queued = later(requests, queue_kv_s=np.where(there, 2.0, 0.0))
-    assert asked(queued, where={"replica": "r0"}).verdict is Verdict.NO_INCIDENT
+    assert asked(queued, where={"replica": "r0"}).verdict is ExplanationVerdict.NO_INCIDENT
     sick = asked(queued, where={"replica": "r1"})
     assert sick.causes[0].id == asked(queued).causes[0].id == "kv_cache_exhausted"
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from cli.main import tailspan
 from collector.server import Collector
 from collector.testing import MemorySink, running
-from rig.http_servers import ReceivedRequest, Reply, running_http_server
+from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 from rig.ports import free_port
 from simulator import live
 from simulator.sending import Sent
@@ -48,8 +48,8 @@ def collecting(sink: MemorySink, **options: Any) -> Iterator[Collector]:
         yield collector
 
 
-def _redirect(target: str, request: ReceivedRequest) -> Reply:
-    return Reply(307, headers={"Location": f"{target}{request.path}"})
+def _redirect(target: str, request: ReceivedRequest) -> HttpReply:
+    return HttpReply(307, headers={"Location": f"{target}{request.path}"})
 
 
 def _simulate(endpoint: str, *words: str) -> Result:
@@ -102,7 +102,7 @@ def test_a_simulation_without_a_collector_gives_up() -> None:
 
 def test_a_collector_that_dies_during_a_run_gives_exit_status_2() -> None:
     statuses = iter([200, 200])
-    with running_http_server(lambda _: Reply(next(statuses, 503))) as server:
+    with running_http_server(lambda _: HttpReply(next(statuses, 503))) as server:
         result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
     assert result.exit_code == 2
     assert "not delivered: " in result.stderr.splitlines()[-1]
@@ -129,7 +129,9 @@ def test_ctrl_c_ends_a_simulation_that_waits() -> None:
 
     messages: list[str] = []
     with running_http_server(never) as server:
-        plan = live.Plan(endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0)
+        plan = live.SimulationPlan(
+            endpoint=server.url, fleet=_fleet(), backfill_s=60.0, duration_s=0.0
+        )
         ended: list[Sent] = []
         thread = threading.Thread(
             target=lambda: ended.append(live.run(plan, stop, messages.append))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from probe.budget import Budget
-from probe.plan import Endpoint, Limits
-from probe.prices import Tokens
+from probe.budget import ProbeBudget
+from probe.plan import DailyLimits, Endpoint
+from probe.prices import ProbeTokens
 from probe.run_probe import Due, Prober
 from telemetry.probes import Probe
 from tests.probe.recorded_shapes import Part
@@ -18,7 +18,7 @@ from tests.probe.recorded_shapes import Part
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def unpriced(endpoint: Endpoint, tokens: Tokens) -> float | None:
+def unpriced(endpoint: Endpoint, tokens: ProbeTokens) -> float | None:
     return None
 
 
@@ -104,7 +104,7 @@ def endpoint() -> Endpoint:
 def prober() -> Prober:
     return Prober(
         "eu-west",
-        Budget(Limits(), unpriced, None),
+        ProbeBudget(DailyLimits(), unpriced, None),
         unpriced,
         ssl.create_default_context(),
         {"KEY": "sk-secret-1234"},

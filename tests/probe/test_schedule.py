@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from probe.plan import Endpoint, Plan
+from probe.plan import Endpoint, ProbePlan
 from probe.run_probe import Prober
 from probe.schedule import run_forever, run_once
 from telemetry.probes import Probe, ProbeOutcome
@@ -25,7 +25,7 @@ def _run(
     async def run() -> None:
         async with listening(script) as port:
             placed = tuple(replace(each, url=f"http://127.0.0.1:{port}") for each in endpoints)
-            plan = Plan(region="eu", every_s=EVERY_S, endpoints=placed)
+            plan = ProbePlan(region="eu", every_s=EVERY_S, endpoints=placed)
             task = asyncio.ensure_future(run_forever(plan, prober, results.append))
             await asyncio.sleep(for_s)
             task.cancel()
@@ -70,7 +70,7 @@ def test_instants_that_a_stopped_prober_missed_are_counted(
     async def run() -> None:
         async with listening(Script(CHAT[5:])) as port:
             placed = replace(endpoint, url=f"http://127.0.0.1:{port}")
-            plan = Plan(region="eu", every_s=EVERY_S, endpoints=(placed,))
+            plan = ProbePlan(region="eu", every_s=EVERY_S, endpoints=(placed,))
             task = asyncio.ensure_future(run_forever(plan, prober, results.append))
             await asyncio.sleep(0.5 * EVERY_S)
             time.sleep(3.2 * EVERY_S)
@@ -96,7 +96,7 @@ def test_the_option_once_probes_all_endpoints_once_in_parallel(
                 replace(endpoint, name=f"e{number}", url=f"http://127.0.0.1:{port}")
                 for number in range(20)
             )
-            plan = Plan(region="eu", every_s=5, endpoints=placed)
+            plan = ProbePlan(region="eu", every_s=5, endpoints=placed)
             await run_once(plan, prober, results.append)
 
     asyncio.run(run())

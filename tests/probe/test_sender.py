@@ -6,7 +6,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from probe import sender as sending
 from probe.errors import PlanError
-from probe.sender import Sender
+from probe.sender import ResultSender
 from telemetry.probes import Probe, ProbeOutcome
 from tests.probe.conftest import Script, listening
 
@@ -30,10 +30,10 @@ def result() -> Callable[[int], Probe]:
 PRINTED: list[str] = []
 
 
-def _flush(script: Script, results: list[Probe], **environment: str) -> Sender:
-    async def run() -> Sender:
+def _flush(script: Script, results: list[Probe], **environment: str) -> ResultSender:
+    async def run() -> ResultSender:
         async with listening(script) as port:
-            sender = Sender(f"http://127.0.0.1:{port}", "eu", environment, PRINTED.append)
+            sender = ResultSender(f"http://127.0.0.1:{port}", "eu", environment, PRINTED.append)
             for each in results:
                 sender.offer(each)
             await sender.flush(2.0)
@@ -71,7 +71,7 @@ def test_a_full_queue_drops_the_oldest(
     result: Callable[[int], Probe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "QUEUED", 2)
-    sender = Sender("http://127.0.0.1:1", "eu", {})
+    sender = ResultSender("http://127.0.0.1:1", "eu", {})
     for number in range(3):
         sender.offer(result(number))
     assert (sender.waiting, sender.dropped) == (2, 1)
@@ -79,6 +79,6 @@ def test_a_full_queue_drops_the_oldest(
 
 def test_a_malformed_variable_is_an_error() -> None:
     with pytest.raises(PlanError, match="OTEL_EXPORTER_OTLP_CERTIFICATE"):
-        Sender("https://h:4318", "eu", {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/dev/null"})
+        ResultSender("https://h:4318", "eu", {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/dev/null"})
     with pytest.raises(PlanError, match="OTEL_EXPORTER_OTLP_TIMEOUT"):
-        Sender("https://h:4318", "eu", {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"})
+        ResultSender("https://h:4318", "eu", {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"})

@@ -215,7 +215,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def installed() -> None:
     try:
         install.ensure()
-    except install.NotHereError as reason:
+    except install.ProgramUnavailableError as reason:
         pytest.skip(str(reason))
 
 

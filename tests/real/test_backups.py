@@ -21,7 +21,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from sqlalchemy import select
 
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from rig.program import Program, Tailspan, tailspan_command
 from rig.sender import Senders
@@ -184,7 +184,7 @@ def test_postgresql_is_restored_to_the_moment_before_an_accident(
     with ExitStack() as servers:
         try:
             server = PostgreSQL()
-        except NotHereError as reason:
+        except ProgramUnavailableError as reason:
             pytest.skip(str(reason))
         archive = server.folder / "archive"
         archive.mkdir()

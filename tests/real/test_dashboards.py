@@ -7,8 +7,9 @@ import pytest
 from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.panels import HIGHEST, Kind
-from rig.panel_queries import Answer, answers, marked
-from rig.prometheus_stack import MonitoredTailspan, NotHereError, monitored_tailspan, wait_for
+from rig.install import ProgramUnavailableError
+from rig.panel_queries import PanelAnswer, answers, marked
+from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
@@ -26,7 +27,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MonitoredTailspa
             _until_scraped_for(here, 6)
             _until_budgets_are_known(here)
             yield here
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         pytest.skip(str(reason))
 
 
@@ -43,7 +44,7 @@ def _until_budgets_are_known(here: MonitoredTailspan) -> None:
     wait_for("budgets", lambda: here.ask("query", query=vocabulary.EXHAUSTED_IN)["result"], 120)
 
 
-def _wrong(found: Answer) -> str | None:
+def _wrong(found: PanelAnswer) -> str | None:
     values = [value for series in found.series for _, value in series.values]
     if not values:
         return None if found.query.native else "no data"
@@ -62,11 +63,11 @@ def _wrong(found: Answer) -> str | None:
     return None
 
 
-def _all_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
+def _all_answers(here: MonitoredTailspan, *, one: bool = False) -> list[PanelAnswer]:
     return [found for board in BOARDS for found in answers(here, board, SHOWN_S, one=one)]
 
 
-def _complaints(found: list[Answer]) -> list[str]:
+def _complaints(found: list[PanelAnswer]) -> list[str]:
     return [
         f"{each.panel.title} [{each.query.legend}]: {wrong}\n    {each.expr}"
         for each in found
@@ -74,7 +75,7 @@ def _complaints(found: list[Answer]) -> list[str]:
     ]
 
 
-def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[Answer]:
+def _complete_answers(here: MonitoredTailspan, *, one: bool = False) -> list[PanelAnswer]:
     """Return the results of all panels; fail if a panel has neither a result nor a native query.
 
     On a busy machine, a scrape may time out. Every gauge is then absent until the next scrape, so
@@ -139,7 +140,9 @@ def test_phases_add_up_to_end_to_end(fleet: MonitoredTailspan) -> None:
     assert 0.05 < float(both["value"][1]) < 60
 
 
-def _leads_to_requests(here: MonitoredTailspan, found: list[Answer], within_s: int = 60) -> None:
+def _leads_to_requests(
+    here: MonitoredTailspan, found: list[PanelAnswer], within_s: int = 60
+) -> None:
     now = time.time()
     asking = [each for each in found if each.query.exemplars]
     assert asking

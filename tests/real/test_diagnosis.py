@@ -6,12 +6,12 @@ import pytest
 from rig.faults.catalogue import FAULTS
 from rig.faults.evaluation import NO_INCIDENT, ExplanationResult, evaluate_explanation
 from rig.faults.recording import record
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 
 pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
 
 CAUSES = ("longer_outputs", "long_prompt_blocking")
-USUAL = Traffic(rate_per_s=16.0, output_tokens=(10, 22))
+USUAL = PlannedTraffic(rate_per_s=16.0, output_tokens=(10, 22))
 """Many small requests, because a range is short and only a tenth of its requests are the tail."""
 
 

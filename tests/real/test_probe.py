@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from probe.budget import Budget
-from probe.plan import Endpoint, Limits
+from probe.budget import ProbeBudget
+from probe.plan import DailyLimits, Endpoint
 from probe.prompts import fresh_prompt
 from probe.run_probe import Due, Prober
-from probe.sender import Sender
+from probe.sender import ResultSender
 from rig import install
 from rig.load import mixed, send_all
 from rig.network_proxy import Disturbance, first_events, network_proxy
@@ -41,7 +41,9 @@ def _endpoint(port: int, kind: str = "openai-chat", max_tokens: int = 8) -> Endp
 
 def _prober() -> Prober:
     context = ssl.create_default_context()
-    return Prober("here", Budget(Limits(), lambda *_: None, None), lambda *_: None, context, {})
+    return Prober(
+        "here", ProbeBudget(DailyLimits(), lambda *_: None, None), lambda *_: None, context, {}
+    )
 
 
 async def _probe(endpoint: Endpoint, within_s: float = 30.0) -> Probe:
@@ -103,7 +105,7 @@ def test_network_time_is_the_proxys_delay(vllm: Any, tailspan: Any, delay_s: flo
     assert all(each.outcome.succeeded for each in results)
 
     async def send() -> None:
-        sender = Sender(tailspan.address("http"), "here", {})
+        sender = ResultSender(tailspan.address("http"), "here", {})
         for each in results:
             sender.offer(each)
         await sender.flush(10.0)

@@ -16,7 +16,7 @@ from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape, shape_of
 from roofline.weights import gpu_weights
 from roofline.windows import windows_of
-from roofline.work import Work, work_of
+from roofline.work import GpuWork, work_of
 from store.database import open_database
 from store.queries import Window, sample_table
 from store.replicas.engine_starts import in_force
@@ -76,7 +76,7 @@ def vllms(reports: Any, step_name: str, side: str, *endings: str) -> float:
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 
 
-def ours(shape: ModelShape, step_name: str) -> Work:
+def ours(shape: ModelShape, step_name: str) -> GpuWork:
     """Return our terms of the same step. vLLM counts the token that is being generated as read."""
     from rig.vllm_step_costs import STEPS
 

@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def rust(installed: None) -> dict[str, str]:
     """Return the variables that select the Rust front end of the same vLLM version."""
-    from rig.install import NotHereError
+    from rig.install import ProgramUnavailableError
 
     try:
         program = ensure_rust_front_end()
-    except NotHereError as reason:
+    except ProgramUnavailableError as reason:
         pytest.skip(str(reason))
     return {"VLLM_USE_RUST_FRONTEND": "1", "VLLM_RUST_FRONTEND_PATH": str(program)}
 

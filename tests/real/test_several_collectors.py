@@ -22,7 +22,7 @@ from tailspan_vllm.otlp.request_span import span_of
 from benchmarks._collector_failures import run
 from benchmarks._collector_traffic import record
 from rig.clickhouse_server import clickhouse_server
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from rig.program import Tailspan
 from store.database import open_database
@@ -52,7 +52,7 @@ def test_each_burn_is_notified_once_and_no_row_is_lost(
             try:
                 server = clickhouse_server(tmp_path / "clickhouse")
                 urls.insert(0, running.enter_context(server))
-            except NotHereError as error:
+            except ProgramUnavailableError as error:
                 pytest.skip(str(error))
         outcome = run(tmp_path, url.replace("+psycopg", ""), *urls, seed=seed, seconds=90, burns=3)
     record_property("outcome", f"seed {seed}: {outcome}")

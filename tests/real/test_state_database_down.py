@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from benchmarks._collector_traffic import Traffic
+from benchmarks._collector_traffic import CollectorTraffic
 from benchmarks._collectors import running
 from rig.http_servers import running_http_server
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.postgresql import PostgreSQL
 from rig.prometheus_stack import wait_for
 
@@ -20,14 +20,14 @@ def test_rows_are_received_while_evaluation_pauses_and_the_burn_is_notified_once
 ) -> None:
     try:
         server = PostgreSQL()
-    except NotHereError as error:
+    except ProgramUnavailableError as error:
         pytest.skip(str(error))
     database = f"sqlite:///{tmp_path}/tailspan.db"
     with (
         server,
         running_http_server() as webhook,
         running(tmp_path, database, ["chat"], f"{webhook.url}/hook", 1, server.url()) as collectors,
-        Traffic(collectors, ["chat"]) as traffic,
+        CollectorTraffic(collectors, ["chat"]) as traffic,
     ):
         (program,) = collectors.programs
         program.wait_for("This collector now does the evaluation")

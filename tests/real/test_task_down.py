@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan, wait_for
 
 pytestmark = pytest.mark.real
@@ -31,5 +31,5 @@ def test_the_alert_fires_for_a_failed_part_and_ends_when_it_works(tmp_path: Path
             wait_for("the alert", lambda: parts(here, DOWN) == {"evaluator"})
             rename("gone", "slo_marks")
             wait_for("its end", lambda: parts(here, DOWN) == set())
-    except NotHereError as error:
+    except ProgramUnavailableError as error:
         pytest.skip(str(error))

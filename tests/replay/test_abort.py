@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.engine import Engine
+from replay.engine import ReplayEngine
 from replay.engine_config import EngineConfig
 from replay.job import Job
 
@@ -14,7 +14,7 @@ def job(number: int, prompt: int = 100, output: int = 200) -> Job:
 
 
 def test_a_waiting_job_is_aborted_at_once() -> None:
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     for number in range(6):
         engine.submit(job(number))
     engine.advance(0.5)
@@ -29,7 +29,7 @@ def test_a_waiting_job_is_aborted_at_once() -> None:
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 def test_the_rest_of_the_queue_keeps_its_order(policy: str) -> None:
     config = EngineConfig(max_num_seqs=1, policy=policy)  # type: ignore[arg-type]
-    engine = Engine(config, "seed")
+    engine = ReplayEngine(config, "seed")
     for number in range(5):
         engine.submit(job(number, output=20))
     engine.advance(0.01)
@@ -38,7 +38,7 @@ def test_the_rest_of_the_queue_keeps_its_order(policy: str) -> None:
 
 
 def test_a_running_job_is_aborted_at_the_end_of_the_step() -> None:
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     engine.submit(job(0))
     engine.submit(job(1))
     engine.advance(0.5)
@@ -54,7 +54,7 @@ def test_a_running_job_is_aborted_at_the_end_of_the_step() -> None:
 
 
 def test_a_job_aborted_before_its_first_token_has_none() -> None:
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     engine.submit(job(0, prompt=5_000))
     engine.advance(0.02)
     assert engine.running == 1
@@ -65,7 +65,7 @@ def test_a_job_aborted_before_its_first_token_has_none() -> None:
 
 
 def test_a_job_that_has_ended_or_is_unknown_is_not_aborted() -> None:
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     engine.submit(job(0, output=2))
     assert len(engine.advance(10.0)) == 1
     assert engine.abort(0) is None
@@ -86,7 +86,7 @@ def test_every_job_ends_once_and_all_blocks_are_free_again(
         max_model_len=512,
         num_speculative_tokens=drafts,
     )
-    engine = Engine(config, "seed")
+    engine = ReplayEngine(config, "seed")
     for number in range(12):
         engine.submit(job(number, prompt=60 + 20 * number, output=30 + 10 * number))
     ended: list[Job] = []

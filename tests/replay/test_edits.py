@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from replay.arrivals import Arrivals, Prefixes
-from replay.edits import EditError, Edits, Rate, edited_arrivals, edited_engine, edits_of
+from replay.edits import EditError, Edits, RateEdit, edited_arrivals, edited_engine, edits_of
 from replay.engine_config import EngineConfig
 from replay.front_end import FrontEndModel
 
@@ -41,7 +41,7 @@ def test_no_edit_changes_nothing() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 1.5, 3.0])
 def test_a_rate_adds_or_drops_requests_within_the_same_time(factor: float) -> None:
-    found = edited(Edits(rates=[Rate(factor=factor)]))
+    found = edited(Edits(rates=[RateEdit(factor=factor)]))
     assert len(found) == pytest.approx(1_000 * factor, rel=0.05)
     assert found.received_s[0] >= 0
     assert found.received_s[-1] <= 600
@@ -63,7 +63,7 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
     )
     found, rows = edited_arrivals(
         replace(arrivals(), prefixes=prefixes),
-        Edits(rates=[Rate(factor=factor)]),
+        Edits(rates=[RateEdit(factor=factor)]),
         EngineConfig(),
         FrontEndModel(),
         TENANTS,
@@ -80,7 +80,7 @@ def test_a_rate_adds_or_drops_whole_conversations(factor: float) -> None:
 
 
 def test_a_tenants_rate_does_not_change_the_other_rates() -> None:
-    found = edited(Edits(rates=[Rate(factor=4.0, tenant="umbrella")]))
+    found = edited(Edits(rates=[RateEdit(factor=4.0, tenant="umbrella")]))
     assert found.tenant is not None
     assert np.bincount(found.tenant).tolist() == [500, 2_000]
 
@@ -137,7 +137,7 @@ def test_a_wrong_argument_is_an_error_with_the_allowed_values(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"replicas": 0}, {"prompt": 0.0}, {"output": -1.0}, {"rates": [Rate(factor=0.0)]}]
+    "wrong", [{"replicas": 0}, {"prompt": 0.0}, {"output": -1.0}, {"rates": [RateEdit(factor=0.0)]}]
 )
 def test_a_factor_or_count_out_of_range_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(EditError, match="allowed"):
@@ -146,7 +146,7 @@ def test_a_factor_or_count_out_of_range_is_refused(wrong: dict[str, object]) -> 
 
 def test_a_rate_of_an_unknown_tenant_names_the_known_ones() -> None:
     with pytest.raises(EditError, match="tenant=globex has no requests; allowed: acme, umbrella"):
-        edited(Edits(rates=[Rate(factor=2.0, tenant="globex")]))
+        edited(Edits(rates=[RateEdit(factor=2.0, tenant="globex")]))
 
 
 def test_edits_are_read_as_they_are_listed() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.engine import Engine
+from replay.engine import ReplayEngine
 from replay.engine_config import EngineConfig
-from replay.job import Blocked, Job, QueueParts
+from replay.job import Blocked, Job, ReplayQueueParts
 from replay.kv_cache import blocks_for
 from replay.step_clock import Stall
 
@@ -48,7 +48,9 @@ def _jobs(asks: list[Ask]) -> list[Job]:
     return jobs
 
 
-def _run(engine: Engine, jobs: list[Job], look: Callable[[], None] = lambda: None) -> list[Job]:
+def _run(
+    engine: ReplayEngine, jobs: list[Job], look: Callable[[], None] = lambda: None
+) -> list[Job]:
     ended = []
     for job in jobs:
         ended += engine.advance(job.queued)
@@ -62,9 +64,9 @@ def _run(engine: Engine, jobs: list[Job], look: Callable[[], None] = lambda: Non
     return ended
 
 
-def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
+def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> ReplayEngine:
     """Return an engine without the shortcut for steps that only decode."""
-    engine = Engine(config, "seed", stalls)
+    engine = ReplayEngine(config, "seed", stalls)
     engine._run_plain_decodes = lambda until: None  # type: ignore[method-assign]
     return engine
 
@@ -72,7 +74,7 @@ def _unhurried(config: EngineConfig, stalls: tuple[Stall, ...] = ()) -> Engine:
 @given(ASKS)
 def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
     jobs = _jobs(asks)
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     ended = _run(engine, jobs)
     assert sorted(job.number for job in ended) == list(range(len(asks)))
     for job, ask in zip(jobs, asks, strict=True):
@@ -87,7 +89,7 @@ def test_every_job_ends_once_with_all_its_tokens(asks: list[Ask]) -> None:
 
 @given(ASKS)
 def test_the_instants_are_in_order(asks: list[Ask]) -> None:
-    for job in _run(Engine(SMALL, "seed"), _jobs(asks)):
+    for job in _run(ReplayEngine(SMALL, "seed"), _jobs(asks)):
         assert job.scheduled is not None
         assert job.first_token is not None
         assert job.last_token is not None
@@ -100,7 +102,7 @@ def test_the_instants_are_in_order(asks: list[Ask]) -> None:
 @given(ASKS)
 def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
     stalls = (Stall(0.1, 0.2), Stall(0.5, 0.3))
-    for job in _run(Engine(SMALL, "seed", stalls), _jobs(asks)):
+    for job in _run(ReplayEngine(SMALL, "seed", stalls), _jobs(asks)):
         assert job.scheduled is not None
         assert job.first_token is not None
         assert job.last_token is not None
@@ -114,7 +116,7 @@ def test_the_parts_sum_to_prefill_and_to_decode(asks: list[Ask]) -> None:
 
 @given(ASKS)
 def test_no_block_is_leaked_or_used_twice(asks: list[Ask]) -> None:
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
 
     def steps() -> int:
         return engine._lockstep.count
@@ -144,7 +146,7 @@ def test_the_shortcut_for_plain_decodes_does_not_change_the_outcome(
     asks: list[Ask], ahead: bool
 ) -> None:
     config, stalls = replace(SMALL, async_scheduling=ahead), (Stall(0.1, 0.2), Stall(0.7, 0.3))
-    short = Engine(config, "seed", stalls)
+    short = ReplayEngine(config, "seed", stalls)
     long = _unhurried(config, stalls)
     for quick, slow in zip(_run(short, _jobs(asks)), _run(long, _jobs(asks)), strict=True):
         assert quick.number == slow.number
@@ -212,12 +214,12 @@ def test_the_running_sums_agree_with_going_through_the_steps(asks: list[Ask]) ->
         assert sum(job.queue) == pytest.approx(job.scheduled - job.queued, abs=1e-9)
 
 
-def _queue(config: EngineConfig, *jobs: Job) -> QueueParts:
+def _queue(config: EngineConfig, *jobs: Job) -> ReplayQueueParts:
     """Return the reasons why the last job waited in the queue, as shares of the wait."""
-    engine = Engine(replace(config, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(config, step_noise_ratio=0.0), "seed")
     _run(engine, list(jobs))
     assert sum(jobs[-1].queue) > 0
-    return QueueParts(*(waited_s / sum(jobs[-1].queue) for waited_s in jobs[-1].queue))
+    return ReplayQueueParts(*(waited_s / sum(jobs[-1].queue) for waited_s in jobs[-1].queue))
 
 
 def test_queue_time_is_divided_by_reason() -> None:
@@ -234,7 +236,7 @@ def test_queue_time_is_divided_by_reason() -> None:
 
 def test_a_request_is_noted_between_two_steps() -> None:
     decoding, beside = Job(0, 100, 200, 0.0), Job(1, 100, 2, 0.5001)
-    _run(Engine(replace(ROOMY, step_noise_ratio=0.0), "seed"), [decoding, beside])
+    _run(ReplayEngine(replace(ROOMY, step_noise_ratio=0.0), "seed"), [decoding, beside])
     assert beside.handed == 0.5001
     assert 0.0 < beside.queued - 0.5001 < ROOMY.step.base_s * 1.1
     assert beside.scheduled == beside.queued
@@ -243,7 +245,7 @@ def test_a_request_is_noted_between_two_steps() -> None:
 
 def test_few_blocks_cause_preemptions_and_all_jobs_finish() -> None:
     asks = [Ask(0.0, 60, 120, 0) for _ in range(8)]
-    engine = Engine(SMALL, "seed")
+    engine = ReplayEngine(SMALL, "seed")
     jobs = _run(engine, _jobs(asks))
     assert engine.totals.preemptions > 0
     assert len(jobs) == 8
@@ -255,7 +257,7 @@ def test_few_blocks_cause_preemptions_and_all_jobs_finish() -> None:
 
 
 def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
-    engine = Engine(replace(ROOMY, max_num_batched_tokens=512, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(ROOMY, max_num_batched_tokens=512, step_noise_ratio=0.0), "seed")
     beside, long = Job(0, 16, 400, 0.0), Job(1, 5110, 2, 0.5)
     _run(engine, [beside, long])
     assert long.scheduled is not None
@@ -268,7 +270,7 @@ def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
 
 
 def test_a_single_request_waits_for_no_other() -> None:
-    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 11, 3.0)
     _run(engine, [job])
     assert job.scheduled == 3.0
@@ -285,7 +287,7 @@ def test_a_single_request_waits_for_no_other() -> None:
 
 
 def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
-    engine = Engine(ROOMY, "seed", [Stall(1.0, 0.4)])
+    engine = ReplayEngine(ROOMY, "seed", [Stall(1.0, 0.4)])
     there = [Job(0, 10, 300, 0.5), Job(1, 10, 300, 0.6)]
     later = Job(2, 10, 20, 2.0)
     _run(engine, [*there, later])
@@ -297,7 +299,7 @@ def test_a_stall_shows_in_every_running_request_and_in_no_other() -> None:
 
 def test_a_shared_prefix_is_found_in_whole_blocks() -> None:
     """100 shared tokens contain six whole blocks, 96 tokens."""
-    engine = Engine(ROOMY, "seed")
+    engine = ReplayEngine(ROOMY, "seed")
     first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
     assert (first.cached_tokens, second.cached_tokens) == (0, 96)
@@ -305,7 +307,7 @@ def test_a_shared_prefix_is_found_in_whole_blocks() -> None:
 
 
 def test_at_most_max_num_seqs_run_together() -> None:
-    engine = Engine(replace(ROOMY, max_num_seqs=2), "seed")
+    engine = ReplayEngine(replace(ROOMY, max_num_seqs=2), "seed")
     jobs = [Job(number, 10, 50, 0.0) for number in range(3)]
     _run(engine, jobs)
     assert (jobs[2].scheduled or 0.0) >= min(jobs[0].last_token or 0, jobs[1].last_token or 0)
@@ -316,7 +318,7 @@ def test_a_request_that_arrives_during_a_step_misses_the_next_one() -> None:
     for ahead, steps_missed in ((False, 1), (True, 2)):
         config = replace(ROOMY, async_scheduling=ahead, step_noise_ratio=0.0)
         jobs = [Job(0, 10, 50, 0.0), Job(1, 10, 2, 0.1)]
-        _run(Engine(config, "seed"), jobs)
+        _run(ReplayEngine(config, "seed"), jobs)
         step_s = config.model.step_s(0.0, 30, 1)
         arrived, first = jobs[1].handed, jobs[1].first_token
         assert arrived is not None
@@ -331,7 +333,7 @@ def test_a_slot_is_free_one_step_later_with_asynchronous_scheduling() -> None:
     for ahead in (False, True):
         config = replace(ROOMY, async_scheduling=ahead, max_num_seqs=2, step_noise_ratio=0.0)
         jobs = [Job(0, 10, 50, 0.0), Job(1, 10, 20, 0.0), Job(2, 10, 20, 0.0)]
-        _run(Engine(config, "seed"), jobs)
+        _run(ReplayEngine(config, "seed"), jobs)
         waits_s.append((jobs[2].first_token or 0.0) - (jobs[1].last_token or 0.0))
     step_s = ROOMY.model.step_s(0.0, 30, 1)
     assert waits_s[1] - waits_s[0] == pytest.approx(step_s, rel=0.1)
@@ -363,14 +365,14 @@ def test_a_configuration_that_cannot_run_is_refused(key: str, value: float) -> N
     ],
 )
 def test_a_job_that_cannot_be_served_is_refused(job: Job, key: str) -> None:
-    engine = Engine(ROOMY, "seed")
+    engine = ReplayEngine(ROOMY, "seed")
     engine.submit(Job(0, 5, 5, 1.0))
     with pytest.raises(ValueError, match=f"{key}.*allowed"):
         engine.submit(job)
 
 
 def test_an_external_cache_is_waited_for_and_saves_prefill() -> None:
-    engine = Engine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(ROOMY, kv_connector=True, step_noise_ratio=0.0), "seed")
     job = Job(0, 1000, 2, 1.0, fetch_s=0.3, fetched_tokens=900)
     engine.submit(job)
     assert engine.advance(1.2) == []
@@ -389,7 +391,7 @@ def test_an_external_cache_is_waited_for_and_saves_prefill() -> None:
 
 
 def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
-    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     engine.lost_blocks = ROOMY.num_gpu_blocks - 100
     jobs = [Job(0, 1400, 100, 0.0), Job(1, 1400, 5, 0.1), Job(2, 8000, 50, 0.2)]
     _run(engine, jobs)
@@ -398,7 +400,7 @@ def test_lost_blocks_stop_the_queue_and_leave_room_for_one() -> None:
 
 
 def test_a_cold_engine_is_slower_once_per_batch_shape() -> None:
-    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
+    engine = ReplayEngine(replace(ROOMY, step_noise_ratio=0.0), "seed", new_shape_s=0.5)
     first, again = Job(0, 500, 20, 0.0), Job(1, 500, 20, 5.0)
     _run(engine, [first, again])
     assert first.prefill.stall_s == pytest.approx(0.5)
@@ -410,7 +412,7 @@ def test_a_cold_engine_is_slower_once_per_batch_shape() -> None:
 @settings(max_examples=40, deadline=None)
 def test_jobs_are_billed_the_whole_duration_of_the_steps(asks: list[Ask]) -> None:
     engine = _unhurried(replace(SMALL, num_gpu_blocks=400), (Stall(0.1, 0.2),))
-    tight = Engine(SMALL, "seed", (), 0.0)
+    tight = ReplayEngine(SMALL, "seed", (), 0.0)
     for each in (engine, tight):
         jobs = _jobs(asks)
         _run(each, jobs)
@@ -420,7 +422,7 @@ def test_jobs_are_billed_the_whole_duration_of_the_steps(asks: list[Ask]) -> Non
 
 
 def _first_tokens(config: EngineConfig, *jobs: Job) -> list[float]:
-    _run(Engine(replace(config, step_noise_ratio=0.0), "seed"), list(jobs))
+    _run(ReplayEngine(replace(config, step_noise_ratio=0.0), "seed"), list(jobs))
     return [job.first_token or 0.0 for job in jobs]
 
 
@@ -441,7 +443,7 @@ def test_the_highest_priority_is_served_first() -> None:
 def test_the_job_with_the_lowest_priority_is_preempted() -> None:
     """A low-priority job is preempted even if it came first, and resumes after the others."""
     jobs = [Job(number, 60, 120, 0.0, priority=-number) for number in range(8)]
-    engine = Engine(replace(SMALL, policy="priority"), "seed")
+    engine = ReplayEngine(replace(SMALL, policy="priority"), "seed")
     _run(engine, jobs)
     assert engine.totals.preemptions > 0
     assert not jobs[7].preempted_at
@@ -472,7 +474,7 @@ def test_blocks_for_a_whole_prompt_can_be_required() -> None:
     config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
 
     def preemptions(*, whole: bool) -> int:
-        engine = Engine(replace(config, scheduler_reserve_full_isl=whole), "seed")
+        engine = ReplayEngine(replace(config, scheduler_reserve_full_isl=whole), "seed")
         _run(engine, [Job(0, 1000, 200, 0.0), Job(1, 1500, 5, 0.1)])
         return engine.totals.preemptions
 
@@ -482,7 +484,7 @@ def test_blocks_for_a_whole_prompt_can_be_required() -> None:
 
 @pytest.mark.parametrize("size", [1, 8, 32])
 def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
-    engine = Engine(replace(ROOMY, block_size=size, num_gpu_blocks=40_000), "seed")
+    engine = ReplayEngine(replace(ROOMY, block_size=size, num_gpu_blocks=40_000), "seed")
     first, second = Job(0, 200, 2, 0.0, (("p", 100),)), Job(1, 300, 2, 1.0, (("p", 100),))
     _run(engine, [first, second])
     assert second.cached_tokens == 100 // size * size
@@ -490,7 +492,7 @@ def test_a_shared_prefix_is_found_in_blocks_of_any_size(size: int) -> None:
 
 def test_jobs_may_be_submitted_out_of_order() -> None:
     """One front end may be slower than another, so requests arrive out of order."""
-    engine = Engine(replace(ROOMY, step_noise_ratio=0.0), "seed")
+    engine = ReplayEngine(replace(ROOMY, step_noise_ratio=0.0), "seed")
     late, early = Job(0, 10, 5, 2.0), Job(1, 10, 5, 1.0)
     engine.submit(late)
     engine.submit(early)

@@ -11,7 +11,7 @@ from replay.arrivals import Arrivals, Prefixes
 from replay.conditions import Conditions, Pace, Stall
 from replay.engine_config import EngineConfig
 from replay.front_end import FrontEndModel
-from replay.outcome import Outcome
+from replay.outcome import ReplayOutcome
 from replay.server_model import ROUTERS, ServerModel
 from replay.step_model import EIGHT_B_ON_H100
 
@@ -24,7 +24,7 @@ def _compiled() -> None:
     loop.warm()
 
 
-def _same(one: Outcome, other: Outcome) -> None:
+def _same(one: ReplayOutcome, other: ReplayOutcome) -> None:
     for mine, its in ((one, other), (one.engines, other.engines)):
         for each in fields(mine):
             if each.name != "engines":

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from replay.engine import Engine
+from replay.engine import ReplayEngine
 from replay.engine_config import EngineConfig
 from replay.job import Job
 from replay.lora import FROM_HOST_S, FROM_STORAGE_S, LoraSlots
@@ -33,7 +33,7 @@ def test_there_is_room_for_so_many_at_a_time() -> None:
 
 def test_a_request_without_an_adapter_slot_is_skipped_and_its_wait_recorded() -> None:
     config = replace(EngineConfig(step_noise_ratio=0.0), max_loras=1, max_cpu_loras=1)
-    engine = Engine(config, "seed")
+    engine = ReplayEngine(config, "seed")
     first = Job(0, 100, 200, 0.0, lora="a")
     other = Job(1, 100, 5, 0.5, lora="b")
     plain = Job(2, 100, 5, 0.6)
@@ -54,4 +54,4 @@ def test_a_request_without_an_adapter_slot_is_skipped_and_its_wait_recorded() ->
 
 def test_an_engine_without_adapters_refuses_who_asks_for_one() -> None:
     with pytest.raises(ValueError, match="lora: 'a'; allowed: none"):
-        Engine(EngineConfig(), "seed").submit(Job(0, 10, 10, 0.0, lora="a"))
+        ReplayEngine(EngineConfig(), "seed").submit(Job(0, 10, 10, 0.0, lora="a"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.engine import Engine
+from replay.engine import ReplayEngine
 from replay.engine_config import EngineConfig
 from replay.job import Job
 
@@ -12,7 +12,7 @@ DRAFTING = replace(EngineConfig(), num_speculative_tokens=4, step_noise_ratio=0.
 
 
 def _tpot_s(acceptance: float, config: EngineConfig = DRAFTING) -> float:
-    engine = Engine(config, "seed")
+    engine = ReplayEngine(config, "seed")
     job = Job(0, 200, 300, 0.0, acceptance=acceptance)
     engine.submit(job)
     engine.advance(60.0)
@@ -41,7 +41,7 @@ def test_every_job_gets_all_its_tokens_and_its_parts_sum(
     config = replace(
         DRAFTING, max_model_len=320, num_gpu_blocks=28, max_num_seqs=6, max_num_batched_tokens=64
     )
-    engine = Engine(config, "seed")
+    engine = ReplayEngine(config, "seed")
     jobs = [Job(n, *ask[:2], 0.01 * n, acceptance=ask[2]) for n, ask in enumerate(asks)]
     for job in jobs:
         engine.submit(job)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rig import rust_front_end
-from rig.install import NotHereError
+from rig.install import ProgramUnavailableError
 
 
 @pytest.fixture
@@ -61,5 +61,5 @@ def test_a_reason_is_given_if_there_is_no_program(
     download: Callable[..., list[str]], members: tuple[str, ...], error: str, expected: str
 ) -> None:
     download(*members, error=error)
-    with pytest.raises(NotHereError, match=expected):
+    with pytest.raises(ProgramUnavailableError, match=expected):
         rust_front_end.ensure_rust_front_end()

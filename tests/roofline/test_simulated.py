@@ -3,18 +3,18 @@ import pytest
 from roofline.arrow import engines_of, gpus_of
 from roofline.peaks import device_named
 from roofline.shape_from_config import read_shape, shape_of
-from roofline.verdict import Verdict
+from roofline.verdict import RooflineVerdict
 from roofline.weights import parameters
-from roofline.windows import Window, windows_of
+from roofline.windows import RooflineWindow, windows_of
 from simulator import gpu
 from simulator.dataset import Dataset, run
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from tests.roofline import configs
 
 
-def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
+def a_case(rate_per_s: float, *faults: SimulatedFault) -> Dataset:
     return run(
         FleetConfig(
             replicas=1,
@@ -26,7 +26,7 @@ def a_case(rate_per_s: float, *faults: Fault) -> Dataset:
     )
 
 
-def whole_windows(case: Dataset) -> list[Window]:
+def whole_windows(case: Dataset) -> list[RooflineWindow]:
     (start,) = case.starts
     assert start.shape is not None
     ((key, engine),) = engines_of(case.sample_table()).items()
@@ -51,12 +51,12 @@ def test_modelled_bandwidth_equals_the_gpu_samples() -> None:
         assert window.residual_ratio == pytest.approx(0.0, abs=0.1)
         assert window.mbu is not None
         assert 0.3 < window.mbu < 1.0
-        assert window.verdict is Verdict.MEMORY_BOUND
+        assert window.verdict is RooflineVerdict.MEMORY_BOUND
         assert window.findings == ()
 
 
 def test_traffic_that_no_step_explains_is_a_neighbour_on_the_gpu() -> None:
-    neighbour = Fault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
+    neighbour = SimulatedFault(cause="noisy_neighbour", start_s=0.0, end_s=300.0, severity=1.0)
     windows = whole_windows(a_case(2.0, neighbour))
     assert windows
     for window in windows:

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.verdict import Finding, Terms, Verdict, findings_of, residual_of, verdict_of
+from roofline.verdict import (
+    RooflineFinding,
+    RooflineVerdict,
+    Terms,
+    findings_of,
+    residual_of,
+    verdict_of,
+)
 
 
 def terms(step_s: float, memory_s: float | None, compute_s: float | None) -> Terms:
@@ -14,22 +21,25 @@ def terms(step_s: float, memory_s: float | None, compute_s: float | None) -> Ter
 @pytest.mark.parametrize(
     ("given", "sm_active", "busy", "verdict"),
     [
-        (terms(0.016, 0.015, 0.001), 0.9, 1.0, Verdict.MEMORY_BOUND),
-        (terms(0.30, 0.020, 0.26), 0.9, 1.0, Verdict.COMPUTE_BOUND),
-        (terms(0.031, 0.015, 0.001), 0.9, 1.0, Verdict.OVERHEAD_BOUND),
-        (terms(0.030, 0.015, 0.015), 0.9, 1.0, Verdict.MEMORY_BOUND),
-        (terms(0.016, 0.015, 0.001), 0.19, 1.0, Verdict.IDLE),
-        (terms(0.016, 0.015, 0.001), 0.2, 0.1, Verdict.MEMORY_BOUND),
-        (terms(0.016, 0.015, 0.001), None, 0.1, Verdict.IDLE),
-        (terms(0.016, 0.015, 0.001), None, None, Verdict.MEMORY_BOUND),
-        (None, 0.1, None, Verdict.IDLE),
+        (terms(0.016, 0.015, 0.001), 0.9, 1.0, RooflineVerdict.MEMORY_BOUND),
+        (terms(0.30, 0.020, 0.26), 0.9, 1.0, RooflineVerdict.COMPUTE_BOUND),
+        (terms(0.031, 0.015, 0.001), 0.9, 1.0, RooflineVerdict.OVERHEAD_BOUND),
+        (terms(0.030, 0.015, 0.015), 0.9, 1.0, RooflineVerdict.MEMORY_BOUND),
+        (terms(0.016, 0.015, 0.001), 0.19, 1.0, RooflineVerdict.IDLE),
+        (terms(0.016, 0.015, 0.001), 0.2, 0.1, RooflineVerdict.MEMORY_BOUND),
+        (terms(0.016, 0.015, 0.001), None, 0.1, RooflineVerdict.IDLE),
+        (terms(0.016, 0.015, 0.001), None, None, RooflineVerdict.MEMORY_BOUND),
+        (None, 0.1, None, RooflineVerdict.IDLE),
         (None, 0.9, None, None),
         (terms(0.016, None, 0.001), 0.9, 1.0, None),
         (terms(0.016, 0.015, None), 0.9, 1.0, None),
     ],
 )
 def test_the_verdict(
-    given: Terms | None, sm_active: float | None, busy: float | None, verdict: Verdict | None
+    given: Terms | None,
+    sm_active: float | None,
+    busy: float | None,
+    verdict: RooflineVerdict | None,
 ) -> None:
     assert verdict_of(given, sm_active, busy) is verdict
 
@@ -49,19 +59,19 @@ def test_the_verdict_on_known_terms_agrees_with_their_shares(
     mbu, mfu = given.mbu, given.mfu
     assert mbu is not None
     assert mfu is not None
-    if verdict is Verdict.MEMORY_BOUND:
+    if verdict is RooflineVerdict.MEMORY_BOUND:
         assert mbu >= max(mfu, 0.499)
-    elif verdict is Verdict.COMPUTE_BOUND:
+    elif verdict is RooflineVerdict.COMPUTE_BOUND:
         assert mfu >= max(mbu, 0.499)
-    elif verdict is Verdict.OVERHEAD_BOUND:
+    elif verdict is RooflineVerdict.OVERHEAD_BOUND:
         assert max(mbu, mfu) < 0.501
 
 
-def found(**changes: Any) -> tuple[Finding, ...]:
+def found(**changes: Any) -> tuple[RooflineFinding, ...]:
     """Return the findings of a memory-bound window, with these changes."""
     return findings_of(
         **{
-            "verdict": Verdict.MEMORY_BOUND,
+            "verdict": RooflineVerdict.MEMORY_BOUND,
             "terms": terms(0.016, 0.015, 0.008),
             "tensor_active_ratio": None,
             "residual": None,
@@ -72,24 +82,24 @@ def found(**changes: Any) -> tuple[Finding, ...]:
 
 
 def test_low_utilisation_with_long_steps_is_the_trap() -> None:
-    trap = (Finding.LOW_UTILISATION_LONG_STEPS,)
+    trap = (RooflineFinding.LOW_UTILISATION_LONG_STEPS,)
     assert found() == ()
     assert found(tensor_active_ratio=0.05) == trap
     assert found(terms=terms(0.016, 0.015, 0.001)) == trap
     assert found(terms=terms(0.002, 0.0015, 0.0001)) == ()
-    assert found(tensor_active_ratio=0.05, verdict=Verdict.OVERHEAD_BOUND) == ()
+    assert found(tensor_active_ratio=0.05, verdict=RooflineVerdict.OVERHEAD_BOUND) == ()
 
 
 def test_a_quarter_between_model_and_measurement_is_a_finding() -> None:
     assert found(residual=0.24) == ()
-    assert found(residual=0.26) == (Finding.MEASURED_ABOVE_MODEL,)
-    assert found(residual=-0.26) == (Finding.MEASURED_BELOW_MODEL,)
+    assert found(residual=0.26) == (RooflineFinding.MEASURED_ABOVE_MODEL,)
+    assert found(residual=-0.26) == (RooflineFinding.MEASURED_BELOW_MODEL,)
     assert found(residual=5.0, of_the_peak=0.01) == ()
-    assert found(residual=5.0, of_the_peak=None) == (Finding.MEASURED_ABOVE_MODEL,)
+    assert found(residual=5.0, of_the_peak=None) == (RooflineFinding.MEASURED_ABOVE_MODEL,)
 
 
 def test_more_than_the_device_can_is_a_finding() -> None:
-    assert found(terms=terms(0.010, 0.015, 0.008)) == (Finding.BEYOND_THE_PEAK,)
+    assert found(terms=terms(0.010, 0.015, 0.008)) == (RooflineFinding.BEYOND_THE_PEAK,)
 
 
 def test_the_residual_is_relative_to_the_nearer_end_of_the_model() -> None:

@@ -8,8 +8,8 @@ from roofline.modelled import ModelSource
 from roofline.peaks import device_named
 from roofline.samples import Columns
 from roofline.shape_from_config import shape_of
-from roofline.verdict import Finding, Verdict
-from roofline.windows import Window, windows_of
+from roofline.verdict import RooflineFinding, RooflineVerdict
+from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings, sentence
 from tests.roofline import configs
 
@@ -54,7 +54,7 @@ def gpus(seconds: int = 120, **values: float) -> Columns:
     )
 
 
-def first(engine: Columns, measured: Columns | None = None, **changes: Any) -> Window:
+def first(engine: Columns, measured: Columns | None = None, **changes: Any) -> RooflineWindow:
     given: dict[str, Any] = {"shape": SHAPE, "device": H100, **changes}
     return windows_of(engine, gpus=measured, **given)[0]
 
@@ -68,8 +68,8 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
     assert window.terms.memory_s == pytest.approx(0.01474, rel=1e-3)
     assert window.mbu == pytest.approx(0.921, abs=2e-3)
     assert window.mfu == pytest.approx(0.039, abs=2e-3)
-    assert window.verdict is Verdict.MEMORY_BOUND
-    assert window.findings == (Finding.LOW_UTILISATION_LONG_STEPS,)
+    assert window.verdict is RooflineVerdict.MEMORY_BOUND
+    assert window.findings == (RooflineFinding.LOW_UTILISATION_LONG_STEPS,)
     text = sentence(window)
     assert text.startswith("Memory-bound, not idle: 5 % matrix units active and steps of 16 ms")
     assert "49.4 GB" in text
@@ -79,7 +79,7 @@ def test_the_published_step_at_the_bandwidth_of_an_h100() -> None:
 
 def test_a_long_prompt_is_bound_by_arithmetic() -> None:
     window = first(an_engine(step_s=0.22, decodes=0, context=0, prefill=8192))
-    assert window.verdict is Verdict.COMPUTE_BOUND
+    assert window.verdict is RooflineVerdict.COMPUTE_BOUND
     assert window.mfu == pytest.approx(0.6, abs=0.05)
     assert sentence(window).startswith("Compute-bound: a step of 220 ms needs")
 
@@ -113,16 +113,16 @@ def test_a_long_prompt_reads_back_its_earlier_chunks() -> None:
 
 def test_a_step_that_neither_limit_explains_is_overhead() -> None:
     window = first(an_engine(step_s=0.02, decodes=1, context=100))
-    assert window.verdict is Verdict.OVERHEAD_BOUND
+    assert window.verdict is RooflineVerdict.OVERHEAD_BOUND
     assert "CPU time, kernel launches" in sentence(window)
 
 
 def test_an_idle_gpu_differs_from_one_that_waits() -> None:
     idle = first(an_engine(busy=0.05), gpus(sm_active_ratio=0.04))
-    assert idle.verdict is Verdict.IDLE
+    assert idle.verdict is RooflineVerdict.IDLE
     assert sentence(idle) == "Idle: multiprocessors active 4 % of the time."
     waiting = first(an_engine(), gpus(sm_active_ratio=0.1))
-    assert waiting.verdict is Verdict.IDLE
+    assert waiting.verdict is RooflineVerdict.IDLE
     assert "the GPU waits for the CPU or for another GPU" in sentence(waiting)
     unmeasured = first(an_engine(busy=0.05))
     assert sentence(unmeasured) == "Idle: the engine was in a step for 5 % of the time."
@@ -142,11 +142,11 @@ def test_measured_against_modelled() -> None:
     assert near.residual_ratio == pytest.approx(-0.1, abs=0.01)
     assert findings(near) == []
     below = first(an_engine(), gpus(dram_bandwidth_bytes_per_s=0.5 * modelled))
-    assert Finding.MEASURED_BELOW_MODEL in below.findings
+    assert RooflineFinding.MEASURED_BELOW_MODEL in below.findings
     assert "50 % below the modelled minimum" in findings(below)[0]
     busy = gpus(dram_bandwidth_bytes_per_s=2.0e12)
     above = first(an_engine(busy=0.4, decodes=1), busy)
-    assert Finding.MEASURED_ABOVE_MODEL in above.findings
+    assert RooflineFinding.MEASURED_ABOVE_MODEL in above.findings
     assert "Measured bandwidth (2000 GB/s)" in findings(above)[0]
 
 
@@ -159,7 +159,7 @@ def test_a_measured_share_is_of_the_devices_peak() -> None:
 
 def test_more_than_the_peak_is_a_finding() -> None:
     window = first(an_engine(step_s=0.002))
-    assert Finding.BEYOND_THE_PEAK in window.findings
+    assert RooflineFinding.BEYOND_THE_PEAK in window.findings
     assert findings(window)[0].startswith("The result exceeds the device")
 
 
@@ -198,7 +198,7 @@ def test_vllms_estimates_are_used_for_an_unknown_shape() -> None:
     window = first(an_engine(**values), shape=None)
     assert window.model is ModelSource.VLLM
     assert window.mbu == pytest.approx(3.0 / 3.35)
-    assert window.verdict is Verdict.MEMORY_BOUND
+    assert window.verdict is RooflineVerdict.MEMORY_BOUND
     assert first(an_engine(**values)).model is ModelSource.SHAPE
 
 

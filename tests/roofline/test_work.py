@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.load import Load, step, summed
+from roofline.load import StepLoad, step, summed
 from roofline.shape_from_config import shape_of
-from roofline.work import Work, work_of
+from roofline.work import GpuWork, work_of
 from tests.roofline import configs
 
 LLAMA = shape_of(configs.llama_3_8b())
@@ -175,7 +175,7 @@ def test_prompts_among_decodes_touch_experts_in_their_own_steps() -> None:
 amounts = st.floats(0, 1e6)
 
 
-def a_load(rows: list[tuple[float, float, float, float]]) -> Load:
+def a_load(rows: list[tuple[float, float, float, float]]) -> StepLoad:
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
     return summed(np.full(columns.shape[1], 100.0), *columns)
 
@@ -188,7 +188,7 @@ def test_work_is_monotone(rows: list[tuple[float, float, float, float]], config:
     shape, less = shape_of(config()), a_load(rows)
     more = a_load([(p + 1, q + 1, c + 1, n + 1) for p, q, c, n in rows])
     a, b = work_of(shape, less), work_of(shape, more)
-    for each in fields(Work):
+    for each in fields(GpuWork):
         low, high = getattr(a, each.name), getattr(b, each.name)
         assert (low >= 0).all()
         assert (high >= low * (1 - 1e-12)).all()

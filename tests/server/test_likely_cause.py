@@ -14,7 +14,7 @@ from analysis.answer_process import MAX_S, ChildAnswer, nothing
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import VERSION, StoredAnswer, store_verdict, stored_answer
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, Method, Replay, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, Replay, ShareMethod
 from diagnosis.question import Metric, Question, Span
 from server import likely_cause
 from server.likely_cause import (
@@ -70,7 +70,9 @@ class Asked:
             levers=[Lever("store keys and values in 8 bits", "--kv-cache-dtype fp8")],
             where={"replica": "r0"},
         )
-        return Explanation(question, Verdict.INCIDENT, 900, 900, 30, causes=(cause,) * self.causes)
+        return Explanation(
+            question, ExplanationVerdict.INCIDENT, 900, 900, 30, causes=(cause,) * self.causes
+        )
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ EXPLANATION = Explanation(
         Span((BEGAN_S - 2_040) * 10**9, (BEGAN_S - 240) * 10**9),
         {"model": "m"},
     ),
-    Verdict.INCIDENT,
+    ExplanationVerdict.INCIDENT,
     900,
     900,
     30,
@@ -128,7 +130,7 @@ EXPLANATION = Explanation(
 REPLAYED = replace(
     EXPLANATION,
     causes=[replace(EXPLANATION.causes[0], low=0.8, high=1.0)],
-    method=Method.COUNTERFACTUAL,
+    method=ShareMethod.COUNTERFACTUAL,
     replay=Replay(900, 0.1, 0.1, 1.0, 1.0),
 )
 TOO_LONG = replace(EXPLANATION, not_replayed=f"it took longer than {MAX_S:g} s")

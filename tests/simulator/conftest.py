@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rig.http_servers import ReceivedRequest, Reply, running_http_server
+from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 
 
 class TinyCollector:
@@ -40,8 +40,8 @@ class TinyCollector:
 def collector() -> Iterator[TinyCollector]:
     tiny = TinyCollector()
 
-    def answer(request: ReceivedRequest) -> Reply:
-        return Reply(tiny.take(request.path, request.body), headers={"Retry-After": "0"})
+    def answer(request: ReceivedRequest) -> HttpReply:
+        return HttpReply(tiny.take(request.path, request.body), headers={"Retry-After": "0"})
 
     with running_http_server(answer) as server:
         tiny.url = server.url

@@ -1,11 +1,11 @@
 import random
 
-from simulator.conversations import Conversations, Turns
+from simulator.conversations import ActiveConversations, Conversations
 from simulator.workload import Workload
 
 
 def test_each_turn_contains_the_whole_conversation() -> None:
-    turns = Turns(Conversations(at_once=3, turns=4))
+    turns = ActiveConversations(Conversations(at_once=3, turns=4))
     chance = random.Random("turns")
     last: dict[str, int] = {}
     counts: dict[str, int] = {}

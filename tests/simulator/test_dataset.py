@@ -10,7 +10,7 @@ from collector.normalise.log_events import normalise_events
 from collector.normalise.spans import normalise_spans
 from simulator import live
 from simulator.dataset import Dataset, run
-from simulator.faults import Fault
+from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
@@ -32,7 +32,7 @@ START_UNIX_NS = 1_790_000_000 * 10**9
 CAUSES = ("config_change", "lora_swap", "spec_decode_rejection", "kv_transfer", "slow_rank")
 EVERYTHING = FleetConfig(
     workload=Workload(rate_per_s=10.0),
-    faults=tuple(Fault(cause=cause, start_s=12.0, end_s=35.0) for cause in CAUSES),
+    faults=tuple(SimulatedFault(cause=cause, start_s=12.0, end_s=35.0) for cause in CAUSES),
     duration_s=60.0,
     started_unix_ns=START_UNIX_NS,
 )
@@ -49,7 +49,7 @@ def _without_ids(row: RequestTimeline) -> dict[str, object]:
 
 
 def test_a_dataset_equals_the_collected_rows(dataset: Dataset, collector: TinyCollector) -> None:
-    plan = live.Plan(
+    plan = live.SimulationPlan(
         endpoint=collector.url,
         fleet=EVERYTHING,
         backfill_s=60.0,
@@ -113,7 +113,7 @@ def test_the_same_seed_makes_the_same_case(dataset: Dataset) -> None:
 def test_the_truth_contains_the_active_causes(dataset: Dataset) -> None:
     assert [truth.cause for truth in dataset.truth] == list(CAUSES)
     assert dataset.truth[0].where == {"argument": "model.enforce_eager"}
-    open_ended = Fault(cause="slow_rank", start_s=5.0, severity=0.5, replica=1)
+    open_ended = SimulatedFault(cause="slow_rank", start_s=5.0, severity=0.5, replica=1)
     [truth] = run(replace(EVERYTHING, faults=(open_ended,), duration_s=10.0)).truth
     assert json.loads(truth.line()) == {
         "cause": "slow_rank",

@@ -7,7 +7,7 @@ import pytest
 from collector.normalise.spans import normalise_spans
 from simulator import live
 from simulator.dataset import Dataset, run
-from simulator.faults import CAUSES, Fault
+from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet_config import DISAGGREGATED_FAULTS, FleetConfig
 from simulator.workload import Workload
 from store.joined.joined_request import JoinedBasis, JoinedRequest, Role
@@ -76,7 +76,7 @@ def test_the_same_seed_makes_the_same_case(dataset: Dataset) -> None:
 def test_the_routers_reports_arrive_as_in_the_dataset(
     dataset: Dataset, collector: TinyCollector
 ) -> None:
-    plan = live.Plan(endpoint=collector.url, fleet=FLEET, backfill_s=40.0, duration_s=0.0)
+    plan = live.SimulationPlan(endpoint=collector.url, fleet=FLEET, backfill_s=40.0, duration_s=0.0)
     now_ns = (START_S + 40) * 10**9
     sent = live.run(
         plan, threading.Event(), lambda _: None, clock_ns=lambda: now_ns, wait=lambda _: None
@@ -95,7 +95,7 @@ def test_the_routers_reports_arrive_as_in_the_dataset(
 
 @pytest.mark.parametrize("cause", DISAGGREGATED_FAULTS)
 def test_a_fault_makes_the_phases_of_its_pool_longer(cause: str) -> None:
-    fault = Fault(cause=cause, start_s=0.0, end_s=60.0)
+    fault = SimulatedFault(cause=cause, start_s=0.0, end_s=60.0)
     config = replace(FLEET, workload=Workload(rate_per_s=10.0), duration_s=60.0)
 
     def mean_s(found: list[JoinedRequest], *phases: str) -> float:
@@ -124,4 +124,4 @@ def test_a_fleet_needs_servers_of_both_kinds(number: int) -> None:
 @pytest.mark.parametrize("cause", sorted({*CAUSES} - {*DISAGGREGATED_FAULTS}))
 def test_a_fault_of_servers_that_do_both_is_refused(cause: str) -> None:
     with pytest.raises(ValueError, match=f"fault {cause} with 1 prefill replicas; allowed: kv_tr"):
-        replace(FLEET, faults=(Fault(cause=cause, start_s=1.0),))
+        replace(FLEET, faults=(SimulatedFault(cause=cause, start_s=1.0),))

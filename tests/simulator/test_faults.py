@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 from tailspan_vllm import names
 
-from simulator.conditions import Change
+from simulator.conditions import ConditionChange
 from simulator.dataset import Dataset, run
-from simulator.faults import CAUSES, INJECTIONS, Fault, world_of
+from simulator.faults import CAUSES, INJECTIONS, SimulatedFault, world_of
 from simulator.fleet import simulate
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
@@ -29,7 +29,7 @@ LIES_IN = {
 
 
 def _faulty(cause: str, severity: float = 1.0) -> FleetConfig:
-    fault = Fault(cause=cause, start_s=SINCE_S, end_s=ENDS_S, severity=severity)
+    fault = SimulatedFault(cause=cause, start_s=SINCE_S, end_s=ENDS_S, severity=severity)
     return replace(QUIET, faults=(fault,))
 
 
@@ -89,7 +89,7 @@ def test_a_fault_raises_the_tail_in_the_expected_parts(cause: str, seed: int) ->
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
-    hard = Fault(cause=cause, start_s=10.0, severity=2.0)
+    hard = SimulatedFault(cause=cause, start_s=10.0, severity=2.0)
     small = replace(QUIET, replicas=1, workload=Workload(rate_per_s=5.0), duration_s=100.0)
     for second in simulate(replace(small, faults=(hard,))):
         for report in second.replicas:
@@ -179,7 +179,7 @@ def test_the_step_model_is_fitted_as_in_a_real_engine() -> None:
 
 @pytest.mark.parametrize("cause", [c for c, i in INJECTIONS.items() if i.arrivals])
 def test_added_requests_come_in_order_while_the_fault_lasts(cause: str) -> None:
-    fault = Fault(cause=cause, start_s=100.0, end_s=200.0)
+    fault = SimulatedFault(cause=cause, start_s=100.0, end_s=200.0)
     inject = INJECTIONS[cause].arrivals
     assert inject is not None
     requests = list(inject(fault, QUIET, random.Random("seed")))
@@ -192,7 +192,7 @@ def test_added_requests_come_in_order_while_the_fault_lasts(cause: str) -> None:
 
 @pytest.mark.parametrize("cause", [c for c, i in INJECTIONS.items() if i.events])
 def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> None:
-    fault = Fault(cause=cause, start_s=100.0, end_s=200.0)
+    fault = SimulatedFault(cause=cause, start_s=100.0, end_s=200.0)
     inject = INJECTIONS[cause].events
     assert inject is not None
     events = list(inject(fault, world_of(replace(QUIET, faults=(fault,))), random.Random("seed")))
@@ -200,7 +200,7 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
     assert events[0].at_s == 100.0
     last: dict[tuple[int, str], float] = {}
     for event in events:
-        if isinstance(event, Change):
+        if isinstance(event, ConditionChange):
             last[event.replica, event.key] = event.value
     usual = {"foreign": 0.0, "lost_blocks": 0.0, "pull": 0.0, "hung": 0.0}
     assert all(value == usual.get(key, 1.0) for (_, key), value in last.items())
@@ -209,7 +209,7 @@ def test_conditions_change_in_order_and_are_as_before_at_the_end(cause: str) -> 
 def test_stalls_have_no_end_if_the_fault_has_none() -> None:
     inject = INJECTIONS["engine_stall"].stalls
     assert inject is not None
-    fault = Fault(cause="engine_stall", start_s=10.0)
+    fault = SimulatedFault(cause="engine_stall", start_s=10.0)
     stalls = list(islice(inject(fault, random.Random("seed")), 100))
     assert [stall.at_s for stall in stalls] == sorted(stall.at_s for stall in stalls)
     assert all(stall.at_s > 10.0 and stall.for_s > 0 for stall in stalls)
@@ -228,7 +228,7 @@ def test_stalls_have_no_end_if_the_fault_has_none() -> None:
 )
 def test_an_unknown_fault_is_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Fault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]
+        SimulatedFault(**{"cause": "tenant_flood", "start_s": 0.0, **given})  # type: ignore[arg-type]
 
 
 def test_a_held_request_has_its_reason() -> None:

@@ -13,7 +13,7 @@ from tailspan_vllm.request.record import RequestRecord
 from replay.engine_config import EngineConfig
 from replay.trace_csv import TraceRow
 from simulator.conversations import Conversations
-from simulator.faults import CAUSES, Fault
+from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet import FleetConfig, ReplicaSecond, Router, Second, simulate
 from simulator.fleet_config import ROUTERS
 from simulator.workload import Prefix, Tenant, Workload
@@ -21,7 +21,7 @@ from simulator.workload import Prefix, Tenant, Workload
 PHASES = (names.FRONTEND, names.QUEUE, names.PREFILL, names.DECODE, names.DELIVERY)
 
 
-def _config(duration_s: float = 120.0, seed: int = 1, *faults: Fault) -> FleetConfig:
+def _config(duration_s: float = 120.0, seed: int = 1, *faults: SimulatedFault) -> FleetConfig:
     return FleetConfig(
         workload=Workload(rate_per_s=10.0), duration_s=duration_s, seed=seed, faults=faults
     )
@@ -50,7 +50,7 @@ def test_every_request_is_reported_once_and_its_phases_sum_to_its_time(
     seed: int, router: Router, causes: list[str]
 ) -> None:
     faults = tuple(
-        Fault(cause=cause, start_s=5.0 + 3.0 * number, end_s=16.0)
+        SimulatedFault(cause=cause, start_s=5.0 + 3.0 * number, end_s=16.0)
         for number, cause in enumerate(causes)
     )
     seconds = list(simulate(replace(_config(20.0, seed, *faults), router=router)))
@@ -130,7 +130,9 @@ def test_all_kinds_of_ending_occur() -> None:
 
 def test_a_fault_changes_nothing_before_it_begins() -> None:
     quiet = simulate(_config(90.0))
-    troubled = simulate(_config(90.0, 1, Fault(cause="prefill_interference", start_s=60.0)))
+    troubled = simulate(
+        _config(90.0, 1, SimulatedFault(cause="prefill_interference", start_s=60.0))
+    )
     for _ in range(60):
         assert next(quiet) == next(troubled)
 
@@ -202,7 +204,7 @@ def test_a_prefix_aware_router_has_more_cache_hits() -> None:
 
 
 def test_a_restart_is_a_new_start_after_a_silence() -> None:
-    fault = Fault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
+    fault = SimulatedFault(cause="cold_start", start_s=20.0, end_s=21.0, replica=1)
     states = [second.replicas[1].state for second in simulate(_config(60.0, 1, fault))]
     down = [state is None for state in states]
     assert 5 < sum(down) < 20
@@ -214,7 +216,7 @@ def test_a_restart_is_a_new_start_after_a_silence() -> None:
 
 
 def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back() -> None:
-    fault = Fault(cause="config_change", start_s=20.0, end_s=60.0)
+    fault = SimulatedFault(cause="config_change", start_s=20.0, end_s=60.0)
     starts: list[tuple[str | None, object]] = []
     for second in simulate(_config(90.0, 1, fault)):
         state = second.replicas[0].state
@@ -227,7 +229,7 @@ def test_a_deploy_changes_the_fingerprint_and_the_arguments_and_is_rolled_back()
 
 
 def test_a_fleet_that_is_down_counts_lost_requests() -> None:
-    fault = Fault(cause="config_change", start_s=20.0, end_s=25.0)
+    fault = SimulatedFault(cause="config_change", start_s=20.0, end_s=25.0)
     config = replace(_config(60.0, 1, fault), replicas=1)
     seconds = list(simulate(config))
     assert 20 < seconds[-1].lost < 200

@@ -4,15 +4,15 @@ from itertools import islice
 
 import pytest
 
-from simulator.conditions import Change, Restart
+from simulator.conditions import ConditionChange, Restart
 from simulator.dataset import Dataset, run
-from simulator.faults import INJECTIONS, Fault
+from simulator.faults import INJECTIONS, SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.engines import HUNG_S
 from telemetry.requests import Outcome
 
-HANG = Fault(cause="engine_hang", start_s=20.0, severity=0.5)
+HANG = SimulatedFault(cause="engine_hang", start_s=20.0, severity=0.5)
 FLEET = FleetConfig(workload=Workload(rate_per_s=8.0), duration_s=140.0, seed=5, faults=(HANG,))
 
 
@@ -58,5 +58,5 @@ def test_a_fault_without_an_end_hangs_again() -> None:
     assert events is not None
     endless = replace(FLEET, duration_s=None)
     found = list(islice(events(HANG, endless, random.Random("x")), 6))
-    assert [type(event) for event in found] == [Change, Restart, Change] * 2
+    assert [type(event) for event in found] == [ConditionChange, Restart, ConditionChange] * 2
     assert [event.at_s for event in found] == sorted(event.at_s for event in found)

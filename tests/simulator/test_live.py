@@ -6,7 +6,7 @@ from tailspan_vllm import names
 
 from simulator import start_parts
 from simulator.fleet import FleetConfig
-from simulator.live import SPANS_PER_BATCH, Plan, run
+from simulator.live import SPANS_PER_BATCH, SimulationPlan, run
 from simulator.workload import Workload
 
 START_NS = 1_700_000_000_000_000_000
@@ -25,8 +25,8 @@ class Clock:
         self.now_ns += round(seconds * 1e9)
 
 
-def _plan(endpoint: str, backfill_s: float, duration_s: float | None) -> Plan:
-    return Plan(
+def _plan(endpoint: str, backfill_s: float, duration_s: float | None) -> SimulationPlan:
+    return SimulationPlan(
         endpoint=endpoint,
         fleet=FleetConfig(workload=Workload(rate_per_s=10.0)),
         backfill_s=backfill_s,
@@ -34,7 +34,7 @@ def _plan(endpoint: str, backfill_s: float, duration_s: float | None) -> Plan:
     )
 
 
-def _run(plan: Plan, clock: Clock):  # type: ignore[no-untyped-def]
+def _run(plan: SimulationPlan, clock: Clock):  # type: ignore[no-untyped-def]
     messages: list[str] = []
     sent = run(plan, threading.Event(), messages.append, clock_ns=clock, wait=clock.wait)
     return sent, messages

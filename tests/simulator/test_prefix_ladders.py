@@ -1,12 +1,14 @@
 from typing import Any
 
 from simulator.prefix_ladders import ladder
-from simulator.workload import Prefix, Request
+from simulator.workload import Prefix, SimulatedRequest
 from telemetry.prefix_ladders import is_ladder, read_ladders
 
 
-def request(prompt_tokens: int = 900, **changed: Any) -> Request:
-    return Request(at_s=0.0, tenant="acme", prompt_tokens=prompt_tokens, output_tokens=5, **changed)
+def request(prompt_tokens: int = 900, **changed: Any) -> SimulatedRequest:
+    return SimulatedRequest(
+        at_s=0.0, tenant="acme", prompt_tokens=prompt_tokens, output_tokens=5, **changed
+    )
 
 
 def shared(one: str | None, other: str | None) -> int:

@@ -3,13 +3,13 @@ from dataclasses import replace
 from itertools import islice
 
 from simulator.dataset import run
-from simulator.faults import Fault, world_of
+from simulator.faults import SimulatedFault, world_of
 from simulator.faults.retries import client_timeouts, request_burst
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from telemetry.requests import Outcome, RequestTimeline
 
-STORM = Fault(cause="retry_storm", start_s=40.0, end_s=100.0)
+STORM = SimulatedFault(cause="retry_storm", start_s=40.0, end_s=100.0)
 FLEET = FleetConfig(
     replicas=1, workload=Workload(rate_per_s=6.0), duration_s=120.0, seed=4, faults=(STORM,)
 )

@@ -8,7 +8,7 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.transport import NOT_HTTP, Outcome, Verdict
 from tailspan_vllm.request.record import RequestRecord
 
-from simulator.sending import Batch, OtlpExport, Requests, Samples, Sender, Sent
+from simulator.sending import Batch, BatchSender, EndedRequests, OtlpExport, SampleBatch, Sent
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 """The first frame of a gRPC server, HTTP/2 SETTINGS."""
@@ -17,15 +17,15 @@ UNREACHABLE = Outcome(Verdict.UNREACHABLE)
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
 
 
-def _requests(count: int = 2) -> Requests:
+def _requests(count: int = 2) -> EndedRequests:
     record = RequestRecord(
         received=1.0, delivered=2.0, wall_offset_ns=10**18, outcome="stop", basis="http"
     )
-    return Requests([(record, RESOURCE)] * count)
+    return EndedRequests([(record, RESOURCE)] * count)
 
 
-def _samples() -> Samples:
-    return Samples([(EngineState(0, 10**18, gauges={names.WAITING: 3}), RESOURCE, 10**18 + 5)])
+def _samples() -> SampleBatch:
+    return SampleBatch([(EngineState(0, 10**18, gauges={names.WAITING: 3}), RESOURCE, 10**18 + 5)])
 
 
 class Clock:
@@ -44,17 +44,19 @@ def _sender(
     answers: Callable[[], Outcome],
     patience_s: float = 10.0,
     report: Callable[[str], None] = lambda _: None,
-) -> tuple[Sender, Sent, Clock]:
+) -> tuple[BatchSender, Sent, Clock]:
     clock, sent = Clock(), Sent()
 
     def prepare(_batch: Batch) -> Callable[[], Outcome]:
         return answers
 
-    sender = Sender(prepare, report, sent, patience_s=patience_s, clock=clock, pause=clock.pause)
+    sender = BatchSender(
+        prepare, report, sent, patience_s=patience_s, clock=clock, pause=clock.pause
+    )
     return sender, sent, clock
 
 
-def _finish(sender: Sender) -> None:
+def _finish(sender: BatchSender) -> None:
     sender.drain(threading.Event())
     sender.close(5.0, lambda: None)
 
@@ -80,7 +82,7 @@ def test_spans_and_samples_arrive_unchanged(collector) -> None:  # type: ignore[
 def test_each_replica_sends_its_start_once(collector) -> None:  # type: ignore[no-untyped-def]
     export = OtlpExport(collector.url, Sent())
     state = EngineState(0, 10**18, "m", "c0ffee00", {names.WAITING: 3})
-    samples = Samples([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
+    samples = SampleBatch([(state, RESOURCE, 10**18 + 5), (state, RESOURCE, 10**18 + 6)])
     assert export.prepare(samples)() == ACCEPTED
     assert export.prepare(samples)() == ACCEPTED
     export.close()
@@ -93,7 +95,7 @@ def test_a_refused_export_is_retried_until_it_is_accepted(collector) -> None:  #
     collector.refusals = [503, 503]
     sent = Sent()
     export = OtlpExport(collector.url, sent)
-    sender = Sender(export.prepare, lambda _: None, sent)
+    sender = BatchSender(export.prepare, lambda _: None, sent)
     assert sender.offer(_requests(3))
     _finish(sender)
     export.close()
@@ -107,7 +109,7 @@ def test_the_reason_for_a_collectors_refusal_is_logged(stranger: Callable[..., s
     messages: list[str] = []
     sent = Sent()
     export = OtlpExport(stranger(HTTP2_SETTINGS), sent)
-    sender = Sender(export.prepare, messages.append, sent, patience_s=0.0)
+    sender = BatchSender(export.prepare, messages.append, sent, patience_s=0.0)
     assert sender.offer(_requests(1))
     _finish(sender)
     export.close()
@@ -183,7 +185,7 @@ def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
         return ACCEPTED if gate.wait(30) else UNREACHABLE
 
     sent = Sent()
-    sender = Sender(lambda _batch: hang, lambda _: None, sent, capacity=1)
+    sender = BatchSender(lambda _batch: hang, lambda _: None, sent, capacity=1)
     assert sender.offer(_requests(1))
     assert begun.wait(30)
     assert sender.offer(_requests(1))
@@ -205,7 +207,7 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
         return UNREACHABLE
 
     sent = Sent()
-    sender = Sender(lambda _batch: hang, lambda _: None, sent)
+    sender = BatchSender(lambda _batch: hang, lambda _: None, sent)
     for _ in range(3):
         sender.offer(_requests(1))
     assert begun.wait(30)
@@ -224,7 +226,7 @@ def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
     sent, messages = Sent(), list[str]()
     export = OtlpExport(collector.url, sent)
     assert export.prepare(_requests(1))().verdict is verdict
-    sender = Sender(export.prepare, messages.append, sent)
+    sender = BatchSender(export.prepare, messages.append, sent)
     sender.offer(_requests(1))
     sender.drain(threading.Event())
     assert sender.unavailable is unavailable

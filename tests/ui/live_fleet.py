@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 from alerts.evaluation.evaluator import Evaluator
 from alerts.openslo.reader import OBJECTIVES, load
 from simulator.dataset import run as simulate
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.database import open_database
@@ -32,7 +32,7 @@ class LiveFleet:
         found = simulate(
             FleetConfig(
                 workload=Workload(rate_per_s=4.0),
-                faults=(Fault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
+                faults=(SimulatedFault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
                 started_unix_ns=now_ns - PAST_S * SECOND_NS,
                 duration_s=float(PAST_S + FUTURE_S),
             )

@@ -3,7 +3,7 @@
 from analysis.cause_sentences import NAMES, first_cause_sentence
 from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth
 from analysis.joined.words import PHASE_NAMES, servers_listed
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from store.joined.read import MAX_ROWS
 from ui.kit import wording
 from ui.kit.joined_tables import PHASE_MEANINGS
@@ -53,10 +53,10 @@ def _pool(pool: Pool) -> str:
     servers = servers_listed(pool.replicas, wording.for_html)
     why = pool.explanation
     latency = NAMES[why.question.metric.value]
-    if why.verdict is Verdict.INSUFFICIENT_DATA:
+    if why.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         finding = "too little data."
     else:
-        change = "rose" if why.verdict is Verdict.INCIDENT else "did not grow"
+        change = "rose" if why.verdict is ExplanationVerdict.INCIDENT else "did not grow"
         finding = (
             f"{latency} of its slowest requests {change}: {wording.seconds(why.now_s)}, was"
             f" {wording.seconds(why.baseline_s)}. "

@@ -9,7 +9,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind
 from alerts.notify.message import HeldBack, Message, Transition, Windows
 from alerts.secrets import Secret
-from rig.http_servers import HttpServer, ReceivedRequest, Reply, raw_server, running_http_server
+from rig.http_servers import HttpReply, HttpServer, ReceivedRequest, raw_server, running_http_server
 
 FIRED_S = 1_790_000_000
 TOKEN = "T0K3N-of-the-address"
@@ -69,7 +69,7 @@ class Receiver:
     """
 
     server: HttpServer
-    answers: list[Reply] = field(default_factory=list)
+    answers: list[HttpReply] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -82,10 +82,10 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    def answer(_: ReceivedRequest) -> Reply:
+    def answer(_: ReceivedRequest) -> HttpReply:
         if len(here.answers) > 1:
             return here.answers.pop(0)
-        return here.answers[0] if here.answers else Reply(body=b"ok")
+        return here.answers[0] if here.answers else HttpReply(body=b"ok")
 
     with running_http_server(answer) as server:
         here = Receiver(server)

@@ -8,7 +8,7 @@ import pytest
 from alerts.notify.channels import Channel, Kind, Post
 from alerts.notify.http_post import MAX_BYTES, Answer, Sender, Verdict, retry_after_s
 from alerts.secrets import Secret
-from rig.http_servers import Reply
+from rig.http_servers import HttpReply
 
 POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]
@@ -41,14 +41,14 @@ def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
 def test_an_answer_is_judged_by_its_status(
     receiver: Any, channel: Make, status: int, verdict: Verdict
 ) -> None:
-    receiver.answers = [Reply(status)]
+    receiver.answers = [HttpReply(status)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert (answer.status, answer.verdict) == (status, verdict)
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
     """Only the configured address may receive the message and its keys."""
-    receiver.answers = [Reply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
+    receiver.answers = [HttpReply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.REFUSED
     assert "redirect" in answer.text
@@ -56,7 +56,7 @@ def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
 
 
 def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -> None:
-    receiver.answers = [Reply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MAX_BYTES)]
+    receiver.answers = [HttpReply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MAX_BYTES)]
     answer = Sender(channel(url=receiver.url))(POST)
     assert answer.verdict is Verdict.DELIVERED
     assert answer.text.startswith("[2Jhello xxx")
@@ -110,7 +110,7 @@ def test_no_secret_is_repeated_or_logged(
         authorization=Secret("Bearer the-bearer"),
     )
     echo = f"{receiver.url}{path}?sig=abcdef {path} sig=abcdef T0K3N%2Fx the-key the-bearer"
-    receiver.answers = [Reply(400, echo.encode())]
+    receiver.answers = [HttpReply(400, echo.encode())]
     answer = Sender(held)(POST)
     assert receiver.got[0].headers["authorization"] == "Bearer the-bearer"
     for secret in ("T0K3N", "B000000000", "abcdef", "the-key", "the-bearer"):
@@ -139,7 +139,7 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, waits_s: float | N
 
 
 def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> None:
-    receiver.answers = [Reply(429, b"slow down", {"Retry-After": "11"})]
+    receiver.answers = [HttpReply(429, b"slow down", {"Retry-After": "11"})]
     assert Sender(channel(url=receiver.url))(POST) == Answer(429, "slow down", 11.0)
 
 

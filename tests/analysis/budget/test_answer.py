@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from analysis.budget.answer import BudgetAnswer, BudgetQuestion, BudgetVerdict, answer_budget
 from analysis.budget.as_json import as_json
-from analysis.budget.budget import PARTS, Budget
+from analysis.budget.budget import PARTS, LatencyBudget
 from analysis.budget.measured_parts import Extent, layers_of
 from analysis.budget.spending import min_requests, spend
 from store.queries import Window
@@ -20,9 +20,11 @@ MS = 1e-3
 WINDOW = Window(START_NS, START_NS + 3_600 * 10**9)
 
 
-def budget(latency: str = "ttft", percentile: str = "p95", total: int = 100, **ms: int) -> Budget:
+def budget(
+    latency: str = "ttft", percentile: str = "p95", total: int = 100, **ms: int
+) -> LatencyBudget:
     layers = {name.replace("__", "."): each * 10**6 for name, each in ms.items()}
-    return Budget("test", latency, percentile, total * 10**6, layers)
+    return LatencyBudget("test", latency, percentile, total * 10**6, layers)
 
 
 def served(number: int, **about: Any) -> RequestTimeline:
@@ -100,7 +102,7 @@ def retrieved(call: ApplicationOperation, ms: float) -> list[ApplicationOperatio
 @pytest.fixture
 def ask(engine: Engine) -> Any:
     def put(
-        budget: Budget,
+        budget: LatencyBudget,
         requests: list[RequestTimeline],
         operations: list[ApplicationOperation] | None = None,
     ) -> BudgetAnswer:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from alerts.errors import DocumentError
-from analysis.budget.budget import Budget
+from analysis.budget.budget import LatencyBudget
 from analysis.budget.budget_file import PRESETS, parse_budget, preset, read_budget
 
 TEXT = """
@@ -20,7 +20,7 @@ source: an example
 """
 
 
-def parse(text: str) -> Budget:
+def parse(text: str) -> LatencyBudget:
     return parse_budget(text, "budget.yaml", "budget")
 
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from analysis.compare.parts import Observed
+from analysis.compare.parts import ObservedRequests
 
 
 def observed(
@@ -10,7 +10,7 @@ def observed(
     prompts: float = 1.0,
     load: float = 8.0,
     groups: int = 2,
-) -> Observed:
+) -> ObservedRequests:
     """Return 10 requests per second with a latency that is a sum of known terms.
 
     The terms are 10 ms, 20 µs per token and 1 ms per running request.
@@ -19,7 +19,7 @@ def observed(
     tokens = prompts * chance.lognormal(6.5, 0.8, number)
     running = chance.poisson(load, number).astype(np.float64)
     value_s = factor * (0.010 + 20e-6 * tokens + 1e-3 * running)
-    return Observed(
+    return ObservedRequests(
         at_s=np.arange(number) / 10,
         value_s=value_s * chance.lognormal(0, 0.05, number),
         group=chance.integers(0, groups, number),

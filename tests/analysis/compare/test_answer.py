@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.compare.answer import answer_compare, read_sides
 from analysis.compare.as_json import as_json
-from analysis.compare.question import CompareError, CompareQuestion, Side
+from analysis.compare.question import CompareError, CompareQuestion, CompareSide
 from analysis.compare.sentences import finding
 from analysis.compare.verdict import CompareVerdict
 from cli.render import text
@@ -34,7 +34,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
     question = CompareQuestion(
-        Side(BEFORE), Side(AFTER), "tpot", objectives=load([OBJECTIVES]).objectives
+        CompareSide(BEFORE), CompareSide(AFTER), "tpot", objectives=load([OBJECTIVES]).objectives
     )
     answer = answer_compare(engine, question)
     found = answer.decision
@@ -57,7 +57,7 @@ def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
 
 def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
     for metric in ("ttft", "tpot", "itl_max", "e2e", "queue"):
-        question = CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p50")
+        question = CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), metric, "p50")
         found = as_json(answer_compare(engine, question, replay=False))
         assert json.loads(json.dumps(found, allow_nan=False)) == found
         parts = [found[f"{name}_s"] for name in ("mix", "load", "change")]
@@ -65,14 +65,14 @@ def test_the_parts_of_the_json_sum_to_its_total(engine: Engine) -> None:
 
 
 def test_two_replicas_of_one_range_are_compared(engine: Engine) -> None:
-    sides = [Side(BEFORE, {"replica": name}) for name in ("sim-0", "sim-1")]
+    sides = [CompareSide(BEFORE, {"replica": name}) for name in ("sim-0", "sim-1")]
     answer = answer_compare(engine, CompareQuestion(sides[0], sides[1], "tpot"))
     assert answer.decision.verdict is CompareVerdict.NO_WORSE
     assert answer.requests_before + answer.requests_after > 0.9 * 6 * SECONDS
 
 
 def test_two_tenants_of_one_range_are_compared(engine: Engine) -> None:
-    sides = [Side(BEFORE, {"tenant": name}) for name in ("acme", "globex")]
+    sides = [CompareSide(BEFORE, {"tenant": name}) for name in ("acme", "globex")]
     found = answer_compare(
         engine, CompareQuestion(sides[0], sides[1], "tpot"), replay=False
     ).decision
@@ -80,7 +80,10 @@ def test_two_tenants_of_one_range_are_compared(engine: Engine) -> None:
 
 
 def test_a_request_must_not_be_on_both_sides(engine: Engine) -> None:
-    sides = [Side(BEFORE, {"replica": "sim-0"}), Side(BEFORE, {"model": "llama-3-8b-sim"})]
+    sides = [
+        CompareSide(BEFORE, {"replica": "sim-0"}),
+        CompareSide(BEFORE, {"model": "llama-3-8b-sim"}),
+    ]
     with pytest.raises(CompareError, match="belong to both sides"):
         answer_compare(engine, CompareQuestion(sides[0], sides[1]))
 
@@ -90,7 +93,9 @@ def test_a_request_must_not_be_on_both_sides(engine: Engine) -> None:
 def test_an_empty_range_is_undecided(
     engine: Engine, before: Window, after: Window, equals: dict[str, str | None]
 ) -> None:
-    answer = answer_compare(engine, CompareQuestion(Side(before, equals), Side(after, equals)))
+    answer = answer_compare(
+        engine, CompareQuestion(CompareSide(before, equals), CompareSide(after, equals))
+    )
     assert answer.decision.verdict is CompareVerdict.UNDECIDED
     assert answer.decision.reasons
     assert answer.total.total_change_s is None
@@ -102,7 +107,7 @@ def test_an_empty_range_is_undecided(
 
 def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
     one = Window(BEFORE.from_unix_ns, BEFORE.from_unix_ns + 5 * 10**8)
-    answer = answer_compare(engine, CompareQuestion(Side(one), Side(AFTER)))
+    answer = answer_compare(engine, CompareQuestion(CompareSide(one), CompareSide(AFTER)))
     assert answer.decision.verdict is CompareVerdict.UNDECIDED
     assert as_json(answer)["compared_ratio"] == 0
 
@@ -110,15 +115,19 @@ def test_a_range_of_one_request_is_undecided(engine: Engine) -> None:
 def test_the_end_of_the_data_is_excluded(engine: Engine) -> None:
     """Among the last requests, only the fast ones have ended and are stored."""
     late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
-    answer = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(late)), replay=False)
+    answer = answer_compare(
+        engine, CompareQuestion(CompareSide(BEFORE), CompareSide(late)), replay=False
+    )
     assert "have not ended yet" in answer.notes[0]
-    whole = answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)), replay=False)
+    whole = answer_compare(
+        engine, CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER)), replay=False
+    )
     assert not any("have not ended yet" in each for each in whole.notes)
 
 
 def test_the_end_of_the_data_is_excluded_on_both_sides_of_a_canary(engine: Engine) -> None:
     late = Window(AFTER.from_unix_ns, AFTER.to_unix_ns + 10**12)
-    sides = [Side(late, {"replica": name}) for name in ("sim-0", "sim-1")]
+    sides = [CompareSide(late, {"replica": name}) for name in ("sim-0", "sim-1")]
     found, notes = read_sides(engine, CompareQuestion(sides[0], sides[1], "e2e"))
     match = re.match(r"Requests of the last ([0-9.]+) s of the data are left out", notes[0])
     assert match is not None
@@ -134,7 +143,8 @@ def test_a_reader_of_one_tenant_gets_no_comparison(engine: Engine) -> None:
     grant = Grant(frozenset({"acme"}), None, costs=False)
     with pytest.raises(NotAllowed, match="all tenants"):
         read_sides(
-            restricted(engine, Access.of([grant])), CompareQuestion(Side(BEFORE), Side(AFTER))
+            restricted(engine, Access.of([grant])),
+            CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER)),
         )
 
 
@@ -146,7 +156,7 @@ def test_a_reader_of_one_tenant_gets_no_comparison(engine: Engine) -> None:
     ],
 )
 def test_a_slower_canary_is_worse(canary: Engine, label: str, before: str, after: str) -> None:
-    sides = [Side(BEFORE, {label: value}) for value in (before, after)]
+    sides = [CompareSide(BEFORE, {label: value}) for value in (before, after)]
     answer = answer_compare(canary, CompareQuestion(sides[0], sides[1], "tpot"))
     assert answer.decision.verdict is CompareVerdict.WORSE
     assert answer.decision.change_ratio == pytest.approx(0.5, abs=0.1)
@@ -157,7 +167,7 @@ def test_a_slower_canary_is_worse(canary: Engine, label: str, before: str, after
 
 
 def test_an_unknown_version_selects_nothing(canary: Engine) -> None:
-    sides = [Side(BEFORE, {"version": value}) for value in ("0.31.0", "9")]
+    sides = [CompareSide(BEFORE, {"version": value}) for value in ("0.31.0", "9")]
     answer = answer_compare(canary, CompareQuestion(sides[0], sides[1], "tpot"))
     assert answer.requests_before > 100
     assert answer.requests_after == 0
@@ -169,7 +179,7 @@ def test_too_many_requests_are_refused_before_they_are_read(
 ) -> None:
     monkeypatch.setattr("analysis.compare.answer.MAX_READ", 10)
     with pytest.raises(CompareError, match="allowed: at most 10"):
-        answer_compare(engine, CompareQuestion(Side(BEFORE), Side(AFTER)))
+        answer_compare(engine, CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER)))
 
 
 @pytest.mark.parametrize(
@@ -179,19 +189,26 @@ def test_too_many_requests_are_refused_before_they_are_read(
         ({"quantile": "p90"}, "quantile 'p90'; allowed: p50, p95, p99"),
         ({"margin": 0.0}, "margin 0; allowed: above 0"),
         ({"margin": float("nan")}, "margin nan; allowed: above 0"),
-        ({"after": Side(BEFORE)}, "overlap"),
-        ({"after": Side(Window(5, 5))}, "must end after it begins"),
-        ({"after": Side(AFTER, {"colour": "blue"})}, "unknown label 'colour'; allowed: trace_id"),
+        ({"after": CompareSide(BEFORE)}, "overlap"),
+        ({"after": CompareSide(Window(5, 5))}, "must end after it begins"),
+        (
+            {"after": CompareSide(AFTER, {"colour": "blue"})},
+            "unknown label 'colour'; allowed: trace_id",
+        ),
     ],
 )
 def test_a_wrong_question_lists_the_allowed_values(change: dict[str, object], reason: str) -> None:
-    about: dict[str, object] = {"before": Side(BEFORE), "after": Side(AFTER), **change}
+    about: dict[str, object] = {
+        "before": CompareSide(BEFORE),
+        "after": CompareSide(AFTER),
+        **change,
+    }
     with pytest.raises(CompareError, match=reason):
         CompareQuestion(**about)  # type: ignore[arg-type]
 
 
 def test_hostile_labels_select_nothing(engine: Engine) -> None:
     for value in ("'; DROP TABLE requests; --", "\x00\x1b[31m", "x" * 100_000):
-        sides = [Side(BEFORE, {"tenant": value}), Side(AFTER, {"tenant": value})]
+        sides = [CompareSide(BEFORE, {"tenant": value}), CompareSide(AFTER, {"tenant": value})]
         answer = answer_compare(engine, CompareQuestion(sides[0], sides[1]), replay=False)
         assert answer.requests_before == answer.requests_after == 0

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.compare.parts import Comparison
+from analysis.compare.parts import SideComparison
 from tests.analysis.compare.observed import observed
 
 
@@ -17,7 +17,7 @@ from tests.analysis.compare.observed import observed
 def test_mix_load_and_change_sum_to_the_difference(
     seed: int, factor: float, prompts: float, load: float, q: float
 ) -> None:
-    found = Comparison(observed(300, seed), observed(300, seed + 1, factor, prompts, load))
+    found = SideComparison(observed(300, seed), observed(300, seed + 1, factor, prompts, load))
     if not found.comparable.any():
         return
     parts = found.parts(q)
@@ -32,7 +32,7 @@ def test_each_cause_is_found_in_its_own_part() -> None:
         "load": observed(4000, 2, load=12.0),
         "change": observed(4000, 2, factor=1.2),
     }.items():
-        parts = Comparison(before, after).parts(0.5)
+        parts = SideComparison(before, after).parts(0.5)
         total_s = parts.after_s - parts.before_s
         for part in ("mix", "load", "change"):
             share = getattr(parts, f"{part}_s") / total_s
@@ -44,7 +44,7 @@ def test_small_tenants_are_merged_and_a_new_one_is_separate() -> None:
     before.group[:40] = np.arange(40) % 4 + 10  # four tenants with ten requests each
     after.group[:20] = 11
     after.group[20:60] = 99
-    found = Comparison(before, after)
+    found = SideComparison(before, after)
     assert found.comparable[:20].mean() > 0.8
     assert not found.comparable[20:60].any()
 
@@ -52,7 +52,7 @@ def test_small_tenants_are_merged_and_a_new_one_is_separate() -> None:
 def test_a_new_tenant_is_not_compared_and_belongs_to_the_mix() -> None:
     before, after = observed(1000, 1, groups=2), observed(1000, 2, groups=4)
     after.value_s[after.group >= 2] += 1.0
-    found = Comparison(before, after)
+    found = SideComparison(before, after)
     assert not found.comparable[after.group >= 2].any()
     parts = found.parts(0.95)
     assert parts.uncompared_s > 0.9

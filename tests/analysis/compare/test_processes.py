@@ -6,8 +6,8 @@ from sqlalchemy import Engine
 
 from analysis.compare.answer import answer_compare
 from analysis.compare.as_json import as_json
-from analysis.compare.processes import Process, processes_of
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.processes import ReplicaProcess, processes_of
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.verdict import CompareVerdict
 from simulator.dataset import Dataset
 from store.database import open_database
@@ -44,7 +44,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def question(before: int, after: int) -> CompareQuestion:
-    return CompareQuestion(Side(window(before)), Side(window(after)), "tpot", "p50", looks=False)
+    return CompareQuestion(
+        CompareSide(window(before)), CompareSide(window(after)), "tpot", "p50", looks=False
+    )
 
 
 def test_a_restart_that_is_as_slow_as_others_is_not_worse(engine: Engine) -> None:
@@ -77,7 +79,10 @@ def test_without_earlier_processes_the_effect_is_unknown(engine: Engine) -> None
 def test_the_same_processes_on_both_sides_have_no_effect(engine: Engine) -> None:
     whole = window(2)
     middle = (whole.from_unix_ns + whole.to_unix_ns) // 2
-    sides = Side(Window(whole.from_unix_ns, middle)), Side(Window(middle, whole.to_unix_ns))
+    sides = (
+        CompareSide(Window(whole.from_unix_ns, middle)),
+        CompareSide(Window(middle, whole.to_unix_ns)),
+    )
     answer = answer_compare(engine, CompareQuestion(*sides, "tpot", "p50"), replay=False)
     assert answer.restart is None
     assert as_json(answer)["restart"] is None
@@ -88,9 +93,9 @@ def test_engines_that_load_together_are_one_process() -> None:
     again = [loading("r0", 200, engine=0), loading("r0", 190, engine=1)]
     found = processes_of([*again, *first, loading("r1", 150)], 300 * 10**9)
     assert found == [
-        Process("r0", 100 * 10**9, 170 * 10**9, "a 0.32.0"),
-        Process("r0", 190 * 10**9, 300 * 10**9, "a 0.32.0"),
-        Process("r1", 150 * 10**9, 300 * 10**9, "a 0.32.0"),
+        ReplicaProcess("r0", 100 * 10**9, 170 * 10**9, "a 0.32.0"),
+        ReplicaProcess("r0", 190 * 10**9, 300 * 10**9, "a 0.32.0"),
+        ReplicaProcess("r1", 150 * 10**9, 300 * 10**9, "a 0.32.0"),
     ]
     assert processes_of([], 300 * 10**9) == []
 

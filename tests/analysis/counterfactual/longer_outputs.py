@@ -1,7 +1,7 @@
 """A simulated fleet whose outputs become longer, and the question about it."""
 
 from diagnosis.question import Metric, Question, Span
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 
@@ -11,7 +11,7 @@ CONFIG = FleetConfig(
     seed=5,
     replicas=1,
     workload=Workload(rate_per_s=6.0),
-    faults=(Fault(cause="longer_outputs", start_s=BEGAN_S),),
+    faults=(SimulatedFault(cause="longer_outputs", start_s=BEGAN_S),),
 )
 
 

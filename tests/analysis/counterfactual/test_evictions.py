@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.counterfactual.evictions import Evictions, evictions
-from analysis.counterfactual.factors import Factor, Kind
+from analysis.counterfactual.factors import Factor, FactorKind
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic
 from analysis.prefix_ladders import repeated_tokens
 from analysis.recorded_traffic import Recorded, recorded_of
@@ -11,7 +11,11 @@ from analysis.window_replay import traffic_of
 from tests.analysis.counterfactual.test_shares import ranges, simulated
 
 KEPT = 0.25
-BLOCKS, HITS, PACE = Factor(Kind.BLOCKS), Factor(Kind.CACHE_HITS), Factor(Kind.PACE)
+BLOCKS, HITS, PACE = (
+    Factor(FactorKind.BLOCKS),
+    Factor(FactorKind.CACHE_HITS),
+    Factor(FactorKind.PACE),
+)
 
 
 def evicting(kept: float = KEPT) -> tuple[Recorded, Recorded]:
@@ -34,7 +38,7 @@ def test_tokens_that_an_earlier_request_had_are_repeated() -> None:
 
 
 def test_a_cache_that_contains_less_of_the_repeated_tokens_has_evicted_them() -> None:
-    found = evictions(*evicting(), [PACE, HITS, Factor(Kind.RATE), BLOCKS])
+    found = evictions(*evicting(), [PACE, HITS, Factor(FactorKind.RATE), BLOCKS])
     assert found is not None
     assert found.factor == 3  # lost blocks are checked before more requests
     assert found.kept == pytest.approx(KEPT, abs=0.05)

@@ -9,7 +9,7 @@ from analysis.counterfactual import explain as module
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.explain import explain_question
 from diagnosis.claim import Lever
-from diagnosis.explanation import Method, Verdict
+from diagnosis.explanation import ExplanationVerdict, ShareMethod
 from diagnosis.explanation_json import as_json
 from diagnosis.question import Metric, Question
 from store.queries import request_count
@@ -18,12 +18,12 @@ from tests.analysis.counterfactual.longer_outputs import CONFIG, question
 
 def test_the_shares_come_from_a_replay_and_have_intervals(stored: Engine) -> None:
     accounted = explain_question(stored, question())
-    assert accounted.method is Method.ACCOUNTING
+    assert accounted.method is ShareMethod.ACCOUNTING
     assert as_json(accounted)["reproduced"] is None
     assert accounted.causes[0].low is None
 
     found = with_replayed_shares(stored, accounted)
-    assert found.method is Method.COUNTERFACTUAL
+    assert found.method is ShareMethod.COUNTERFACTUAL
     assert found.not_replayed is None
     first = found.causes[0]
     assert first.id == "longer_outputs"
@@ -90,7 +90,7 @@ def test_a_lever_without_a_predicted_effect_is_omitted(stored: Engine) -> None:
 def test_without_causes_nothing_is_replayed(stored: Engine) -> None:
     usual = Question(Metric.E2E, question().baseline, question().baseline.before)
     explanation = explain_question(stored, usual)
-    assert explanation.verdict is not Verdict.INCIDENT
+    assert explanation.verdict is not ExplanationVerdict.INCIDENT
     assert with_replayed_shares(stored, explanation) is explanation
 
 

@@ -1,4 +1,4 @@
-from analysis.counterfactual.factors import Factor, Kind, factors_of
+from analysis.counterfactual.factors import Factor, FactorKind, factors_of
 from diagnosis.explanation import Cause
 
 
@@ -8,7 +8,7 @@ def cause(cause_id: str, **where: str) -> Cause:
 
 def test_a_cause_at_one_engine_resets_this_engine_only() -> None:
     (factor,) = factors_of([cause("engine_stall", replica="r0", engine="1")])
-    assert factor == Factor(Kind.STALLS, replica="r0", engine=1)
+    assert factor == Factor(FactorKind.STALLS, replica="r0", engine=1)
     assert factor.is_of("r0", 1)
     assert not factor.is_of("r0", 0)
     assert not factor.is_of("r1", 1)

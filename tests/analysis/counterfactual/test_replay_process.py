@@ -8,7 +8,7 @@ from analysis.counterfactual import replay_process
 from analysis.counterfactual.explain import with_replayed_shares
 from analysis.counterfactual.replay_process import replayed
 from analysis.explain import explain_question
-from diagnosis.explanation import Explanation, Method
+from diagnosis.explanation import Explanation, ShareMethod
 from tests.analysis.counterfactual.longer_outputs import question
 
 
@@ -21,7 +21,7 @@ def test_a_child_finds_the_same_shares(stored: Engine, accounted: Explanation) -
     steps: list[bool] = []
     found = replayed(stored, accounted, lambda: steps.append(True))
     assert found == with_replayed_shares(stored, accounted)
-    assert found.method is Method.COUNTERFACTUAL
+    assert found.method is ShareMethod.COUNTERFACTUAL
     assert len(steps) > 10
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, Kind, factors_of
+from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, FactorKind, factors_of
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
-    Decision,
+    CauseShares,
     TailMeans,
     Tails,
     UndecidedError,
@@ -26,7 +26,7 @@ from diagnosis.explanation import Cause
 from diagnosis.question import Metric
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
-from simulator.fault import Fault
+from simulator.fault import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.queries import Window
@@ -49,7 +49,7 @@ def simulated(*causes: str) -> Dataset:
                 kv_connector="kv_transfer" in causes,
             ),
             workload=Workload(rate_per_s=6.0),
-            faults=tuple(Fault(cause=each, start_s=float(BEGAN_S)) for each in causes),
+            faults=tuple(SimulatedFault(cause=each, start_s=float(BEGAN_S)) for each in causes),
         )
     )
 
@@ -82,7 +82,7 @@ def proposed(cause: str, share: float = 1.0, **where: str) -> Cause:
 
 def decided(
     injected: Sequence[str], causes: Sequence[Cause], metric: Metric, where: str | None = None
-) -> Decision:
+) -> CauseShares:
     equals = {} if where is None else {"tenant": where}
     return decide(*ranges(*injected), causes, Tails(metric, SHARE, equals))
 
@@ -100,17 +100,17 @@ def test_a_cause_with_a_tenant_is_removed_for_this_tenant_only() -> None:
             proposed("cold_start"),
         ]
     ) == [
-        Factor(Kind.RATE, tenant="acme"),
-        Factor(Kind.STALLS, replica="sim-0"),
-        Factor(Kind.CONFIG),
+        Factor(FactorKind.RATE, tenant="acme"),
+        Factor(FactorKind.STALLS, replica="sim-0"),
+        Factor(FactorKind.CONFIG),
         None,
     ]
 
 
 def test_preemption_by_lost_blocks_alone_has_the_factor_of_the_exhausted_cache() -> None:
     preemption, exhausted = proposed("preemption"), proposed("kv_cache_exhausted")
-    assert factors_of([preemption]) == [Factor(Kind.OUTGROWN_BLOCKS)]
-    assert factors_of([preemption, exhausted]) == [Factor(Kind.BLOCKS)] * 2
+    assert factors_of([preemption]) == [Factor(FactorKind.OUTGROWN_BLOCKS)]
+    assert factors_of([preemption, exhausted]) == [Factor(FactorKind.BLOCKS)] * 2
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_waits_for_transfers_and_for_grammars_are_removed_separately() -> None:
     window, baseline = (
         RangeTraffic(each, traffic_of(each)) for each in ranges("kv_transfer", "grammar_compile")
     )
-    factors = [Factor(Kind.TRANSFERS), Factor(Kind.GRAMMAR)]
+    factors = [Factor(FactorKind.TRANSFERS), Factor(FactorKind.GRAMMAR)]
     mixed = MixedWindow(window, baseline, factors, np.random.default_rng(0))
     now, without_transfers, without_both = (mixed._mixed(each) for each in ([], [0], [0, 1]))
     assert without_transfers.grammar_s.sum() == pytest.approx(now.grammar_s.sum())
@@ -217,7 +217,7 @@ def test_the_additional_tokens_of_longer_prompts_are_not_cached_without_a_miss()
         RangeTraffic(each, traffic_of(each))
         for each in ranges("longer_prompts", "prefix_cache_miss")
     )
-    factors = [Factor(Kind.PROMPTS), Factor(Kind.CACHE_HITS)]
+    factors = [Factor(FactorKind.PROMPTS), Factor(FactorKind.CACHE_HITS)]
     mixed = MixedWindow(window, baseline, factors, np.random.default_rng(0))
     without_misses = mixed._mixed([1])
     usual = baseline.recorded.column("cached_tokens")[baseline.recorded.counted].mean()
@@ -343,7 +343,7 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
     mixed = MixedWindow(
         RangeTraffic(window, traffic_of(window)),
         RangeTraffic(baseline, traffic_of(baseline)),
-        [Factor(Kind.RATE, tenant=tenant)],
+        [Factor(FactorKind.RATE, tenant=tenant)],
         np.random.default_rng(1),
     )
     flooded = mixed.replay_of([], "ttft_s", "1")()

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from analysis.joined.explain import explain_joined
 from diagnosis.question import Metric, Question, Span
 from simulator.dataset import run
-from simulator.faults import Fault
+from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload
 from store.writer import Writer
@@ -24,7 +24,7 @@ def test_the_pool_with_the_fault_is_the_first_one(engine: Engine, cause: str, po
             replicas=2,
             prefill_replicas=1,
             workload=Workload(rate_per_s=10.0),
-            faults=(Fault(cause=cause, start_s=HALF_S, end_s=2 * HALF_S),),
+            faults=(SimulatedFault(cause=cause, start_s=HALF_S, end_s=2 * HALF_S),),
             duration_s=2 * HALF_S,
             started_unix_ns=BEGAN_S * 10**9,
         )

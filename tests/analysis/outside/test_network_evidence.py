@@ -8,7 +8,7 @@ import pytest
 from analysis.cause_sentences import network_sentence
 from analysis.outside.network_evidence import NetworkTimes, network_times, with_network_times
 from diagnosis.claim import Evidence
-from diagnosis.explanation import Cause, Explanation, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict
 from diagnosis.question import Metric, Question, Span
 from store.database import open_database
 from telemetry.requests import RequestTimeline
@@ -25,7 +25,7 @@ QUESTION = Question(
 def _explanation(*causes: str) -> Explanation:
     known = Evidence("seconds from last token to last byte", 0.1, 0.2)
     found = tuple(Cause(each, 0.5, [known], [], {}) for each in causes)
-    return Explanation(QUESTION, Verdict.INCIDENT, 100, 100, 100, causes=found)
+    return Explanation(QUESTION, ExplanationVerdict.INCIDENT, 100, 100, 100, causes=found)
 
 
 def test_the_network_time_of_the_region_that_grew_comes_first(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
 from diagnosis.question import Span
@@ -57,13 +57,13 @@ def test_a_queue_after_a_start_is_the_starts() -> None:
 
 def test_a_queue_without_a_start_is_not_a_starts() -> None:
     found = asked(queued_at(START_S), servers=servers(), window=FIVE_MINUTES)
-    assert found.verdict is Verdict.INCIDENT
+    assert found.verdict is ExplanationVerdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 
 def test_a_queue_long_after_a_start_is_not_attributed_to_it() -> None:
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
-    assert found.verdict is Verdict.INCIDENT
+    assert found.verdict is ExplanationVerdict.INCIDENT
     assert "cold_start" not in shares(found)
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric
 from tests.diagnosis.making import asked, evidence, first_cause, later, quiet, shares, working
 
@@ -14,7 +14,9 @@ def test_four_times_the_output_tokens_are_longer_outputs() -> None:
 
 
 def test_longer_answers_are_no_slower_tokens() -> None:
-    assert asked(working(quiet(), outputs=4.0), Metric.TPOT).verdict is Verdict.NO_INCIDENT
+    assert (
+        asked(working(quiet(), outputs=4.0), Metric.TPOT).verdict is ExplanationVerdict.NO_INCIDENT
+    )
 
 
 def test_slower_tokens_are_no_longer_answers() -> None:
@@ -50,6 +52,6 @@ def test_more_content_after_the_reasoning_does_not_delay_it() -> None:
         output_tokens=lambda old: old * 4,
         decode_own_s=lambda old: old * 4,
     )
-    assert asked(longer, Metric.E2E).verdict is Verdict.INCIDENT
+    assert asked(longer, Metric.E2E).verdict is ExplanationVerdict.INCIDENT
     found = asked(longer, Metric.FIRST_CONTENT)
-    assert found.verdict is Verdict.NO_INCIDENT
+    assert found.verdict is ExplanationVerdict.NO_INCIDENT

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnosis.explanation import Verdict
+from diagnosis.explanation import ExplanationVerdict
 from diagnosis.inputs.requests import Requests
 from diagnosis.question import Metric
 from tests.diagnosis.making import WINDOW, S, asked, later, quiet, shares
@@ -57,7 +57,7 @@ def test_a_bad_minute_is_an_incident() -> None:
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 330)
     found = asked(later(requests, prefill_stall_s=np.where(met, 4.0, 0.0)), Metric.TTFT)
-    assert found.verdict is Verdict.INCIDENT
+    assert found.verdict is ExplanationVerdict.INCIDENT
     assert found.causes[0].id == "engine_stall"
 
 
@@ -66,4 +66,4 @@ def test_a_single_bad_second_is_not_an_incident() -> None:
     since = (requests.received_unix_ns - WINDOW.from_unix_ns) / S
     met = (since > 300) & (since < 302)
     found = asked(later(requests, prefill_stall_s=np.where(met, 4.0, 0.0)), Metric.TTFT)
-    assert found.verdict is Verdict.NO_INCIDENT
+    assert found.verdict is ExplanationVerdict.NO_INCIDENT

@@ -16,10 +16,10 @@ from diagnosis.evidence.added_requests import (
     prompts_were_added,
     were_added,
 )
-from diagnosis.evidence.traffic_growth import Rates, added_by_others, first_rates
-from diagnosis.growth.case import Case
+from diagnosis.evidence.traffic_growth import RequestRateGrowth, added_by_others, first_rates
+from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import TenantGrowth
-from diagnosis.inputs.requests import FloatArray, Labels, Requests
+from diagnosis.inputs.requests import FloatArray, LabelColumn, Requests
 
 
 def lengths(number: int, seed: int, factor: float = 1.0) -> FloatArray:
@@ -75,11 +75,11 @@ def requests_of(codes: Any, prompts: FloatArray, tenants: int) -> Requests:
     return Requests(
         np.arange(size),
         {"prompt_tokens": prompts, "output_tokens": np.full(size, 50.0)},
-        {"tenant": Labels(np.asarray(codes, dtype=np.int32), tuple(map(str, range(tenants))))},
+        {"tenant": LabelColumn(np.asarray(codes, dtype=np.int32), tuple(map(str, range(tenants))))},
     )
 
 
-def case_of(tenants: int, size: int, added: int) -> Case:
+def case_of(tenants: int, size: int, added: int) -> DiagnosisCase:
     """Return a case in which tenant 1 adds long prompts."""
     rng = np.random.default_rng(11)
     codes = rng.permutation(np.arange(2 * size) % tenants)
@@ -92,11 +92,11 @@ def case_of(tenants: int, size: int, added: int) -> Case:
         before=before, hot_requests=now, hot_s=300.0, baseline_observed_s=300.0, cache={}
     )
     most = TenantGrowth("0", 1.0, 2.0, 0.6)
-    found.cache[first_rates.__wrapped__] = Rates(most, 3.0, 6.0, 0.5)  # type: ignore[attr-defined]
-    return cast(Case, found)
+    found.cache[first_rates.__wrapped__] = RequestRateGrowth(most, 3.0, 6.0, 0.5)  # type: ignore[attr-defined]
+    return cast(DiagnosisCase, found)
 
 
-def of_each_tenant(case: Case, tokens: str) -> float:
+def of_each_tenant(case: DiagnosisCase, tokens: str) -> float:
     """Return the added rate as a sum over tenants, as the reference."""
     total = 0.0
     for name in case.hot_requests.label("tenant").values:
@@ -139,8 +139,8 @@ def test_thousands_of_tenants_read_each_request_a_few_times(
 
         monkeypatch.setattr(owner, name, counted)
 
-    counting("is_value", Labels, lambda label, _: label.codes.size)
-    counting("is_any", Labels, lambda label, names: label.codes.size + len(names))
+    counting("is_value", LabelColumn, lambda label, _: label.codes.size)
+    counting("is_any", LabelColumn, lambda label, names: label.codes.size + len(names))
     counting("computed_tokens", added_requests, lambda requests, _: len(requests))
     counting("were_added", added_requests, lambda now, before, _: now.size + before.size)
     counting("longer_than", added_requests, lambda now, before, _: now.size + before.size)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.inputs.arrow import samples_of
-from diagnosis.inputs.hung_engines import UNFINISHED, Hang, hangs, with_unfinished
+from diagnosis.inputs.hung_engines import UNFINISHED, EngineHang, hangs, with_unfinished
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Samples
 from diagnosis.latency.parts import PART_INDEX, latency_s, split_s
@@ -28,7 +28,7 @@ def ages(begin_s: int, end_s: int, **about: Any) -> list[dict[str, Any]]:
 
 
 def test_a_time_without_steps_and_with_requests_is_a_hang() -> None:
-    assert hangs(samples(*ages(100, 180))) == [Hang("r0", 0, 100 * S, 179 * S)]
+    assert hangs(samples(*ages(100, 180))) == [EngineHang("r0", 0, 100 * S, 179 * S)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_step_counts_if_any_front_end_reports_it() -> None:
 
 def test_a_hang_of_one_engine_is_reported_while_another_takes_steps() -> None:
     other = [{"at_unix_ns": at * S, "last_step_age_s": 0.1, "engine": 1} for at in range(100, 180)]
-    assert hangs(samples(*ages(100, 180), *other)) == [Hang("r0", 0, 100 * S, 179 * S)]
+    assert hangs(samples(*ages(100, 180), *other)) == [EngineHang("r0", 0, 100 * S, 179 * S)]
 
 
 def test_requests_of_the_engine_that_takes_steps_are_unchanged() -> None:
@@ -71,9 +71,9 @@ def test_requests_of_the_engine_that_takes_steps_are_unchanged() -> None:
 def test_hangs_of_two_replicas_are_reported_separately() -> None:
     found = hangs(samples(*ages(0, 70), *ages(200, 300), *ages(200, 300, replica="r1", process=7)))
     assert found == [
-        Hang("r0", 0, 0, 69 * S),
-        Hang("r0", 0, 200 * S, 299 * S),
-        Hang("r1", 0, 200 * S, 299 * S),
+        EngineHang("r0", 0, 0, 69 * S),
+        EngineHang("r0", 0, 200 * S, 299 * S),
+        EngineHang("r1", 0, 200 * S, 299 * S),
     ]
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.requests import BoolArray, Requests
-from diagnosis.latency.attainment import Threshold
+from diagnosis.latency.attainment import LatencyThreshold
 from diagnosis.question import Metric
 from tests.diagnosis.making import S, asked, labels, later, quiet, summed
 
@@ -12,8 +12,8 @@ def everyone(requests: Requests) -> BoolArray:
     return np.ones(len(requests), dtype=np.bool_)
 
 
-def chat(seconds: float = 0.5, budget: float = 0.01) -> list[Threshold]:
-    return [Threshold("chat", seconds, budget, everyone)]
+def chat(seconds: float = 0.5, budget: float = 0.01) -> list[LatencyThreshold]:
+    return [LatencyThreshold("chat", seconds, budget, everyone)]
 
 
 def slow(before: float, now: float, number: int = 6_000, seed: int = 1) -> Requests:
@@ -37,7 +37,7 @@ def judged(requests: Requests, **objective: float) -> Explanation:
 @pytest.mark.parametrize(("before", "now"), [(0.003, 0.10), (0.05, 0.22), (0.5, 0.6)])
 def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: int) -> None:
     answer = judged(slow(before, now, seed=seed), seconds=1.0)
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
     assert answer.attainments[0].fell
     assert answer.causes[0].id == "kv_cache_exhausted"
 
@@ -45,16 +45,16 @@ def test_attainment_that_fell_is_an_incident(before: float, now: float, seed: in
 @pytest.mark.parametrize("seed", range(3))
 def test_a_met_objective_is_no_incident_for_any_growth_of_the_tail(seed: int) -> None:
     requests = later(quiet(seed=seed), queue_kv_s=1.0)
-    assert asked(requests).verdict is Verdict.INCIDENT
+    assert asked(requests).verdict is ExplanationVerdict.INCIDENT
     answer = judged(requests, seconds=5.0)
-    assert answer.verdict is Verdict.NO_INCIDENT
+    assert answer.verdict is ExplanationVerdict.NO_INCIDENT
     assert not answer.causes
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> None:
     answer = judged(slow(0.2, 0.2, seed=seed), seconds=1.0)
-    assert answer.verdict is Verdict.NO_INCIDENT
+    assert answer.verdict is ExplanationVerdict.NO_INCIDENT
     assert answer.attainments[0].missed
 
 
@@ -70,7 +70,7 @@ def test_a_few_requests_more_are_chance() -> None:
     )
     answer = judged(two, seconds=1.0, budget=0.001)
     assert answer.attainments[0].missed
-    assert answer.verdict is Verdict.NO_INCIDENT
+    assert answer.verdict is ExplanationVerdict.NO_INCIDENT
 
 
 def test_bursts_of_the_baseline_count_for_less_than_their_requests() -> None:
@@ -93,7 +93,7 @@ def test_a_threshold_that_usual_traffic_misses_is_ignored() -> None:
     requests = later(quiet(), queue_kv_s=0.5)
     answer = judged(requests, seconds=0.001)
     assert not answer.attainments[0].decides
-    assert answer.verdict is Verdict.INCIDENT
+    assert answer.verdict is ExplanationVerdict.INCIDENT
 
 
 @pytest.mark.parametrize("metric", [Metric.TTFT, Metric.FIRST_CONTENT])

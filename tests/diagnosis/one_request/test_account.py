@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from diagnosis.inputs.requests import Labels, Requests
+from diagnosis.inputs.requests import LabelColumn, Requests
 from diagnosis.one_request.account import account
 
 UNKNOWN = float("nan")
@@ -16,8 +16,8 @@ def requests(columns: Mapping[str, list[float]], outcome: str = "stop") -> Reque
         np.arange(number, dtype=np.int64) * 500_000_000,
         {name: np.array(values, dtype=np.float64) for name, values in columns.items()},
         {
-            "outcome": Labels(np.zeros(number, dtype=np.int32), (outcome,)),
-            "replica": Labels(np.zeros(number, dtype=np.int32), ("r1",)),
+            "outcome": LabelColumn(np.zeros(number, dtype=np.int32), (outcome,)),
+            "replica": LabelColumn(np.zeros(number, dtype=np.int32), ("r1",)),
         },
     )
 
@@ -96,8 +96,8 @@ def test_delays_by_tenant_sum_to_the_rows_value() -> None:
         made.numbers,
         {
             **made.labels,
-            "replica": Labels(np.array([0, 0, 0, 1], dtype=np.int32), ("r1", "r2")),
-            "tenant": Labels(np.array([0, 1, -1, 1], dtype=np.int32), ("blue", "acme")),
+            "replica": LabelColumn(np.array([0, 0, 0, 1], dtype=np.int32), ("r1", "r2")),
+            "tenant": LabelColumn(np.array([0, 1, -1, 1], dtype=np.int32), ("blue", "acme")),
         },
     )
     acme, unknown = account(together, 0).by_tenant

@@ -6,7 +6,7 @@ from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
 
 from exporters.forwarding.forwarder import Forwarder
 from exporters.forwarding.http_post import HttpPost
-from rig.http_servers import ReceivedRequest, Reply, running_http_server
+from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 
 ACCEPTED = Outcome(Verdict.ACCEPTED)
 UNREACHABLE = Outcome(Verdict.UNREACHABLE)
@@ -129,8 +129,8 @@ def test_metrics_count_messages_by_result() -> None:
 def test_over_http() -> None:
     statuses = [200, 307, 429]
 
-    def answer(_: ReceivedRequest) -> Reply:
-        return Reply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
+    def answer(_: ReceivedRequest) -> HttpReply:
+        return HttpReply(statuses.pop(0), headers={"Retry-After": "3", "Location": "/elsewhere"})
 
     with running_http_server(answer) as backend:
         post = HttpPost(f"{backend.url}/otlp/", {"authorization": "Bearer x"})

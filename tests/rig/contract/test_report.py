@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from rig.contract.report import COMMAND, Findings, broken, lines, markdown
-from rig.contract.requirements import OK, Finding
+from rig.contract.requirements import OK, RequirementFinding
 from rig.contract.table import CONTRACT, HOOKS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "vllm-versions.md"
@@ -9,12 +9,12 @@ REQUIRED = next(hook for hook in HOOKS if hook.otherwise is None)
 OPTIONAL = next(hook for hook in HOOKS if hook.otherwise is not None)
 
 
-def _findings(**unlike: Finding) -> Findings:
+def _findings(**unlike: RequirementFinding) -> Findings:
     return {hook.what: unlike.get(hook.what, OK) for hook in HOOKS}
 
 
 def _lacking(what: str) -> Findings:
-    return _findings(**{what: Finding("missing", "no such thing")})
+    return _findings(**{what: RequirementFinding("missing", "no such thing")})
 
 
 def test_only_a_required_hook_breaks_a_version() -> None:

@@ -6,16 +6,16 @@ from rig.contract.reader import SourceTree
 from rig.contract.requirements import (
     Attribute,
     Attributes,
-    Constant,
     Contains,
-    Method,
     Named,
     ProcessName,
+    RequiredConstant,
+    RequiredMethod,
     Requirement,
 )
 
 MakeTree = Callable[[dict[str, str]], SourceTree]
-FINISHED = Method(
+FINISHED = RequiredMethod(
     "Outputs", "_finished", takes=("state", "reason"), called_on=("self",), called_in=("a.py",)
 )
 
@@ -67,7 +67,7 @@ def test_a_missing_method_or_class_is_missing(make_tree: MakeTree, text: str) ->
 
 def test_a_return_annotation_is_compared(make_tree: MakeTree) -> None:
     """The plugin reads the list that `abort` returns, so `None` is reported as different."""
-    requirement = Method("A", "abort", returns="list[str]")
+    requirement = RequiredMethod("A", "abort", returns="list[str]")
     tree = make_tree({"a.py": "class A:\n    def abort(self) -> None: ..."})
     assert requirement.check(tree, ("a.py",)).status == "different"
 
@@ -88,7 +88,7 @@ def test_an_override_must_call_what_we_wrap(make_tree: MakeTree, body: str, stat
             """,
         }
     )
-    requirement = Method("Scheduler", "schedule", overridden_in="s")
+    requirement = RequiredMethod("Scheduler", "schedule", overridden_in="s")
     assert requirement.check(tree, ("s/base.py",)).status == status
 
 
@@ -123,7 +123,7 @@ def test_a_class_with_slots_differs(make_tree: MakeTree) -> None:
 )
 def test_a_constant_holds_only_expected_values(make_tree: MakeTree, text: str, status: str) -> None:
     """A missing value is accepted. A new value must be reviewed."""
-    requirement = Constant("REASONS", ("stop", "length"))
+    requirement = RequiredConstant("REASONS", ("stop", "length"))
     assert requirement.check(make_tree({"a.py": text}), ("a.py",)).status == status
 
 

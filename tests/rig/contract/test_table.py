@@ -8,7 +8,7 @@ from tailspan_vllm.start_up.hooks import _TIMED
 
 from collector.normalise.engine_spans import VLLM
 from collector.scrape.engine_series import NAMES
-from rig.contract.requirements import Attributes, Method
+from rig.contract.requirements import Attributes, RequiredMethod
 from rig.contract.table import ARGUMENTS, CONTRACT, FIRST, HOOKS, LAST, Hook
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,7 +81,7 @@ def test_an_optional_attribute_is_checked_before_it_is_read(hook: Hook) -> None:
         assert (name in _looked_for(module)) == (hook.otherwise is not None), name
 
 
-METHODS = [hook for hook in HOOKS if isinstance(hook.requirement, Method)]
+METHODS = [hook for hook in HOOKS if isinstance(hook.requirement, RequiredMethod)]
 
 
 IMPLEMENTED = "statlogger.py"
@@ -89,7 +89,7 @@ IMPLEMENTED = "statlogger.py"
 
 @pytest.mark.parametrize("hook", METHODS, ids=lambda hook: hook.what)
 def test_our_parameters_match_the_contract(hook: Hook) -> None:
-    assert isinstance(hook.requirement, Method)
+    assert isinstance(hook.requirement, RequiredMethod)
     requirement, module = hook.requirement, _parsed(hook)
     functions = [
         node

@@ -5,14 +5,14 @@ import pytest
 from rig.faults.catalogue import FAULTS, faults_of
 from rig.faults.evaluation import NO_INCIDENT
 from rig.faults.fault import undisturbed
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 
 METRICS = {"ttft", "tpot", "itl_max", "e2e", "queue"}
 
 
 @pytest.mark.parametrize("cause", FAULTS)
 def test_a_fault_is_named_after_its_cause_and_changes_something(cause: str) -> None:
-    fault = FAULTS[cause](random.Random(1), 1.0, Traffic(rate_per_s=8.0))
+    fault = FAULTS[cause](random.Random(1), 1.0, PlannedTraffic(rate_per_s=8.0))
     assert fault.cause == cause
     assert fault.metric in METRICS
     changed = (

@@ -3,9 +3,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rig.faults.traffic import Traffic
+from rig.faults.traffic import PlannedTraffic
 
-USUAL = Traffic(rate_per_s=20.0)
+USUAL = PlannedTraffic(rate_per_s=20.0)
 
 
 @settings(max_examples=20)

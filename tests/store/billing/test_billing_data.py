@@ -5,10 +5,10 @@ import pytest
 from sqlalchemy import Engine
 
 from cost.bill import Bill, bill
-from cost.groups import Group
+from cost.groups import BillGroup
 from cost.pricefile import load_prices, parse_prices
 from simulator.dataset import run
-from simulator.faults import Fault
+from simulator.faults import SimulatedFault
 from simulator.fleet_config import FleetConfig
 from store import dialects
 from store.billing.billing_data import read_billing_data
@@ -93,7 +93,7 @@ def test_a_label_without_rollups_is_refused(engine: Engine) -> None:
 
 def fleets_bill(engine: Engine, cause: str) -> Bill:
     """Return the bill of a minute of two replicas under a fault, up to the last sample."""
-    fault = Fault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
+    fault = SimulatedFault(cause=cause, start_s=20.0, end_s=45.0, severity=1.0)
     case = run(FleetConfig(duration_s=60.0, replicas=2, faults=(fault,), seed=11))
     with Writer(engine) as writer:
         writer.submit(case.requests, case.samples, case.starts, case.gpus).result(30)
@@ -192,7 +192,7 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
     keep(sqlite, *requests, samples=samples)
     end_s = HOUR_S + 72 * 3_600
 
-    def billed(from_s: int, to_s: int) -> Sequence[Group]:
+    def billed(from_s: int, to_s: int) -> Sequence[BillGroup]:
         return bill(read_billing_data(sqlite, Window(from_s * NS, to_s * NS)), H100).groups
 
     (of_rows,) = billed(HOUR_S, end_s)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from analysis.compare.answer import CompareAnswer
 from analysis.compare.intervals import Interval
 from analysis.compare.load_curve import LoadPoint
-from analysis.compare.parts import Parts
+from analysis.compare.parts import PercentileParts
 from ui.kit import charts, colours, wording
 
 HEIGHT: Final = 280
@@ -23,7 +23,7 @@ PARTS: Final = {
 }
 
 
-def waterfall(parts: Parts, change: Interval | None, name: str) -> go.Figure:
+def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.Figure:
     """Draw the percentile before the change, the parts of the difference, and the percentile after.
 
     `change` is the interval of the change in seconds. `name` is a percentile and a latency, such as

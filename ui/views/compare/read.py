@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from alerts.objectives import Objective
 from analysis.compare.answer import CompareAnswer, answer_compare
-from analysis.compare.question import CompareError, CompareQuestion, Side
+from analysis.compare.question import CompareError, CompareQuestion, CompareSide
 from store.queries import Window, newest_unix_ns
 from ui.frame.view import View
 from ui.kit.store_reads import is_simulated
@@ -26,7 +26,7 @@ class CompareData:
     simulated: bool
 
 
-def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
+def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
     """Return the requests before and after a change, as a view selects them.
 
     Return None if the view divides the requests by a label, and the reader has not chosen both
@@ -35,16 +35,17 @@ def sides_of(view: View, window: Window) -> tuple[Side, Side] | None:
     if view.split and not (view.before and view.after):
         return None
     if not view.split:
-        return Side(view.baseline_of(window), view.equals), Side(window, view.equals)
+        return CompareSide(view.baseline_of(window), view.equals), CompareSide(window, view.equals)
     before, after = (
-        Side(window, {**view.equals, view.split: value}) for value in (view.before, view.after)
+        CompareSide(window, {**view.equals, view.split: value})
+        for value in (view.before, view.after)
     )
     return before, after
 
 
 def read_compare(
     engine: Engine,
-    sides: tuple[Side, Side] | None,
+    sides: tuple[CompareSide, CompareSide] | None,
     metric: str,
     quantile: str,
     objectives: Sequence[Objective],

@@ -6,7 +6,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.compare.answer import CompareAnswer
-from analysis.compare.question import Side
+from analysis.compare.question import CompareSide
 from analysis.compare.sentences import compared, finding, four_digits, predicted, total_change
 from analysis.compare.step_coefficients import MEANINGS
 from analysis.compare.step_coefficients import NAMES as COEFFICIENTS
@@ -33,7 +33,7 @@ def ranges(answer: CompareAnswer, zone: tzinfo) -> str:
     )
 
 
-def _side(side: Side, zone: tzinfo) -> str:
+def _side(side: CompareSide, zone: tzinfo) -> str:
     labels = (f", {label} {wording.plain(value or '', 60)}" for label, value in side.equals.items())
     return f"{_range(side.window, zone)}{''.join(labels)}"
 

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 
 from analysis.cost import usd_per_hour
 from cost.bill import Bill
-from cost.bill_lines import Line
-from cost.groups import Group, groups_of
-from cost.managed import BreakEven, Comparison
+from cost.bill_lines import BillLine
+from cost.groups import BillGroup, groups_of
+from cost.managed import BreakEven, ManagedCost
 from store.queries import Window
 from ui.kit import charts, colours, wording
 from ui.views.cost.read import Step
@@ -45,7 +45,7 @@ MEANINGS: Final = {
 }
 
 
-def parts(line: Line) -> list[Part]:
+def parts(line: BillLine) -> list[Part]:
     """Return the bill's parts in order, without parts that are too small to see."""
     sizes = _sizes(line)
     found = []
@@ -57,7 +57,7 @@ def parts(line: Line) -> list[Part]:
     return found
 
 
-def _sizes(line: Line) -> dict[str, float]:
+def _sizes(line: BillLine) -> dict[str, float]:
     return {
         "answers": line.requests_usd - line.lost_usd,
         "lost answers": line.lost_usd,
@@ -68,7 +68,7 @@ def _sizes(line: Line) -> dict[str, float]:
     }
 
 
-def waterfall(line: Line) -> go.Figure:
+def waterfall(line: BillLine) -> go.Figure:
     """Draw the parts from top to bottom, and the bill below them."""
     figure = go.Figure()
     found = parts(line)
@@ -196,7 +196,7 @@ def _over_time(figure: go.Figure, window: Window, zone: tzinfo) -> go.Figure:
 
 
 def break_even(
-    even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[Comparison]
+    even: BreakEven, usd_per_hour: float, now_rps: float, compared: Sequence[ManagedCost]
 ) -> go.Figure:
     """Draw the cost per hour of self-hosting and of the managed API, by requests per second."""
     per_request = sum(each.usd for each in compared) / sum(
@@ -263,7 +263,7 @@ def break_even(
 
 
 def table_rows(
-    groups: Sequence[Group],
+    groups: Sequence[BillGroup],
     label: str,
     bill: Bill,
     managed_usd: Mapping[tuple[str | None, ...], float | None],

@@ -10,7 +10,7 @@ import streamlit as st
 
 from analysis.caches import CachesAnswer
 from analysis.cost import managed_usd_by
-from cost.bill_lines import Line
+from cost.bill_lines import BillLine
 from cost.errors import PriceError
 from cost.groups import groups_of
 from cost.pricefile import prices_in_force
@@ -125,7 +125,7 @@ def show(context: Context, seen: CostData) -> None:
         st.html(f"<p class='note'>{note}</p>")
 
 
-def _notes_below_headline(found: Spending, total: Line) -> None:
+def _notes_below_headline(found: Spending, total: BillLine) -> None:
     if advice := words.advice(total):
         st.html(f"<p class='note'>{advice}</p>")
     rounded = "The range is widened to whole minutes."
@@ -174,7 +174,7 @@ def _payers(context: Context, found: Spending) -> None:
             selection.time_chart(context, figure, "payers_over_time", alt)
 
 
-def _managed(found: Spending, total: Line) -> None:
+def _managed(found: Spending, total: BillLine) -> None:
     if not found.compared and not found.not_compared:
         return
     with chapter("Compared with managed APIs", MANAGED_HELP):

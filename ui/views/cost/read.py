@@ -19,9 +19,9 @@ from analysis.cost import managed_prices, sustained_rate
 from analysis.cost_sides import Sides, sides_of
 from analysis.filtered_billing_data import of_replica
 from cost.bill import Bill, bill
-from cost.bill_lines import Line, sum_lines
+from cost.bill_lines import BillLine, sum_lines
 from cost.energy import Energy, energy, total_energy
-from cost.managed import BreakEven, Comparison, break_even, tokens_by_model
+from cost.managed import BreakEven, ManagedCost, break_even, tokens_by_model
 from cost.prices import PriceList
 from cost.request_costs import RequestCosts
 from store.billing.billing_data import read_billing_data
@@ -51,7 +51,7 @@ class Step:
 
     from_unix_ns: int
     to_unix_ns: int
-    line: Line | None
+    line: BillLine | None
     costs: RequestCosts
 
     @property
@@ -69,7 +69,7 @@ class Spending:
     bill: Bill
     costs: RequestCosts
     steps: Sequence[Step]
-    compared: Sequence[Comparison]
+    compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
     break_even: BreakEven | None
     """The request rate above which self-hosting is cheaper. None if a price is missing, or if a
@@ -179,7 +179,7 @@ def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
 
     The first and the last step contain only the part in the range.
     """
-    lines: dict[int, list[Line]] = defaultdict(list)
+    lines: dict[int, list[BillLine]] = defaultdict(list)
     for line in whole.lines:
         lines[line.hour_unix_s // step_s * step_s].append(line)
     starts = costs.cells.hour_unix_s // step_s * step_s

@@ -12,10 +12,10 @@ from typing import Final
 from analysis.cost import usd_per_hour
 from analysis.cost_sides import Sides
 from cost.bill import Bill, Unpriced
-from cost.bill_lines import Line
+from cost.bill_lines import BillLine
 from cost.energy import Energy
-from cost.groups import Group
-from cost.managed import Comparison
+from cost.groups import BillGroup
+from cost.managed import ManagedCost
 from telemetry.billing_data import GAP_S
 from telemetry.requests import PricedBy
 from ui.frame.address import link
@@ -35,7 +35,7 @@ the bill. A small part may therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
-def sentence(found: Spending, total: Line, view: View) -> str:
+def sentence(found: Spending, total: BillLine, view: View) -> str:
     """Return the bill in one sentence, with the share of the selected requests."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
@@ -69,14 +69,14 @@ def sentence(found: Spending, total: Line, view: View) -> str:
     return f"{text} <small>{engines} at a time, {hourly} per hour</small>"
 
 
-def _for_requests(total: Line) -> str:
+def _for_requests(total: BillLine) -> str:
     if not total.requests:
         return "for requests that have not ended"
     each = wording.usd(total.requests_usd / total.requests * 1_000)
     return f"for {wording.counted(total.requests, 'request')} ({each} per 1,000, without idle time)"
 
 
-def sides(found: Sides, total: Line) -> str:
+def sides(found: Sides, total: BillLine) -> str:
     """Return a table of prefill and decode: cost, time in steps, MFU and MBU.
 
     MFU is the share of the peak FLOP/s. MBU is the share of the peak memory bandwidth.
@@ -105,7 +105,7 @@ def sides(found: Sides, total: Line) -> str:
     )
 
 
-def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
+def _of_these(found: Spending, total: BillLine, equals: dict[str, str]) -> str:
     names = ", ".join(
         f"{wording.for_html(name)} {wording.for_html(value)}" for name, value in equals.items()
     )
@@ -116,7 +116,7 @@ def _of_these(found: Spending, total: Line, equals: dict[str, str]) -> str:
     return f"<b>{names}</b> cost <b>{wording.usd(found.usd)}</b> ({share}) for {requests}."
 
 
-def advice(total: Line) -> str | None:
+def advice(total: BillLine) -> str | None:
     """Return advice about unusually large parts, or None without one."""
     if total.bill_usd <= 0:
         return None
@@ -152,7 +152,7 @@ def rates(bill: Bill) -> str:
 
 
 def payers(
-    groups: Sequence[Group],
+    groups: Sequence[BillGroup],
     label: str,
     view: View,
     bill: Bill,
@@ -185,7 +185,7 @@ def payers(
 
 
 def _row(
-    group: Group,
+    group: BillGroup,
     label: str,
     view: View,
     sizes_usd: tuple[float, float],
@@ -218,7 +218,7 @@ def _row(
     return f"<tr><td>{name}{bar}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def how_priced(groups: Sequence[Group]) -> str:
+def how_priced(groups: Sequence[BillGroup]) -> str:
     """Return a sentence if a cost was computed without the step ledger, otherwise ""."""
     methods = {method for group in groups for method in group.priced_by}
     if PricedBy.TOKENS not in methods:
@@ -230,7 +230,7 @@ def how_priced(groups: Sequence[Group]) -> str:
     )
 
 
-def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
+def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> str:
     """Return a table of the self-hosted and the managed cost, by model."""
     own = {group.labels[0]: group.usd for group in by_model}
     rows = "".join(
@@ -248,7 +248,7 @@ def managed(compared: Sequence[Comparison], by_model: Sequence[Group]) -> str:
     )
 
 
-def against(found: Spending, total: Line) -> str:
+def against(found: Spending, total: BillLine) -> str:
     """Return sentences that compare the bill with the same tokens at a managed API.
 
     They include the break-even rate, above which self-hosting is cheaper.
@@ -399,7 +399,7 @@ def notes(found: Spending, zone: tzinfo) -> list[str]:
     return sentences
 
 
-def _share(part: float | None, total: Line) -> str:
+def _share(part: float | None, total: BillLine) -> str:
     if part is None or total.bill_usd <= 0:
         return wording.UNKNOWN
     ratio = part / total.bill_usd

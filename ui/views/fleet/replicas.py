@@ -12,7 +12,7 @@ import numpy as np
 
 from diagnosis.explain import MIN_GROWTH_RATIO
 from diagnosis.explanation import RiskRatio
-from diagnosis.inputs.requests import BoolArray, FloatArray, Labels, Requests
+from diagnosis.inputs.requests import BoolArray, FloatArray, LabelColumn, Requests
 from diagnosis.inputs.servers import EngineName
 from diagnosis.latency.risk_ratios import risk_ratios
 from telemetry.quantiles import quantile, rank_interval
@@ -229,7 +229,7 @@ def _recent_mean(values: FloatArray | None) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
+def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, Traffic]:
     """Return the number of requests and the P99 of TTFT, by replica.
 
     Args:
@@ -254,7 +254,7 @@ def traffic_of(labels: Labels, ttft_s: FloatArray) -> dict[str, Traffic]:
     return found
 
 
-def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
+def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     """Return the servers whose requests are slow more often than those of the other servers.
 
     Return None if there is only one server, or if there are too few requests.
@@ -273,7 +273,7 @@ def imbalance_of(labels: Labels, ttft_s: FloatArray) -> Imbalance | None:
     assert threshold is not None  # there are enough values
     slow = values > threshold
     requests = Requests(
-        np.zeros(values.size, dtype=np.int64), {}, {"replica": Labels(codes, labels.values)}
+        np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}
     )
     hits, _ = risk_ratios(requests, slow)
     return Imbalance(

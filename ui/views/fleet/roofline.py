@@ -15,8 +15,8 @@ from roofline.peakfile import ENVIRONMENT_KEY
 from roofline.peaks import device_named
 from roofline.shape import ModelShape
 from roofline.shape_from_config import read_shape
-from roofline.verdict import Verdict
-from roofline.windows import Window, windows_of
+from roofline.verdict import RooflineVerdict
+from roofline.windows import RooflineWindow, windows_of
 from roofline.wording import findings, sentence
 from telemetry.starts import EngineStart
 from ui.kit import wording
@@ -42,7 +42,7 @@ class Bound:
     replica: str
     engine: int
     device: str | None
-    window: Window | None
+    window: RooflineWindow | None
     why: str | None = None
     stall_ratio: float | None = None
     """The share of the step time that scheduled work does not explain."""
@@ -144,7 +144,7 @@ def _sentences(bound: Bound) -> str:
     return " ".join(wording.for_html(each, 600) for each in sentences)
 
 
-def _sentence(bound: Bound, window: Window) -> str:
+def _sentence(bound: Bound, window: RooflineWindow) -> str:
     """Return a sentence with the verdict.
 
     If neither memory nor compute is the bottleneck, the step counters explain the verdict. Only
@@ -152,7 +152,7 @@ def _sentence(bound: Bound, window: Window) -> str:
     kernel launches.
     """
     text = sentence(window)
-    if window.verdict is not Verdict.OVERHEAD_BOUND:
+    if window.verdict is not RooflineVerdict.OVERHEAD_BOUND:
         return text
     text = text.partition(" The rest is ")[0]
     stall, prompts = bound.stall_ratio, bound.prompt_ratio

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.one_request.account import Account
+from diagnosis.one_request.account import LatencyAccount
 from ui.kit import wording
 from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
@@ -58,7 +58,7 @@ class Neighbours:
     """Number of neighbours that delayed the request."""
 
 
-def neighbours_of(table: pa.Table, victim: int, account: Account) -> Neighbours:
+def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neighbours:
     """Return the neighbours of a request, which is the row `victim` of the table.
 
     `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from analysis.access.audit_log import Interface, audit_log
 from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of
-from diagnosis.one_request.account import Account, account
+from diagnosis.one_request.account import LatencyAccount, account
 from store.joined.joined_request import JoinedRequest
 from store.joined.read import joined_request_of
 from store.queries import Window, gpu_table, newest_request_unix_ns, sample_table, simulated
@@ -48,7 +48,7 @@ class RequestDetails:
     """The data of one request."""
 
     row: Mapping[str, Any]
-    account: Account
+    account: LatencyAccount
     neighbours: Neighbours
     engine: Sequence[TimeSeries]
     gpus: Sequence[TimeSeries]

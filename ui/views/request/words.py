@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
 
-from diagnosis.one_request.account import Account
+from diagnosis.one_request.account import LatencyAccount
 from diagnosis.one_request.delayers import TenantDelay
 from store.requests.latency_rank import LatencyRank
 from telemetry.requests import Outcome, Source
@@ -30,7 +30,7 @@ _ENDED: Final = {
 }
 
 
-def sentence(row: Mapping[str, Any], account: Account, zone: tzinfo) -> str:
+def sentence(row: Mapping[str, Any], account: LatencyAccount, zone: tzinfo) -> str:
     """Return a sentence: the request's outcome, its duration, and the part that took longest."""
     name = wording.for_html(row["request_id"] or row["trace_id"], 80)
     at = wording.clock(row["received_unix_ns"], zone, date=True)
@@ -57,7 +57,7 @@ def _first_token(row: Mapping[str, Any]) -> str:
     return f"{first_byte}, its first content <b>{wording.seconds(row['first_content_s'])}</b>"
 
 
-def _largest_parts(account: Account, whole_s: float) -> str:
+def _largest_parts(account: LatencyAccount, whole_s: float) -> str:
     largest = sorted(account.parts_s.items(), key=lambda part: -part[1])[:MAX_PARTS]
     named = [
         f"{part_name(part)[0].removesuffix(': not split')} <b>{wording.seconds(seconds)}</b> "
@@ -132,7 +132,7 @@ def moments(instants: Any, received_unix_ns: int, zone: tzinfo) -> str:
     return f"<div class='facts'>{listed}</div>"
 
 
-def parts_table(account: Account, whole_s: float) -> str:
+def parts_table(account: LatencyAccount, whole_s: float) -> str:
     """Return a table of the parts of the request's time, and their sum."""
     rows = "".join(
         f"<tr><td><i class='swatch' style='background:{colour}'></i>{name}"

@@ -9,7 +9,7 @@ import streamlit as st
 
 from alerts.errors import DocumentError
 from analysis.budget.answer import BudgetQuestion, answer_budget
-from analysis.budget.budget import Budget
+from analysis.budget.budget import LatencyBudget
 from analysis.budget.budget_file import preset, read_budget
 from ui.frame import navigation
 from ui.frame.context import Context
@@ -75,7 +75,7 @@ def _budgets_to_choose(chosen: str) -> list[str]:
     return [each for each in BUDGETS if own or each != OWN_BUDGET]
 
 
-def _budget(name: str) -> Budget | None:
+def _budget(name: str) -> LatencyBudget | None:
     if name != OWN_BUDGET:
         return preset(name)
     path = os.environ.get(KEY, "").strip()

@@ -7,7 +7,7 @@ from analysis.budget.answer import BudgetAnswer, BudgetVerdict
 from analysis.budget.budget import UNASSIGNED
 from analysis.budget.levers import command
 from analysis.budget.sentences import finding, layer_name, notes, reductions
-from analysis.budget.spending import Line, Spending
+from analysis.budget.spending import BudgetLine, BudgetSpending
 from ui.kit import wording
 from ui.kit.wide_table import wide_table
 
@@ -34,7 +34,7 @@ def html_of(answer: BudgetAnswer) -> str:
     return "".join(parts)
 
 
-def _table(spending: Spending) -> str:
+def _table(spending: BudgetSpending) -> str:
     rows = [cells for line in spending.lines for cells in _rows(line)]
     rows.append(
         (
@@ -52,7 +52,7 @@ def _table(spending: Spending) -> str:
     return wide_table(f"<table class='data short'><thead><tr>{head}</tr></thead>{body}</table>")
 
 
-def _rows(line: Line) -> Iterator[tuple[str, str, str, str]]:
+def _rows(line: BudgetLine) -> Iterator[tuple[str, str, str, str]]:
     name = layer_name(line.layer)
     if line.budget_s is None:
         name = f"{name} (in {UNASSIGNED})"

@@ -13,7 +13,7 @@ from analysis.counterfactual.replay_process import replayed
 from analysis.explain import known_incidents
 from analysis.incident_answer import StoredAnswer
 from analysis.joined.explain import explain_joined
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
 from store.queries import Window
@@ -180,7 +180,7 @@ def _incident(
         return words.stored_incident(incident, answer, context.zone)
     verdict = found.verdict(incident)
     chosen = context.view.chosen_baseline(context.window)
-    if chosen and verdict and verdict.first.verdict is Verdict.INSUFFICIENT_DATA:
+    if chosen and verdict and verdict.first.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         # The chosen baseline has too little data to show the cause, so use the default baseline.
         verdict = _read(context, None).verdict(incident)
     if verdict is not None:
@@ -254,19 +254,19 @@ def _answer(context: Context, explanation: Explanation, found: RootCauseData) ->
     if explanation.grew_within_objectives:
         st.html(f"<p class='notice'>{GREW}</p>")
     still = words.still_slow(explanation, found.request_incidents, zone)
-    if still and explanation.verdict is not Verdict.INCIDENT:
+    if still and explanation.verdict is not ExplanationVerdict.INCIDENT:
         st.html(f"<p class='notice'>{still}</p>")
     reason = None
-    if explanation.causes or explanation.verdict is Verdict.INCIDENT:
+    if explanation.causes or explanation.verdict is ExplanationVerdict.INCIDENT:
         place = st.empty()
         place.html(_reason(context, explanation, selected))
         reason = place if explanation.causes or explanation.others else None
     if thinned := data_sources.thinned_samples(found.samples_every_s):
         st.html(f"<p class='note'>{thinned}</p>")
     _heatmap_section(context, explanation, found)
-    if explanation.verdict is Verdict.INSUFFICIENT_DATA:
+    if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         _longer_range_link(view)
-    elif explanation.verdict is Verdict.NO_INCIDENT:
+    elif explanation.verdict is ExplanationVerdict.NO_INCIDENT:
         with st.expander("How the parts compare", key="parts"):
             _increase(explanation)
     else:

@@ -25,7 +25,7 @@ from analysis.outside.network_evidence import NetworkTimes, network_times, with_
 from analysis.thresholds import metrics_of, thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
-from diagnosis.explanation import Explanation, Verdict
+from diagnosis.explanation import Explanation, ExplanationVerdict
 from diagnosis.inputs.arrow import requests_of, servers_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
@@ -120,7 +120,10 @@ class RootCauseData:
             if answer.replay_took_too_long:
                 continue
             known = answer.explained(explanation.question)
-            if known is not None and known.verdict is explanation.verdict is Verdict.INCIDENT:
+            if (
+                known is not None
+                and known.verdict is explanation.verdict is ExplanationVerdict.INCIDENT
+            ):
                 return replace(
                     explanation,
                     causes=known.causes,

@@ -9,7 +9,7 @@ from analysis.cause_sentences import NAMES, method_sentence, network_sentence
 from analysis.incident import IncidentVerdict
 from analysis.incident_answer import StoredAnswer
 from diagnosis.claim import Evidence
-from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, RiskRatio
 from diagnosis.latency.attainment import Attainment
 from diagnosis.question import Span
 from store.alerting.incidents import IncidentRow
@@ -39,7 +39,7 @@ _PLACES: Final = {
 def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
     """Return the verdict: which latency rose, by how much, since when, for how many requests."""
     name = term(latency, LATENCY_NAMES[latency])
-    if explanation.verdict is Verdict.INSUFFICIENT_DATA:
+    if explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
         if explanation.requests and not explanation.baseline_requests:
             return (
                 f"<b>No data {_baseline_time(explanation)}.</b> The range has"
@@ -53,7 +53,7 @@ def sentence(explanation: Explanation, latency: str, zone: tzinfo) -> str:
         )
     slowest = f"{name} of the slowest {wording.percent(explanation.tail_share)}"
     was, now = wording.seconds(explanation.baseline_s), wording.seconds(explanation.now_s)
-    if explanation.verdict is Verdict.NO_INCIDENT:
+    if explanation.verdict is ExplanationVerdict.NO_INCIDENT:
         change = "No change from" if explanation.unchanged else "No incident compared with"
         return (
             f"<b>{change} {_previous(explanation)}:</b> {slowest} is <b>{now}</b>, was"

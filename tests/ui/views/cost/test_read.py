@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost.prices import DevicePrice, Origin, PriceList
+from cost.prices import DevicePrice, PriceList, PriceOrigin
 from store.database import open_database
 from store.queries import Window
 from tests.ui.views.cost.test_page import H100, START_S, priced
@@ -13,7 +13,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.views.cost.read import pieces, read_spending
 
 __all__ = ["priced"]
-PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, Origin("a contract")),))
+PRICES = PriceList(devices=(DevicePrice("H100", (H100,), 3.6, PriceOrigin("a contract")),))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**5), st.sampled_from([60, 180, 300, 1_800]))

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.cost_sides import Side, Sides
+from analysis.cost_sides import CostSide, Sides
 from cli.render import cost as cost_text
 from cost.bill import Unpriced
-from cost.bill_lines import Line
+from cost.bill_lines import BillLine
 from cost.capacity import SustainableRate
-from cost.groups import Group
-from cost.managed import BreakEven, Comparison, Tokens
+from cost.groups import BillGroup
+from cost.managed import BreakEven, ManagedCost, TokenCounts
 from cost.pricefile import parse_prices
 from cost.prices import ManagedModel
 from store.queries import Window
@@ -32,10 +32,10 @@ HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
 """A bill in which an engine was up for half an hour."""
 
 
-def line(**changes: float | None) -> Line:
+def line(**changes: float | None) -> BillLine:
     """Return an hour of one engine. Half of the bill is for requests, and a tenth of this
     half is for lost requests."""
-    plain = Line(
+    plain = BillLine(
         replica="", hour_unix_s=0, engines=1, requests=100, wall_s=3_600, busy_s=2_700,
         bill_usd=4.0, requests_usd=2.0, lost_usd=0.2, wasted_usd=0.4, idle_usd=1.0,
         unbilled_usd=0.6, priced_by=PricedBy.LEDGER,
@@ -65,8 +65,8 @@ def test_the_parts_drawn_sum_to_the_bill(
 
 
 def test_the_sides_are_a_table_with_their_utilisation() -> None:
-    prefill = Side("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
-    decode = Side(None, "decode", 1.6, 1_440.0, None, None, None, None)
+    prefill = CostSide("<b>kv_producer", "prefill", 1.2, 1_080.0, 1e15, 1e12, 0.42, 0.05)
+    decode = CostSide(None, "decode", 1.6, 1_440.0, None, None, None, None)
     text = words.sides(Sides([prefill, decode], 0.2), line())
     assert "<td>$1.20</td><td>30 %</td><td>18 min</td><td>42 %</td><td>5 %</td>" in text
     assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in text
@@ -108,7 +108,7 @@ def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None
 
 def test_partly_unpriced_requests_have_no_token_price() -> None:
     """Without the cost of some requests, the token price would be too low."""
-    group = Group(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
+    group = BillGroup(("acme",), requests=10, usd=1.0, prompt_tokens=1_000, in_usd=0.5, out_usd=0.5)
     whole = words.payers([group], "tenant", View(page="cost"), HOUR, {("acme",): 0.7})
     partly = words.payers([replace(group, unpriced=4)], "tenant", View(page="cost"), HOUR, {})
     assert "$1.00</td>" in whole
@@ -119,7 +119,7 @@ def test_partly_unpriced_requests_have_no_token_price() -> None:
 
 
 def test_an_unknown_cost_is_a_dash_and_never_zero() -> None:
-    text = words.payers([Group((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
+    text = words.payers([BillGroup((None,), requests=3, unpriced=3)], "tenant", View(), HOUR, {})
     assert "$" not in text
     assert words.UNKNOWN_NAME in text
 
@@ -150,7 +150,9 @@ def test_the_example_of_a_price_is_a_price_file(device: str | None) -> None:
 
 
 def test_break_even_is_where_the_lines_cross() -> None:
-    compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
+    compared = [
+        ManagedCost("m", TokenCounts(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)
+    ]
     even = BreakEven(
         rps=2.0, requests_per_month=1.0, tokens_per_month=1.0, sustainable=SustainableRate(900, 1.0)
     )
@@ -171,7 +173,9 @@ def test_break_even_is_where_the_lines_cross() -> None:
 )
 def test_the_break_even_has_its_evidence(kept: SustainableRate, expected: str) -> None:
     even = BreakEven(2.0, 1.0, 1.0, kept)
-    compared = [Comparison("m", Tokens(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)]
+    compared = [
+        ManagedCost("m", TokenCounts(100, 1, 0, 1), ManagedModel(("m",), "p", "x"), 0.5, False)
+    ]
     found: Any = SimpleNamespace(
         compared=compared,
         break_even=even,
@@ -193,7 +197,7 @@ def test_loading_is_a_part_of_the_sentence_and_of_the_chart() -> None:
 
 
 def test_the_table_of_groups_has_dollars_an_hour_and_the_managed_price() -> None:
-    groups = [Group(("acme",), requests=2, usd=1.0), Group(("blue",), requests=1)]
+    groups = [BillGroup(("acme",), requests=2, usd=1.0), BillGroup(("blue",), requests=1)]
     head, acme, blue = charts.table_rows(groups, "tenant", HOUR, {("acme",): 0.7})
     assert head[-2:] == ["usd_per_hour", "managed_usd"]
     assert acme[-2:] == [2.0, 0.7]

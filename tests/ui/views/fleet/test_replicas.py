@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnosis.inputs.requests import Labels
+from diagnosis.inputs.requests import LabelColumn
 from diagnosis.inputs.servers import EngineName
 from store.alerting.incidents import IncidentRow
 from ui.kit import data_sources
@@ -88,13 +88,13 @@ def test_unknown_values_are_no_problem() -> None:
     assert problems(made({"queue": [[np.nan] * 4] * 3}, unknown)) == {"a": [], "b": [], "c": []}
 
 
-def requests(slow_on_b: float, number: int = 3_000) -> tuple[Labels, np.ndarray]:
+def requests(slow_on_b: float, number: int = 3_000) -> tuple[LabelColumn, np.ndarray]:
     """Return requests of two replicas; on b, a share of them takes ten times as long."""
     draw = np.random.default_rng(5)
     codes = (np.arange(number) % 2).astype(np.int32)
     ttft_s = draw.lognormal(-2.0, 0.3, number)
     ttft_s[(codes == 1) & (draw.random(number) < slow_on_b)] *= 10.0
-    return Labels(codes, ("a", "b")), ttft_s
+    return LabelColumn(codes, ("a", "b")), ttft_s
 
 
 def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
@@ -113,7 +113,7 @@ def test_a_replica_that_is_slow_more_often_is_named_with_its_interval() -> None:
 def test_an_engine_that_is_slow_more_often_is_a_problem_of_its_replica() -> None:
     labels, ttft_s = requests(0.1)
     engines = {f"a engine {each}": EngineName("a", each) for each in (0, 1)}
-    found = imbalance_of(Labels(labels.codes, tuple(engines)), ttft_s)
+    found = imbalance_of(LabelColumn(labels.codes, tuple(engines)), ttft_s)
     assert found is not None
     (hit,) = found.hits
     whole = fleet(("a",), BINS, {}, {}, {}, found, {}, engines)
@@ -147,7 +147,7 @@ def test_a_slightly_slower_tail_is_not_reported() -> None:
     ttft_s = draw.lognormal(-2.0, 0.3, 6_000)
     slow = draw.random(6_000) < np.where(codes == 1, 0.07, 0.04)
     ttft_s[slow] = 2.4 * draw.lognormal(0.0, 0.05, int(slow.sum()))
-    found = imbalance_of(Labels(codes, ("a", "b")), ttft_s)
+    found = imbalance_of(LabelColumn(codes, ("a", "b")), ttft_s)
     assert found is not None
     assert found.hits == []
 
@@ -157,13 +157,13 @@ def test_too_few_requests_are_no_evenness() -> None:
     assert imbalance_of(labels, ttft_s) is None
     assert "Too few requests" in str(words.imbalance(None, 2))
     assert words.imbalance(None, 1) is None
-    alone = Labels(np.zeros(3_000, dtype=np.int32), ("a",))
+    alone = LabelColumn(np.zeros(3_000, dtype=np.int32), ("a",))
     assert imbalance_of(alone, np.ones(3_000)) is None
 
 
 def test_an_unequal_load_is_reported() -> None:
     codes = np.where(np.arange(4_000) % 10 == 0, 0, 1).astype(np.int32)
-    found = imbalance_of(Labels(codes, ("a", "b")), np.random.default_rng(1).random(4_000))
+    found = imbalance_of(LabelColumn(codes, ("a", "b")), np.random.default_rng(1).random(4_000))
     assert "The busiest replica gets 90 % of the requests, the least busy 10 %." in str(
         words.imbalance(found, 2)
     )
@@ -172,7 +172,7 @@ def test_an_unequal_load_is_reported() -> None:
 def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     codes = np.array([0] * 500 + [1] * 5 + [2] * 3, dtype=np.int32)
     ttft_s = np.concatenate([np.linspace(0.1, 1.0, 500), np.full(5, 0.2), np.full(3, np.nan)])
-    found = traffic_of(Labels(codes, ("a", "b", "c", "d")), ttft_s)
+    found = traffic_of(LabelColumn(codes, ("a", "b", "c", "d")), ttft_s)
     assert found["a"].low_s is not None
     assert found["a"].low_s < (found["a"].p99_s or 0) < (found["a"].high_s or 0)
     assert found["b"] == Traffic(5, 0.2, None, None)

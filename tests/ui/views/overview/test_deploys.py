@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl
 import pytest
 
 from analysis.compare.answer import DecisionResult
-from analysis.compare.decision import Decision
+from analysis.compare.decision import CompareDecision
 from analysis.compare.deploys import Deploy, DeployAnswer
 from analysis.compare.intervals import Interval
-from analysis.compare.parts import Parts
-from analysis.compare.question import CompareQuestion, Side
+from analysis.compare.parts import PercentileParts
+from analysis.compare.question import CompareQuestion, CompareSide
 from analysis.compare.server_changes import ServerChange
 from analysis.compare.verdict import CompareVerdict
 from store.queries import Window
@@ -39,16 +39,20 @@ def decided(
     reasons: Sequence[str] = (),
     after: int = 800,
 ) -> DecisionResult:
-    found = Decision(
+    found = CompareDecision(
         verdict,
         *(1.0, 1.0 + change),
-        Parts(1.0, 1.0 + change, 1.0 + change, 1.0, 1.0),
+        PercentileParts(1.0, 1.0 + change, 1.0 + change, 1.0, 1.0),
         Interval(change - 0.06, change + 0.07),
         *(1.0, 800.0),
         reasons=reasons,
     )
     return DecisionResult(
-        CompareQuestion(Side(BEFORE), Side(AFTER), metric, "p99"), found, 3_000, after, None
+        CompareQuestion(CompareSide(BEFORE), CompareSide(AFTER), metric, "p99"),
+        found,
+        3_000,
+        after,
+        None,
     )
 
 

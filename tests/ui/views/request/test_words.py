@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.inputs.arrow import requests_of
-from diagnosis.one_request.account import Account, account
+from diagnosis.one_request.account import LatencyAccount, account
 from diagnosis.one_request.delayers import TenantDelay
 from store.requests.latency_rank import LatencyRank
 from ui.views.request import words
@@ -18,7 +18,7 @@ NO_PHASES = dict.fromkeys(
 )
 
 
-def row_and_account(request_rows: Rows, request: Any) -> tuple[dict[str, Any], Account]:
+def row_and_account(request_rows: Rows, request: Any) -> tuple[dict[str, Any], LatencyAccount]:
     table = request_rows([request])
     return table.to_pylist()[0], account(requests_of(table), 0)
 

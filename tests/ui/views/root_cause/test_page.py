@@ -11,7 +11,7 @@ from alerts.openslo.reader import ENVIRONMENT_KEY as OBJECTIVES_KEY
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
 from analysis.incident_answer import store_verdict
-from diagnosis.explanation import Explanation, Method
+from diagnosis.explanation import Explanation, ShareMethod
 from store.columns import evidence
 from store.database import open_database
 from telemetry.engines import EngineSample
@@ -209,7 +209,7 @@ def test_the_stored_answer_of_an_incident_is_shown_everywhere(
     found = incident_verdict(engine, objective, row, START_S + 1_200)
     assert found is not None
     cause = replace(found.first.causes[0], share=0.87, low=0.7, high=0.95)
-    first = replace(found.first, causes=[cause], method=Method.COUNTERFACTUAL)
+    first = replace(found.first, causes=[cause], method=ShareMethod.COUNTERFACTUAL)
     store_verdict(engine, objective, row, replace(found, first=first), START_S + 1_215)
     engine.dispose()
     reported = "87% [70% to 95%] of the growth of TTFT: the KV cache is full"
@@ -258,7 +258,7 @@ def test_a_range_is_replayed_if_the_replay_of_the_stored_answer_took_too_long(
 def _with_shares(_engine: Any, each: Explanation) -> Explanation:
     """Return the explanation with shares as if they came from a replay."""
     cause = replace(each.causes[0], share=0.87, low=0.7, high=0.95)
-    return replace(each, causes=[cause], method=Method.COUNTERFACTUAL)
+    return replace(each, causes=[cause], method=ShareMethod.COUNTERFACTUAL)
 
 
 @pytest.mark.parametrize(("ago", "name"), [("24h", "one day"), ("7d", "one week"), ("90m", "90m")])

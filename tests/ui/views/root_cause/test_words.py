@@ -6,7 +6,7 @@ import pytest
 
 from diagnosis.causes.registry import SUMMARIES
 from diagnosis.claim import Evidence, Lever
-from diagnosis.explanation import Cause, Explanation, RiskRatio, Verdict
+from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, RiskRatio
 from diagnosis.question import Metric, Question, Span
 from ui.views.root_cause import words
 
@@ -25,7 +25,7 @@ def explained(**changes: Any) -> Explanation:
     )
     known: dict[str, Any] = {
         "question": Question(Metric.TTFT, Span(3600 * S, 7200 * S), Span(0, 3600 * S)),
-        "verdict": Verdict.INCIDENT,
+        "verdict": ExplanationVerdict.INCIDENT,
         "requests": 4812,
         "baseline_requests": 4700,
         "needed": 30,
@@ -51,7 +51,9 @@ def test_the_sentence_has_both_values_and_the_onset() -> None:
 
 
 def test_no_change_names_both_stretches() -> None:
-    quiet = explained(verdict=Verdict.NO_INCIDENT, now_s=0.42, causes=[], onset_unix_ns=None)
+    quiet = explained(
+        verdict=ExplanationVerdict.NO_INCIDENT, now_s=0.42, causes=[], onset_unix_ns=None
+    )
     text = words.sentence(quiet, "ttft_s", UTC)
     assert text.startswith("<b>No change from the previous 1 h:</b>")
     assert "<b>420 ms</b>" in text
@@ -64,7 +66,9 @@ def test_no_change_names_both_stretches() -> None:
 
 def test_too_little_data_names_the_minimum() -> None:
     text = words.sentence(
-        explained(verdict=Verdict.INSUFFICIENT_DATA, requests=7, baseline_requests=1), "tpot_s", UTC
+        explained(verdict=ExplanationVerdict.INSUFFICIENT_DATA, requests=7, baseline_requests=1),
+        "tpot_s",
+        UTC,
     )
     assert "Too few requests" in text
     assert "<b>7 requests</b>" in text

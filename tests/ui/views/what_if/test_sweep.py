@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.corrected_prediction import Predicted, Reproduced
-from analysis.what_if import Attainment, WhatIfAnswer
+from analysis.what_if import PredictedAttainment, WhatIfAnswer
 from analysis.what_if_search import SweepPoint
 from store.queries import Window
 from ui.kit import colours
@@ -75,7 +75,8 @@ def test_keeping_up_is_not_meeting_the_slos() -> None:
             replace(
                 each,
                 answer=replace(
-                    each.answer, objectives=[Attainment("chat", 0.99, 1.0, Predicted(ratio))]
+                    each.answer,
+                    objectives=[PredictedAttainment("chat", 0.99, 1.0, Predicted(ratio))],
                 ),
             )
             for each, ratio in zip(found.points, good, strict=True)
