@@ -13,9 +13,9 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from alerts.notify.channel_sender import Attempt, ChannelSender, Result
+from alerts.notify.channel_sender import Attempt, ChannelSender, DeliveryResult
 from alerts.notify.channels import Channel
-from alerts.notify.http_post import Sender
+from alerts.notify.http_post import ChannelPoster
 from alerts.notify.message import Transition
 from alerts.notify.notifier import LikelyCause, Notifier
 from alerts.objectives import Objective
@@ -73,7 +73,7 @@ class NotificationTask:
             ChannelSender(
                 engine,
                 channel,
-                Sender(channel),
+                ChannelPoster(channel),
                 newest=self._notifier.newest,
                 clock_s=lambda: clock_unix_ns() / 1e9,
             )
@@ -188,7 +188,7 @@ class NotificationTask:
     def _report_attempt(self, channel: Channel, attempt: Attempt) -> None:
         line = sentence(channel, attempt)
         if line is not None:
-            self._print_line(line, attempt.result is not Result.DELIVERED)
+            self._print_line(line, attempt.result is not DeliveryResult.DELIVERED)
 
 
 def _name(channel: Channel) -> str:
@@ -202,9 +202,9 @@ def sentence(channel: Channel, attempt: Attempt) -> str | None:
     if row.transition == Transition.RESOLVED:
         what = f"the end of {what}"
     match attempt.result:
-        case Result.DELIVERED:
+        case DeliveryResult.DELIVERED:
             return None if attempt.repeat else f"notified {channel.name}: {what}"
-        case Result.FAILED:
+        case DeliveryResult.FAILED:
             if row.failures > 1:
                 return None
             return f"could not notify {channel.name}: {what} ({attempt.answer}); trying again"

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from alerts import vocabulary
 from alerts.blindness import LOOKBACK_S, REASONS, blind_because
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError
 from alerts.evaluation.counting import by_second, read_tally
 from alerts.evaluation.group_places import expanded
@@ -89,7 +89,9 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {
-        slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0) if late_now else None
+        slo: blind_because(EventCounts(0, number), {LATE: late.get(slo, 0)}, 0)
+        if late_now
+        else None
         for slo, number in events.items()
     }
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from alerts.notify.channels import Channel, Kind
+from alerts.notify.channels import Channel, ReceiverType
 from alerts.notify.configuration import Configuration
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
@@ -215,7 +215,7 @@ def test_a_burn_is_delivered_and_counted(
         )
     )
     receiver = Secret(stranger(http_answer()))
-    configuration = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
+    configuration = Configuration((Channel("hook", ReceiverType.WEBHOOK, ("page",), receiver),))
 
     async def run() -> str:
         stack = Stack(

@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts.blindness import REASONS
-from alerts.burnrate import Counts, Pair
+from alerts.burnrate import EventCounts, WindowPair
 from alerts.objectives import Objective
 from analysis.incident_answer import StoredAnswer
 from analysis.slo_states import SloState
@@ -87,7 +87,9 @@ def of_the_past(found: Answer, silent_s: float) -> Answer:
     return Answer(mood, f"{before} {found.sentence}")
 
 
-def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
+def of_filters(
+    view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
+) -> Answer:
     """Return the headline about the requests that match the filters.
 
     The headline is about the objective with the most bad requests in relation to its error budget.
@@ -222,7 +224,7 @@ def _burning_now(each: SloState) -> str:
     )
 
 
-def _shortest(each: SloState) -> Pair:
+def _shortest(each: SloState) -> WindowPair:
     return next(iter(each.status.states))
 
 

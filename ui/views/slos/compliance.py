@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.objectives import GoodEvents, Objective
 from store.queries import Window
@@ -28,7 +28,7 @@ class Step:
 
     from_unix_s: int
     to_unix_s: int
-    counts: Counts
+    counts: EventCounts
 
 
 def read(
@@ -49,10 +49,10 @@ def read(
     offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta(0)
     fine_s = _QUARTER_S if offset.seconds % _HOUR_S else _HOUR_S
     from_s = start_s // fine_s * fine_s
-    totals: dict[datetime, Counts] = {}
+    totals: dict[datetime, EventCounts] = {}
     for each in step_counts(engine, goodput, from_s, at_s, fine_s):
         start = _start(each.until_s - fine_s, zone, by)
-        totals[start] = totals.get(start, Counts(0, 0)) + each.counts
+        totals[start] = totals.get(start, EventCounts(0, 0)) + each.counts
     return tuple(
         Step(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
         for start, counts in sorted(totals.items())

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, worst_first
@@ -269,8 +269,10 @@ def _effect_section(context: Context, changed: Objectives) -> None:
     )
 
 
-def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | None, Counts | None]:
-    def of(objective: Objective | None) -> Counts | None:
+def _counts(
+    engine: Engine, change: Change, window: Window
+) -> tuple[EventCounts | None, EventCounts | None]:
+    def of(objective: Objective | None) -> EventCounts | None:
         if objective is None or not isinstance(objective.indicator, GoodEvents):
             return None
         goodput = objective.indicator
