@@ -16,7 +16,7 @@ from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
@@ -29,7 +29,7 @@ from telemetry.printable import printable
 
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """Yield one finding for each blind objective, and one for all other objectives on requests or
     probes.
 
@@ -42,16 +42,16 @@ def objectives(
     try:
         known = load(paths or [OBJECTIVES]).objectives
     except FileNotFoundError as error:
-        yield Finding("objectives", False, f"{error}: no such file", "correct --objectives")
+        yield CheckFinding("objectives", False, f"{error}: no such file", "correct --objectives")
         return
     except AlertsError as error:
-        yield Finding("objectives", False, str(error), "correct the file: tailspan slo check")
+        yield CheckFinding("objectives", False, str(error), "correct the file: tailspan slo check")
         return
     exported = _exported(host, port, access)
     looked_at = [each for each in known if not exported or each.name in exported]
     if others := sorted(exported.keys() - {each.name for each in known}):
         names = ", ".join(printable(each, http_check.WIDEST_WHY) for each in others)
-        yield Finding(
+        yield CheckFinding(
             "objectives",
             None,
             f"Tailspan runs with objectives that this command does not check: {names}",
@@ -70,7 +70,7 @@ def objectives(
         if own := sorted(
             each.name for each in looked_at if each.rows == rows and each.name in seeing
         ):
-            yield Finding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
+            yield CheckFinding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
 
 
 def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
@@ -122,7 +122,7 @@ def _reasons(
     return found
 
 
-def _blind(name: str, when: str, reason: str) -> Finding:
+def _blind(name: str, when: str, reason: str) -> CheckFinding:
     why, remedy = REASONS[reason]
     shown = printable(name, http_check.WIDEST_WHY)
-    return Finding("objectives", False, f"{shown} is blind {when}: {why}", remedy)
+    return CheckFinding("objectives", False, f"{shown} is blind {when}: {why}", remedy)

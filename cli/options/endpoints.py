@@ -14,7 +14,7 @@ import click
 
 from cli.options.addresses import is_loopback
 from cli.options.bearer_tokens import token_file_option
-from cli.options.host_names import Names
+from cli.options.host_names import HostNames
 from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting, with_options
@@ -41,7 +41,7 @@ allowed_host_option = setting(
     "--allowed-host",
     group="Access",
     variable="TAILSPAN_ALLOWED_HOSTS",
-    type=Names(),
+    type=HostNames(),
     multiple=True,
     metavar="NAME",
     help=(
