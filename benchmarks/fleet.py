@@ -38,7 +38,7 @@ from cli.gpu_agent import SEND_S  # noqa: E402
 from collector.counters import Counters  # noqa: E402
 from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
-from collector.limits.sender_limits import Limits  # noqa: E402
+from collector.limits.sender_limits import CollectorLimits  # noqa: E402
 from collector.normalise.engine_points import FIELDS  # noqa: E402
 from collector.otlp.layout_reader import LayoutReader  # noqa: E402
 from collector.otlp.message_reader import LocalReader, MessageReader  # noqa: E402
@@ -169,7 +169,7 @@ def unit(
                 [exporter],
                 counters,
                 time.time_ns,
-                Limits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
+                CollectorLimits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
                 reader,
                 gpu_listeners=[exporter],
                 steps=[SenderClocks(), AgeLimit(KEEP_ROWS_NS)],

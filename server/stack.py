@@ -20,7 +20,7 @@ from alerts.objectives import Objective, counted
 from analysis.sign_in_file import SignIn
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.listen.asgi_server import AsgiHost, listen
 from collector.listen.bearer_tokens import BearerGate
 from collector.listen.connections import ConnectionLimits
@@ -305,7 +305,7 @@ class Stack:
             host=host,
             grpc_port=ports.grpc,
             http_port=ports.http,
-            limits=access.limits or Limits(),
+            limits=access.limits or CollectorLimits(),
             tokens=access.tokens,
             hosts=access.hosts or AllowedHosts(),
             tls=access.tls,

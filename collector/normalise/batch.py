@@ -16,7 +16,7 @@ from telemetry.starts import EngineStart
 
 
 @dataclass(slots=True)
-class Batch:
+class NormalisedBatch:
     """A normalised message. Each of its items is counted as accepted, skipped or refused."""
 
     requests: RequestRows = field(default_factory=RequestRows)

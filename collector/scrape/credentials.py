@@ -31,7 +31,7 @@ _LONGEST_TOKEN: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class TargetCredentials:
     """Credentials for a target. The default has no token and the system's certificate authorities.
 
     Attributes:
@@ -143,7 +143,7 @@ class Access:
             raise ValueError(exposure(url, "the token"))
 
 
-OPEN: Final = Access()
+OPEN: Final = TargetCredentials()
 """No credentials."""
 
 

@@ -45,7 +45,7 @@ BEHIND: Final = Series(
 
 
 class Sender(Protocol):
-    """The measured clock of a sender, such as `collector.rows.sender_clocks.Source`."""
+    """The measured clock of a sender: `collector.rows.sender_clocks.MeasuredSenderClock`."""
 
     @property
     def name(self) -> str:
