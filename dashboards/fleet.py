@@ -18,10 +18,10 @@ from dashboards.panels import (
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
 from exporters.definitions import series
 from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 
 _UNANSWERED: Final = 'outcome=~"error|rejected"'
-_BURN: Final = Series(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
+_BURN: Final = MetricSeries(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
 
 BOARD: Final = Board(
     uid="tailspan-fleet",

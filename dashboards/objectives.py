@@ -17,12 +17,12 @@ from dashboards.panels import (
 )
 from dashboards.promql import OBJECTIVES, rate, share
 from exporters.definitions import series
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
 
 
-def _increase_over(of: Series, window: str) -> str:
+def _increase_over(of: MetricSeries, window: str) -> str:
     return f"sum by (slo) (increase({of.name}{{{OBJECTIVES}}}[{window}]))"
 
 

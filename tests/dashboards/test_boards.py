@@ -11,7 +11,7 @@ from dashboards.panels import Board, GrafanaUnit, PanelKind
 from dashboards.variables import VARIABLES
 from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
 from exporters.definitions.series import ALL, COSTS
-from exporters.definitions.series_types import Histogram
+from exporters.definitions.series_types import LatencyHistogram
 from exporters.self_metrics import tasks
 from exporters.self_metrics.alerting import EVALUATED, OLDEST_PENDING
 from exporters.self_metrics.clocks import BEHIND
@@ -19,7 +19,7 @@ from exporters.self_metrics.clocks import BEHIND
 GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {
     *(each.name for each in ALL),
-    *(f"{each.name}_bucket" for each in ALL if isinstance(each, Histogram)),
+    *(f"{each.name}_bucket" for each in ALL if isinstance(each, LatencyHistogram)),
     *(vocabulary.burn_rate(window) for window in ("5m", "1h", "6h", "3d")),
     *(each.name for each in (EVALUATED, OLDEST_PENDING, BEHIND, tasks.UP, tasks.FAILURES)),
     vocabulary.BUDGET_LEFT,
