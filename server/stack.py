@@ -107,7 +107,7 @@ class Ports:
     explorer: int = 8501
 
 
-class Arrivals:
+class KnownReplicas:
     """The replicas that have sent data. A message announces each new replica."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Stack:
         self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
         counters = Counters()
-        self.arrivals = Arrivals()
+        self.arrivals = KnownReplicas()
         wanted = (
             (EVALUATION, RETENTION) if notify is None else (EVALUATION, NOTIFICATION, RETENTION)
         )

@@ -6,7 +6,7 @@ from cli.checks.findings import CheckFinding, length
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
@@ -24,7 +24,7 @@ _LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
-def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def clocks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Compare the clocks of the senders with the collector's clock."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}

@@ -14,7 +14,7 @@ from cli.options.addresses import authority
 from cli.options.shared import state_url
 from cli.render.text import usd as usd_text
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 RECENT_S = 60
@@ -180,7 +180,7 @@ def vllm(url: str) -> Iterator[CheckFinding]:
         yield CheckFinding("vllm", True, f"{url}/metrics has the state of its engine")
 
 
-def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that the collector accepts an export over gRPC."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -206,7 +206,7 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFind
     yield CheckFinding("OTLP gRPC", True, f"{where} accepts an export")
 
 
-def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that the collector accepts an export over HTTP."""
     where = authority(host, port)
     # An empty body is a valid OTLP message, and so is an empty response.
@@ -220,7 +220,7 @@ def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFind
         )
 
 
-def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
@@ -248,7 +248,7 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFindin
         yield CheckFinding("metrics", False, found, _remedy("--metrics-port"))
 
 
-def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def tasks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Report components that failed earlier and work now. `/readyz` names those that fail now."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
@@ -267,7 +267,7 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]
         )
 
 
-def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def refusals(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Yield the number of items that the collector has refused since it started, by reason."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
@@ -303,7 +303,7 @@ _REFUSED_MENDS = {
 }
 
 
-def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def scrapes(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that each scrape target responds."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}

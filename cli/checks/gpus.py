@@ -12,7 +12,7 @@ from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from cli.render.gpus import missing_by_reason, reasons
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from server.gpu_setup import GpuSetup
 from telemetry.printable import printable
 
@@ -111,7 +111,7 @@ def owners(url: str | None) -> Iterator[CheckFinding]:
         )
 
 
-def readers(host: str, port: int, access: Access = OPEN) -> Iterator[CheckFinding]:
+def readers(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that each GPU reader of a running Tailspan works."""
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}

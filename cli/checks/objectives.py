@@ -21,14 +21,14 @@ from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from store.probes import probe_count
 from store.queries import Window, request_count
 from telemetry.printable import printable
 
 
 def objectives(
-    url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
+    url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
     """Yield one finding for each blind objective, and one for all other objectives on requests or
     probes.
@@ -73,7 +73,7 @@ def objectives(
             yield CheckFinding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
 
 
-def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
+def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
     """Map each objective on `/metrics` to the reason why it is blind, or to None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
