@@ -20,7 +20,7 @@ from alerts.notify.message import Transition
 from alerts.notify.notifier import LikelyCause, Notifier
 from alerts.objectives import Objective
 from store.errors import LeaseLost, StoreError
-from store.leases import NOTIFICATION, Leases, Term
+from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.tasks import Task
 
 POLL_S = 5.0
@@ -66,7 +66,7 @@ class NotificationTask:
         self._print_line = print_line
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
-        self._term: Term | None = None
+        self._term: LeaseTerm | None = None
         """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
         self._stop = threading.Event()
         self._senders = [
@@ -164,7 +164,7 @@ class NotificationTask:
             self._survives(deliver, sender.channel.name)
             wake.wait(POLL_S)
 
-    def _ended(self, term: Term) -> bool:
+    def _ended(self, term: LeaseTerm) -> bool:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table, simulated_requests
-from store.rollups.buckets import Sums, nothing, sums_of
+from store.rollups.buckets import RollupSums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
@@ -97,7 +97,7 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequest
 def _cells(
     by: Sequence[str],
     labels: list[tuple[str | None, ...]],
-    sums: Sums,
+    sums: RollupSums,
     first_unix_s: int,
     hours: int,
 ) -> Cells:
@@ -116,7 +116,7 @@ def _cells(
     )
 
 
-def _facts(sums: Sums, name: str) -> FloatArray:
+def _facts(sums: RollupSums, name: str) -> FloatArray:
     return sums.facts.get(name, nothing(sums.cells.size))
 
 

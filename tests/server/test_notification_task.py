@@ -17,7 +17,7 @@ from server.notification_task import NotificationTask, sentence
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
-from store.leases import NOTIFICATION, Leases, Term
+from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -156,9 +156,9 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
     engine: Engine, others: Others
 ) -> None:
     class Waiting(Leases):
-        held: Term | None = None
+        held: LeaseTerm | None = None
 
-        def term(self, name: str) -> Term | None:
+        def term(self, name: str) -> LeaseTerm | None:
             return self.held
 
     printed: list[str] = []
@@ -170,7 +170,7 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
         time.sleep(0.05)
     assert printed == []
     assert read_notifications(engine, "chat") == []
-    leases.held = Term(NOTIFICATION, 4)
+    leases.held = LeaseTerm(NOTIFICATION, 4)
     running.evaluated()
     assert soon(lambda: printed == ["notified quick: the page of objective chat"])
     assert soon(lambda: {row.claimed_term for row in read_notifications(engine, "chat")} == {4})

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table
-from store.rollups.buckets import Sums
+from store.rollups.buckets import RollupSums
 from store.rollups.queries import Rollups, rollups
 from telemetry.requests import Outcome
 from ui.kit import phases
@@ -120,7 +120,7 @@ def outcomes_over_time(
     return bins, found
 
 
-def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
+def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
     """Return the mean seconds per layer and the number of requests, per bin.
 
     An unknown phase counts as 0, as in `phases.layers`.

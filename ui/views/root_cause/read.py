@@ -33,7 +33,7 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
-from store.columns.evidence import Evidence
+from store.columns.evidence import EvidenceRows
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
@@ -272,7 +272,7 @@ def stored_answers(
     return found
 
 
-def _read_evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
+def _read_evidence(engine: Engine, window: Span, baseline: Span) -> EvidenceRows:
     kept = cached_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)
