@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost.request_costs import RequestCosts
-from telemetry.billing_data import BoolArray, Cells
+from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray, IntArray
 from telemetry.requests import PricedBy
 
@@ -96,7 +96,9 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[Group]:
     )
 
 
-def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
+def grouped(
+    cells: BillingCells, by: Sequence[str]
+) -> tuple[list[tuple[str | None, ...]], IntArray]:
     """Return the labels of each group, and the index of each cell's group: (cells,)."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]
     numbers: dict[tuple[str | None, ...], int] = {}

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.uptime import Hour, Uptime
-from telemetry.billing_data import Cells
+from telemetry.billing_data import BillingCells
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def fitted(hours: Iterable[Hour], requests: float, prompt: float, output: float)
     )
 
 
-def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, Weights]:
+def by_replica_hour(uptime: Uptime, cells: BillingCells, at: ReplicaHours) -> dict[Key, Weights]:
     """Return the weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():

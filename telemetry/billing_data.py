@@ -108,7 +108,7 @@ class GpuEnergySpans:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BillingCells:
     """Requests by labels and hour (cells).
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
@@ -131,7 +131,7 @@ class Cells:
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
-    def at(self, places: BoolArray | Sequence[int]) -> "Cells":
+    def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
         """Return the cells with these indices, or those for which the mask is true."""
         chosen = np.asarray(places)
         return replace(
@@ -152,7 +152,7 @@ class BillingData:
     to_unix_ns: int
     engines: EngineCounterSpans
     gpus: GpuEnergySpans
-    cells: Cells
+    cells: BillingCells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after
     it. An engine that started after the range may have loaded its model during the range."""

@@ -18,7 +18,7 @@ from store.rollups.buckets import RollupSums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
-from telemetry.billing_data import AMOUNTS, Cells
+from telemetry.billing_data import AMOUNTS, BillingCells
 from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
@@ -34,7 +34,7 @@ class BilledRequests:
     """The billed requests of a window."""
 
     window: Window
-    cells: Cells
+    cells: BillingCells
     apportioned: bool
     deleted_before_ns: int
     """Rows received before this time (unix nanoseconds) were deleted."""
@@ -100,12 +100,12 @@ def _cells(
     sums: RollupSums,
     first_unix_s: int,
     hours: int,
-) -> Cells:
+) -> BillingCells:
     """Convert sums to cells.
 
     Index = group × (hours in the window) + hour; hour 0 begins at `first_unix_s`.
     """
-    return Cells(
+    return BillingCells(
         by=by,
         labels=labels,
         group=sums.cells // hours,
@@ -137,10 +137,10 @@ def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
 def _apportioned(
     engine: Engine,
     window: Window,
-    cells: Cells,
+    cells: BillingCells,
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
-) -> tuple[Cells, bool]:
+) -> tuple[BillingCells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
     `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
