@@ -149,7 +149,7 @@ def _answer(context: Context, found: OverviewData, silent_s: float | None) -> No
         st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{actions}{computed}</div>")
 
 
-def _headline(answer: words.Answer) -> None:
+def _headline(answer: words.Headline) -> None:
     st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
 
 

@@ -38,7 +38,7 @@ from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
 from ui.kit.store_reads import is_simulated, store_errors
-from ui.views.root_cause.distribution import Distribution, distribution
+from ui.views.root_cause.distribution import LatencyDistribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
@@ -50,7 +50,7 @@ METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 class Heatmap(NamedTuple):
     """The data of the heatmap, which is drawn before the explanation."""
 
-    grid: Distribution
+    grid: LatencyDistribution
     lines: Sequence[StateLine]
 
 

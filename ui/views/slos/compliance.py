@@ -23,7 +23,7 @@ _QUARTER_S: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ComplianceStep:
     """A day or an hour, with its counts of requests."""
 
     from_unix_s: int
@@ -33,7 +33,7 @@ class Step:
 
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
-) -> tuple[Step, ...]:
+) -> tuple[ComplianceStep, ...]:
     """Return the steps with their counts, oldest first.
 
     The steps are the days of the objective's period, or the last 72 hours. Steps without requests
@@ -54,7 +54,7 @@ def read(
         start = _start(each.until_s - fine_s, zone, by)
         totals[start] = totals.get(start, EventCounts(0, 0)) + each.counts
     return tuple(
-        Step(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
+        ComplianceStep(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
         for start, counts in sorted(totals.items())
         if counts.events
     )
@@ -72,7 +72,9 @@ def _next(start: datetime, by: str) -> datetime:
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
 
-def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zone: tzinfo) -> str:
+def sentence(
+    steps: Sequence[ComplianceStep], objective: Objective, by: str, at_s: int, zone: tzinfo
+) -> str:
     """Return a sentence: in how many steps the objective was met, until `at_s`."""
     if not steps:
         return "No request was counted yet."
@@ -87,7 +89,11 @@ def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zo
 
 
 def figure(
-    steps: Sequence[Step], objective: Objective, window: Window, zone: tzinfo, ink: colours.Ink
+    steps: Sequence[ComplianceStep],
+    objective: Objective,
+    window: Window,
+    zone: tzinfo,
+    ink: colours.Ink,
 ) -> go.Figure:
     """Draw the share of good requests per step, and the target."""
     drawn = go.Figure()
