@@ -27,7 +27,7 @@ from typing import NamedTuple
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
@@ -104,10 +104,10 @@ def engines(number: int) -> list[bytes]:
         )
         totals = {name for name, field in FIELDS.items() if field.shape == "sum"}
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
-        samples: list[Sample] = []
+        samples: list[EngineStateSample] = []
         for at_unix_ns in times:
             state.totals = dict.fromkeys(totals, 1_000 + len(found) + len(samples))
-            samples.append(Sample(at_unix_ns, state.snapshot({}, {})))
+            samples.append(EngineStateSample(at_unix_ns, state.snapshot({}, {})))
         exported = metrics_of(samples, resource)
         found.append(encode_metrics(exported).SerializeToString())
     return found

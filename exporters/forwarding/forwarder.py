@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from tailspan_vllm.export.retry import Backoff, deliver
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
 from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
@@ -53,7 +53,7 @@ class ForwardedMessage(NamedTuple):
 class MessagePoster(Protocol):
     """Sends one message once. Never raises."""
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+    def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
         """Send a message."""
 
 
@@ -148,7 +148,7 @@ class Forwarder(Families):
             pause=self._pause,
             last_attempt=lambda: self._closed.is_set() or self._expired(message),
         )
-        if outcome.verdict is Verdict.ACCEPTED:
+        if outcome.verdict is ExportVerdict.ACCEPTED:
             return "sent"
         return "expired" if outcome.retryable else "refused"
 
