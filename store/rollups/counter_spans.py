@@ -29,8 +29,8 @@ class CounterSpans:
     """Spans of counters, in any order.
 
     Span i belongs to the engine or GPU with the key `owners[which[i]]` and the text
-    `about[which[i]]` (`SampleKind.about`). `first` and `last` are the values of each counter; NaN if it
-    was not reported.
+    `about[which[i]]` (`SampleKind.about`). `first` and `last` are the values of each counter;
+    NaN if it was not reported.
     """
 
     owners: Sequence[tuple[Any, ...]]

@@ -17,7 +17,7 @@ from tailspan_vllm.request.parts import HeldParts, RequestQueueParts
 
 
 class Obstacle(IntEnum):
-    """The obstacles that keep requests in the queue. The values are indices in `RequestQueueParts`."""
+    """Obstacles that keep requests in the queue. The values are indices in `RequestQueueParts`."""
 
     SEATS = 0
     KV = 1

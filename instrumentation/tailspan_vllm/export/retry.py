@@ -1,7 +1,7 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
-`transport.ExportResponse` classifies a response. `Backoff` computes the pause after a retryable response.
-`deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
+`transport.ExportResponse` classifies a response. `Backoff` computes the pause after a retryable
+response. `deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """

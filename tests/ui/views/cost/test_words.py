@@ -86,8 +86,9 @@ def test_the_chart_of_the_bill_can_be_downloaded() -> None:
 
 def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     """If six minutes cost $1, the rate is $10 per hour."""
-    step = CostStep(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
-                                       idle_usd=0.0, unbilled_usd=0.0), costs_at(1.0))  # fmt: skip
+    bill_line = line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
+                     idle_usd=0.0, unbilled_usd=0.0)  # fmt: skip
+    step = CostStep(0, HOUR_NS // 10, bill_line, costs_at(1.0))
     figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
     (trace,) = figure.data
     assert trace.name == "answers"
