@@ -55,7 +55,7 @@ class RequestQueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "RequestQueueParts":
-        """Return parts in the same proportion with another total. See `RequestPhaseParts`."""
+        """Return parts in the same proportion that sum to `total`. See `RequestPhaseParts`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:
