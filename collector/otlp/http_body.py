@@ -52,7 +52,7 @@ async def read_body(
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`.
-        BusyError: not enough memory is left.
+        IntakeBusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
     end = timeout.when() or loop.time() + BODY_S

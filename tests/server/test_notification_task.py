@@ -60,7 +60,7 @@ class Others:
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made = Others()
-    monkeypatch.setattr(notification_task, "Sender", made.sender)
+    monkeypatch.setattr(notification_task, "ChannelPoster", made.sender)
     yield made
     made.let.set()
 
