@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 
 HIDING: Final = ("unknown", "late")
 """Reasons for excluding a request. These reasons indicate a fault in the telemetry; other reasons,
@@ -25,34 +25,34 @@ NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"
 
 
-class Reason(NamedTuple):
+class BlindnessReason(NamedTuple):
     """Why an objective is blind, and how to correct it."""
 
     why: str
     remedy: str
 
 
-REASONS: Final[Mapping[str, Reason]] = {
-    NONE_SELECTED: Reason(
+REASONS: Final[Mapping[str, BlindnessReason]] = {
+    NONE_SELECTED: BlindnessReason(
         "no request matches its `where`. A field that `where` compares may be unknown for this"
         " source of spans (vLLM's native spans have no `streamed`), or a label was renamed",
         "compare its `where` with the values of `tailspan requests --format json`, and correct it;"
         " or install the instrumentation in vLLM's environment, which sends every value",
     ),
-    NO_PROBE: Reason(
+    NO_PROBE: BlindnessReason(
         "probes arrive, but none of them counts: `where` matches no probe, no probe was sent"
         " because the budget of the day is spent, or every probe lacks a value that `good` needs."
         " For example, an answer that contains only reasoning has no first content",
         "compare `where` and `good` with the results of `tailspan outside --format json`, and"
         " correct them",
     ),
-    "unknown": Reason(
+    "unknown": BlindnessReason(
         "most requests lack a value that `good` needs. This source of spans may not send it",
         "find the value that is null in `tailspan requests --format json`; install the"
         " instrumentation in vLLM's environment, which sends every value, or leave the value out of"
         " `good`",
     ),
-    "late": Reason(
+    "late": BlindnessReason(
         "most requests are reported 5 min or more after they ended. The clock of the server or"
         " of Tailspan is wrong, or a sender is cut off",
         "set the clocks by NTP (timedatectl, chronyc tracking); the clock checks of"
@@ -63,12 +63,12 @@ REASONS: Final[Mapping[str, Reason]] = {
 `tailspan slo status`."""
 
 
-def blind_to_probes(counts: Counts, probes: int) -> str | None:
+def blind_to_probes(counts: EventCounts, probes: int) -> str | None:
     """Return the key (in `REASONS`) of the reason why an objective on probes is blind, or None."""
     return NO_PROBE if probes >= MIN_LEFT_OUT and not counts.events else None
 
 
-def blind_because(counts: Counts, excluded: Mapping[str, int], requests: int) -> str | None:
+def blind_because(counts: EventCounts, excluded: Mapping[str, int], requests: int) -> str | None:
     """Return the key (in `REASONS`) of the reason why an objective is blind, or None if it is not.
 
     Args:

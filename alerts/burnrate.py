@@ -22,7 +22,7 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class EventCounts:
     """Counts of good and bad events in a window."""
 
     bad: int
@@ -32,8 +32,8 @@ class Counts:
         if not 0 <= self.bad <= self.events:
             raise ValueError(f"{self.bad} bad of {self.events} events; allowed: 0 to all")
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(self.bad + other.bad, self.events + other.events)
+    def __add__(self, other: "EventCounts") -> "EventCounts":
+        return EventCounts(self.bad + other.bad, self.events + other.events)
 
     @property
     def bad_ratio(self) -> Fraction | None:
@@ -42,7 +42,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class WindowPair:
     """A pair of windows. An alert fires only if the burn rate exceeds `factor` over both windows.
 
     Args:
@@ -65,14 +65,14 @@ class Policy:
     name: str
     source: str
     minimum_bad_events: int
-    pairs: tuple[Pair, ...]
+    pairs: tuple[WindowPair, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowCounts:
     """The counts of a window, and the share of the window in which events were counted."""
 
-    counts: Counts
+    counts: EventCounts
     covered: Fraction
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class State(StrEnum):
     NO_DATA = "no_data"
 
 
-def burn(counts: Counts, budget: Fraction) -> Fraction | None:
+def burn(counts: EventCounts, budget: Fraction) -> Fraction | None:
     """Return the burn rate: how many times too fast the budget is spent.
 
     Return None if there are no events.
@@ -105,7 +105,11 @@ def burn(counts: Counts, budget: Fraction) -> Fraction | None:
 
 
 def judge_pair(
-    long: Window, short: Window, factor: Fraction, budget: Fraction, minimum_bad_events: int
+    long: WindowCounts,
+    short: WindowCounts,
+    factor: Fraction,
+    budget: Fraction,
+    minimum_bad_events: int,
 ) -> State:
     """Return whether a pair of burn-rate windows fires, or why it does not."""
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
@@ -120,7 +124,9 @@ def judge_pair(
     return State.FIRING
 
 
-def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> dict[Pair, State]:
+def judge(
+    windows: Mapping[int, WindowCounts], policy: Policy, budget: Fraction
+) -> dict[WindowPair, State]:
     """Return, for every pair of burn-rate windows of a policy, whether it fires, or why not.
 
     Args:
@@ -138,7 +144,7 @@ def judge(windows: Mapping[int, Window], policy: Policy, budget: Fraction) -> di
     }
 
 
-def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
+def detection_s(pair: WindowPair, budget: Fraction, bad_ratio: Fraction) -> Fraction | None:
     """Return the seconds from the start of a burn to its alert, if this share of the events is bad;
     None if this share never alerts."""
     if bad_ratio <= pair.factor * budget:
@@ -146,7 +152,7 @@ def detection_s(pair: Pair, budget: Fraction, bad_ratio: Fraction) -> Fraction |
     return pair.factor * budget * pair.long_s / bad_ratio
 
 
-def budget_left(counts: Counts, budget: Fraction) -> Fraction | None:
+def budget_left(counts: EventCounts, budget: Fraction) -> Fraction | None:
     """Return the share of the period's budget that is left; negative if overspent."""
     spent = burn(counts, budget)
     return None if spent is None else 1 - spent

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from alerts.expression import Comparison, Expression, comparisons, conjuncts
+from alerts.expression import Expression, FieldComparison, comparisons, conjuncts
 from alerts.groups import OTHER
 from alerts.objectives import GoodProbes, Goodput, Objective
 
@@ -61,7 +61,7 @@ def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())
-        if isinstance(each, Comparison) and each.field in labels and each.operator == "=="
+        if isinstance(each, FieldComparison) and each.field in labels and each.operator == "=="
     }
 
 

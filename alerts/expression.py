@@ -32,7 +32,7 @@ EQUALITY: Final = ("==", "!=")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FieldComparison:
     """A comparison of a field with a constant. `written` is the constant as the user wrote it."""
 
     field: str
@@ -69,7 +69,7 @@ class Or:
     operands: tuple["Expression", ...]
 
 
-Expression = Comparison | IsUnknown | Not | And | Or
+Expression = FieldComparison | IsUnknown | Not | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def parse(text: str, vocabulary: Vocabulary) -> Expression:
 def render(expression: Expression) -> str:
     """Return the expression as text, from which `parse` returns an equal expression."""
     match expression:
-        case Comparison(field, operator, _, written):
+        case FieldComparison(field, operator, _, written):
             return f"{field} {operator} {written}"
         case IsUnknown(field):
             return f"{field} is unknown"
@@ -121,7 +121,7 @@ def _grouped(expression: Expression) -> str:
     return f"({text})" if isinstance(expression, And | Or) else text
 
 
-def comparisons(expression: Expression) -> Iterator[Comparison | IsUnknown]:
+def comparisons(expression: Expression) -> Iterator[FieldComparison | IsUnknown]:
     """Yield every comparison in the expression, from left to right."""
     match expression:
         case Not(operand):
@@ -248,14 +248,14 @@ class _Parser:
             raise self._unexpected(f"{', '.join(allowed)}, in, or is, after {field}")
         operator = self._take().text
         value, written = self._literal(field)
-        return Comparison(field, operator, value, written)
+        return FieldComparison(field, operator, value, written)
 
     def _value_list(self, field: str) -> Expression:
         if not self._taken("("):
             raise self._unexpected("( after in")
-        found = [Comparison(field, "==", *self._literal(field))]
+        found = [FieldComparison(field, "==", *self._literal(field))]
         while self._taken(","):
-            found.append(Comparison(field, "==", *self._literal(field)))
+            found.append(FieldComparison(field, "==", *self._literal(field)))
         if not self._taken(")"):
             raise self._unexpected("a comma or a closing )")
         return found[0] if len(found) == 1 else Or(tuple(found))

@@ -14,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, Not, Or, conjuncts
+from alerts.expression import (
+    And,
+    Expression,
+    FieldComparison,
+    IsUnknown,
+    Literal,
+    Not,
+    Or,
+    conjuncts,
+)
 from alerts.fields import PROBE_WHERE, WHERE
 
 Group = tuple[str, ...]
@@ -99,7 +108,10 @@ def _field_equals(field: str, value: str) -> Expression:
     if not value:
         return IsUnknown(field)
     return And(
-        (Not(IsUnknown(field)), Comparison(field, "==", _literal(field, value), json.dumps(value)))
+        (
+            Not(IsUnknown(field)),
+            FieldComparison(field, "==", _literal(field, value), json.dumps(value)),
+        )
     )
 
 

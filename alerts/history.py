@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-from alerts.burnrate import Counts, Policy, State, Window, judge
-from alerts.periods import Span
+from alerts.burnrate import EventCounts, Policy, State, WindowCounts, judge
+from alerts.periods import PeriodBounds
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class HistoryBucket:
     """The counts of the events between the previous bucket's instant and the instant of this
     bucket."""
 
     until_s: int
-    counts: Counts
+    counts: EventCounts
 
 
 class History:
@@ -33,7 +33,7 @@ class History:
             after counting began.
     """
 
-    def __init__(self, since_s: int, buckets: Iterable[Bucket], step_s: int) -> None:
+    def __init__(self, since_s: int, buckets: Iterable[HistoryBucket], step_s: int) -> None:
         ordered = sorted(buckets, key=lambda bucket: bucket.until_s)
         self._since_s = since_s
         self._step_s = step_s
@@ -46,20 +46,22 @@ class History:
         """When counting began, in unix seconds."""
         return self._since_s
 
-    def counts(self, from_s: int, to_s: int) -> Counts:
+    def counts(self, from_s: int, to_s: int) -> EventCounts:
         """Return the counts in (from, to]."""
         first, last = bisect_right(self._until_s, from_s), bisect_right(self._until_s, to_s)
-        return Counts(self._bad[last] - self._bad[first], self._events[last] - self._events[first])
+        return EventCounts(
+            self._bad[last] - self._bad[first], self._events[last] - self._events[first]
+        )
 
-    def window(self, length_s: int, at_s: int) -> Window:
+    def window(self, length_s: int, at_s: int) -> WindowCounts:
         """Return the counts of the window of this length that ends at an instant."""
-        return self.part_of(Span(at_s - length_s, at_s), at_s)
+        return self.part_of(PeriodBounds(at_s - length_s, at_s), at_s)
 
-    def part_of(self, period: Span, at_s: int) -> Window:
+    def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
         """Return the counts of a period up to an instant."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
         covered = min(Fraction(1), Fraction(counted_s, period.length_s))
-        return Window(self.counts(period.start_s, at_s), covered)
+        return WindowCounts(self.counts(period.start_s, at_s), covered)
 
 
 def states_at(history: History, at_s: int, policy: Policy, budget: Fraction) -> dict[str, State]:

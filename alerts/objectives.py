@@ -15,9 +15,9 @@ from typing import ClassVar, Final, Self
 
 from alerts import groups
 from alerts.burnrate import Policy
-from alerts.expression import Comparison, Expression, comparisons, render
+from alerts.expression import Expression, FieldComparison, comparisons, render
 from alerts.groups import Group
-from alerts.periods import Calendar, Span
+from alerts.periods import Calendar, PeriodBounds
 from alerts.slices import Slices
 from store.alerting.slo_counts import PROBE_DEFINITIONS
 from telemetry import durations
@@ -50,7 +50,7 @@ class GoodEvents:
     good: Expression
     by: tuple[str, ...] = ()
     reserved: tuple[Group, ...] = ()
-    part: "Part | None" = None
+    part: "EventGroup | None" = None
     slices: Slices | None = None
 
     @property
@@ -65,7 +65,7 @@ class GoodEvents:
     def of_group(self, group: Group, placed: tuple[Group, ...]) -> Self:
         """Return the indicator of a group that is counted separately, or of `groups.other(by)`."""
         where = groups.narrowed(self.where, self.by, placed, group)
-        return replace(self, where=where, part=Part(self, placed, group))
+        return replace(self, where=where, part=EventGroup(self, placed, group))
 
     @property
     def group_key(self) -> str:
@@ -75,7 +75,7 @@ class GoodEvents:
     def thresholds(self) -> Iterator[tuple[str, float]]:
         """Yield each numeric field of `good` with its threshold."""
         for leaf in comparisons(self.good):
-            if isinstance(leaf, Comparison) and isinstance(leaf.value, int | float):
+            if isinstance(leaf, FieldComparison) and isinstance(leaf.value, int | float):
                 yield leaf.field, float(leaf.value)
 
     @property
@@ -104,7 +104,7 @@ class GoodProbes(GoodEvents):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EventGroup:
     """One group of events, and all groups that are counted separately (see `alerts.groups`)."""
 
     whole: GoodEvents
@@ -119,7 +119,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class EventQuery:
     """A PromQL query that counts events. `{{.window}}` stands for the window."""
 
     text: str
@@ -135,8 +135,8 @@ class Query:
 class QueryRatio:
     """Two Prometheus queries: one for all events, and one for either the good or the bad events."""
 
-    total: Query
-    part: Query
+    total: EventQuery
+    part: EventQuery
     part_is_bad: bool
     by: tuple[str, ...] = ()
     """Labels whose values define groups."""
@@ -147,7 +147,7 @@ class QueryRatio:
 class RawRatio:
     """A Prometheus query that returns the ratio of good or bad events over a window."""
 
-    query: Query
+    query: EventQuery
     is_bad: bool
     slices: Slices | None = None
 
@@ -223,12 +223,12 @@ class Objective:
         """The period as display text: `30d`, `a calendar month (UTC)`."""
         return self.calendar.text if self.calendar else durations.render(self.period_s)
 
-    def period_at(self, at_s: int) -> Span:
+    def period_at(self, at_s: int) -> PeriodBounds:
         """Return the rolling period that ends at an instant, or the calendar period that contains
         the instant."""
         if self.calendar:
             return self.calendar.at(at_s)
-        return Span(at_s - self.period_s, at_s)
+        return PeriodBounds(at_s - self.period_s, at_s)
 
     @property
     def rows(self) -> str:

@@ -26,7 +26,7 @@ _NAMES: Final = {"d": "day", "w": "week", "M": "month", "Q": "quarter", "Y": "ye
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PeriodBounds:
     """The period that contains an instant: start and end in unix seconds."""
 
     start_s: int
@@ -77,10 +77,10 @@ class Calendar:
         )
         return f"{period} ({begins}{self.zone})"
 
-    def at(self, at_s: int) -> Span:
+    def at(self, at_s: int) -> PeriodBounds:
         """Return the period that contains an instant."""
         index = self._index(at_s)
-        return Span(self._starts_s(index), self._starts_s(index + 1))
+        return PeriodBounds(self._starts_s(index), self._starts_s(index + 1))
 
     def boundaries(self, from_s: int, to_s: int) -> Iterator[int]:
         """Yield the starts of periods in unix seconds, from the period that contains `from_s` to

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from alerts.burnrate import Pair, Policy
+from alerts.burnrate import Policy, WindowPair
 from alerts.errors import shown
-from alerts.strict_yaml import Reader
+from alerts.strict_yaml import MappingReader
 from alerts.yaml_files import read_file
 from telemetry import durations
 
@@ -26,7 +26,7 @@ for 9/10 of the long window. With 10/10, a single good event would prevent the a
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class PolicyWindowPair:
     """A pair of burn-rate windows in a policy file."""
 
     severity: str
@@ -44,7 +44,7 @@ class PolicyFile:
     source: str
     period_s: int
     minimum_bad_events: int
-    windows: tuple[Windows, ...]
+    windows: tuple[PolicyWindowPair, ...]
 
     def over(self, period_s: int, budget: Fraction) -> Policy:
         """Return the policy for a period and a budget.
@@ -54,12 +54,12 @@ class PolicyFile:
         same factor, only the pair with the shorter windows remains.
         """
         cap = MAX_BAD_RATIO / budget
-        pairs: list[Pair] = []
+        pairs: list[WindowPair] = []
         for each in self.windows:
             factor = min(each.budget_share * period_s / each.long_s, cap)
             same = [pair for pair in pairs if (pair.severity, pair.factor) == (each.severity, cap)]
             if factor < cap or not same:
-                pairs.append(Pair(each.severity, each.long_s, each.short_s, factor))
+                pairs.append(WindowPair(each.severity, each.long_s, each.short_s, factor))
         return Policy(self.name, self.source, self.minimum_bad_events, tuple(pairs))
 
 
@@ -103,15 +103,15 @@ def read_policy(path: Path) -> PolicyFile:
     )
 
 
-def _by_urgency(windows: Iterable[Windows]) -> tuple[Windows, ...]:
+def _by_urgency(windows: Iterable[PolicyWindowPair]) -> tuple[PolicyWindowPair, ...]:
     return tuple(sorted(windows, key=lambda each: (SEVERITIES.index(each.severity), each.long_s)))
 
 
-def _windows(reader: Reader) -> Windows:
+def _windows(reader: MappingReader) -> PolicyWindowPair:
     long_s, short_s = reader.duration_s("long"), reader.duration_s("short")
     if short_s >= long_s:
         raise reader.error("short", f"must be shorter than long: {durations.render(long_s)}")
     share = reader.text("budget_share")
     if not re.fullmatch(r"0\.[0-9]{1,6}", share, re.ASCII) or not Fraction(share):
         raise reader.error("budget_share", f"{shown(share)}; allowed: above 0 and below 1: 0.02")
-    return Windows(reader.choice("severity", SEVERITIES), long_s, short_s, Fraction(share))
+    return PolicyWindowPair(reader.choice("severity", SEVERITIES), long_s, short_s, Fraction(share))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import shown
-from alerts.strict_yaml import Reader
+from alerts.strict_yaml import MappingReader
 
 SOURCES: Final = ("", "_env", "_file")
 """Suffixes of a key: the value is the secret itself (no suffix), the name of an environment
@@ -31,7 +31,7 @@ class Secret:
 
 
 def read_secret(
-    reader: Reader, key: str, folder: Path, environ: Mapping[str, str]
+    reader: MappingReader, key: str, folder: Path, environ: Mapping[str, str]
 ) -> Secret | None:
     """Return the secret that a key contains or references; None if the key is absent.
 
@@ -63,7 +63,7 @@ def read_secret(
     return Secret(value)
 
 
-def _content(reader: Reader, name: str, path: Path) -> str:
+def _content(reader: MappingReader, name: str, path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
             return file.read(LONGEST + 64)

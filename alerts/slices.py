@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from alerts.burnrate import Counts
-from alerts.history import Bucket
+from alerts.burnrate import EventCounts
+from alerts.history import HistoryBucket
 from telemetry import durations
 
 
@@ -35,20 +35,22 @@ class Slices:
         """Return the start of the slice that contains the second after an instant."""
         return from_s // self.length_s * self.length_s
 
-    def judged(self, buckets: Iterable[Bucket], until_s: int) -> list[Bucket]:
+    def judged(self, buckets: Iterable[HistoryBucket], until_s: int) -> list[HistoryBucket]:
         """Return the slices that had events, as buckets with one good or bad event each.
 
         Args:
             buckets: each bucket lies within one slice.
             until_s: later slices are not complete, and are not returned.
         """
-        totals: dict[int, Counts] = {}
+        totals: dict[int, EventCounts] = {}
         for each in buckets:
             end_s = -(-each.until_s // self.length_s) * self.length_s
             if end_s <= until_s:
-                totals[end_s] = totals.get(end_s, Counts(0, 0)) + each.counts
+                totals[end_s] = totals.get(end_s, EventCounts(0, 0)) + each.counts
         return [
-            Bucket(end_s, Counts(int(counts.bad > (1 - self.target) * counts.events), 1))
+            HistoryBucket(
+                end_s, EventCounts(int(counts.bad > (1 - self.target) * counts.events), 1)
+            )
             for end_s, counts in sorted(totals.items())
             if counts.events
         ]

@@ -26,7 +26,7 @@ encoded in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class YamlScalar:
     """A scalar as it is written in the file. `plain` is True if it has no quotes."""
 
     line: int
@@ -51,7 +51,7 @@ class Fields:
     lines: Mapping[str, int]
 
 
-Node = Text | Items | Fields
+Node = YamlScalar | Items | Fields
 
 
 def read_documents(text: str, file: str) -> list[Node]:
@@ -90,7 +90,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 node = self._node(next(self._events), 1)
-                if not (isinstance(node, Text) and node.plain and node.text == ""):
+                if not (isinstance(node, YamlScalar) and node.plain and node.text == ""):
                     yield node
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
@@ -119,7 +119,7 @@ class _Builder:
                     f"a text with the character U+{ord(found[0]):04X}; allowed: printable"
                     " characters, tabs and line ends",
                 )
-            return Text(line, event.value, event.style is None)
+            return YamlScalar(line, event.value, event.style is None)
         if isinstance(event, yaml.SequenceStartEvent):
             return Items(line, tuple(self._items(depth)))
         return self._fields(line, depth)
@@ -133,7 +133,7 @@ class _Builder:
         lines: dict[str, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._node(event, depth + 1)
-            if not isinstance(key, Text):
+            if not isinstance(key, YamlScalar):
                 raise DocumentError(self._file, key.line, "", "a key must be text")
             if key.text in fields:
                 raise DocumentError(
@@ -147,7 +147,7 @@ class _Builder:
         return Fields(line, fields, lines)
 
 
-class Reader:
+class MappingReader:
     """Reads a mapping key by key. Unknown keys are errors.
 
     Args:
@@ -182,17 +182,17 @@ class Reader:
             raise DocumentError(self.file, self.line, self._at(key), "is missing")
         return self._node.fields[key]
 
-    def inner(self, key: str, keys: tuple[str, ...]) -> "Reader":
+    def inner(self, key: str, keys: tuple[str, ...]) -> "MappingReader":
         """Return a reader of the mapping that is the value of a key."""
-        return Reader(self.node(key), self.file, self._at(key), keys)
+        return MappingReader(self.node(key), self.file, self._at(key), keys)
 
-    def each(self, key: str, keys: tuple[str, ...]) -> list["Reader"]:
+    def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
         """Return readers of the mappings in the sequence that is the value of a key."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")
         return [
-            Reader(item, self.file, f"{self._at(key)}[{place}]", keys)
+            MappingReader(item, self.file, f"{self._at(key)}[{place}]", keys)
             for place, item in enumerate(node.items)
         ]
 
@@ -201,7 +201,7 @@ class Reader:
         if default is not None and key not in self:
             return default
         node = self.node(key)
-        if not isinstance(node, Text):
+        if not isinstance(node, YamlScalar):
             raise self.error(key, "must be text")
         if not node.text.strip() or (node.plain and node.text in ("null", "Null", "NULL", "~")):
             raise self.error(key, "is empty")
@@ -229,7 +229,7 @@ class Reader:
         """Return the value of a key, a sequence of different texts. The error message contains
         `allowed`."""
         node = self.node(key)
-        chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, Text)]
+        chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, YamlScalar)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):
             raise self.error(key, f"must be a sequence of {allowed}")
         for each in chosen:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from alerts.errors import DocumentError
-from alerts.strict_yaml import Reader, read_documents
+from alerts.strict_yaml import MappingReader, read_documents
 
 
-def read_file(path: Path, keys: tuple[str, ...]) -> Reader:
+def read_file(path: Path, keys: tuple[str, ...]) -> MappingReader:
     """Return a reader of the file's mapping.
 
     Raises:
@@ -20,7 +20,7 @@ def read_file(path: Path, keys: tuple[str, ...]) -> Reader:
     return read_mapping(text, str(path), keys)
 
 
-def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> Reader:
+def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> MappingReader:
     """Return a reader of the mapping in a text.
 
     Raises:
@@ -30,4 +30,4 @@ def read_mapping(text: str, file: str, keys: tuple[str, ...]) -> Reader:
     documents = read_documents(text, file)
     if len(documents) != 1:
         raise DocumentError(file, 1, "", f"{len(documents)} documents; allowed: exactly one")
-    return Reader(documents[0], file, "", keys)
+    return MappingReader(documents[0], file, "", keys)

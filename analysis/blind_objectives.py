@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKBACK_S, blind_because, blind_to_probes
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import Tally
 from alerts.objectives import GoodProbes, Objective
 from store.probes import probe_count
@@ -35,7 +35,7 @@ def blind_reason(
     if not objective.alert_when_no_data:
         return None
     from_s = at_s - LOOKBACK_S
-    counts = sum((each.requests(from_s) for each in tallies), Counts(0, 0))
+    counts = sum((each.requests(from_s) for each in tallies), EventCounts(0, 0))
     if isinstance(objective.indicator, GoodProbes):
         probes = probe_count(engine, Window(from_s * _NS, at_s * _NS)) if not counts.events else 0
         return blind_to_probes(counts, probes)

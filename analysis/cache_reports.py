@@ -6,15 +6,15 @@ response's header, and the gateway's own spans. Pure.
 
 from collections.abc import Mapping, Sequence
 
-from store.cache_lookups import Call, Report
+from store.cache_lookups import CacheLookupReport, Call
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 KNOWN = frozenset({CacheResult.HIT.value, CacheResult.MISS.value})
 
 
 def one_of_each(
-    reports: Sequence[Report], models: Mapping[Call, str] | None = None
-) -> list[Report]:
+    reports: Sequence[CacheLookupReport], models: Mapping[Call, str] | None = None
+) -> list[CacheLookupReport]:
     """Return one report of each lookup.
 
     Within a trace, only the reports of the service with the earliest report are used. This service
@@ -31,12 +31,12 @@ def one_of_each(
     return [_with_model(each, models or {}) for each in (*_outermost(known), *_outermost(others))]
 
 
-def _trace(report: Report) -> tuple[str, bool]:
+def _trace(report: CacheLookupReport) -> tuple[str, bool]:
     return report.trace_id, report.kind == CacheKind.EMBEDDING
 
 
-def _outermost(reports: Sequence[Report]) -> list[Report]:
-    first: dict[tuple[str, bool], Report] = {}
+def _outermost(reports: Sequence[CacheLookupReport]) -> list[CacheLookupReport]:
+    first: dict[tuple[str, bool], CacheLookupReport] = {}
     for each in reports:
         if each.at_unix_ns < first.setdefault(_trace(each), each).at_unix_ns:
             first[_trace(each)] = each
@@ -49,7 +49,7 @@ def _outermost(reports: Sequence[Report]) -> list[Report]:
     ]
 
 
-def _with_model(report: Report, models: Mapping[Call, str]) -> Report:
+def _with_model(report: CacheLookupReport, models: Mapping[Call, str]) -> CacheLookupReport:
     if report.model is not None or report.parent_span_id is None:
         return report
     return report._replace(model=models.get((report.trace_id, report.parent_span_id)))

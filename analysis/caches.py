@@ -18,7 +18,7 @@ from cost.groups import BillGroup, groups_of
 from cost.prices import PriceList
 from store.access.access import NotAllowed
 from store.billing.billing_data import read_billing_data
-from store.cache_lookups import Report, lookup_count, models_of_calls, newest_lookups
+from store.cache_lookups import CacheLookupReport, lookup_count, models_of_calls, newest_lookups
 from store.queries import Window
 from store.rollups.names import OTHER
 from telemetry.cache_lookups import CacheResult
@@ -154,7 +154,7 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     found = [each for each in one_of_each(rows, models) if _matches(each, question.where)]
     hit = any(each.result == CacheResult.HIT for each in found)
     means = _means(engine, window, question.prices) if hit else {}
-    by_labels: dict[tuple[str | None, ...], list[Report]] = defaultdict(list)
+    by_labels: dict[tuple[str | None, ...], list[CacheLookupReport]] = defaultdict(list)
     for each in found:
         by_labels[tuple(getattr(each, name) for name in question.by)].append(each)
     groups = sorted(by_labels.items(), key=lambda item: (-len(item[1]), [str(x) for x in item[0]]))
@@ -177,7 +177,7 @@ def answer_caches(engine: Engine, question: CachesQuestion) -> CachesAnswer:
     )
 
 
-def _matches(lookup: Report, where: Mapping[str, str | None]) -> bool:
+def _matches(lookup: CacheLookupReport, where: Mapping[str, str | None]) -> bool:
     return all(getattr(lookup, name) == value for name, value in where.items())
 
 
@@ -217,7 +217,9 @@ def _mean(group: BillGroup) -> MeanRequest:
 
 
 def _group(
-    labels: tuple[str | None, ...], lookups: Sequence[Report], means: Mapping[_Key, MeanRequest]
+    labels: tuple[str | None, ...],
+    lookups: Sequence[CacheLookupReport],
+    means: Mapping[_Key, MeanRequest],
 ) -> CacheGroup:
     results = Counter(each.result for each in lookups)
     hits = [each for each in lookups if each.result == CacheResult.HIT]
@@ -240,7 +242,9 @@ def _group(
     )
 
 
-def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanRequest | None:
+def _replaced_request(
+    hit: CacheLookupReport, means: Mapping[_Key, MeanRequest]
+) -> MeanRequest | None:
     """Return the mean values of the requests that the hit's tenant sent to the same model. If there
     are none, return the mean values over all tenants, or None if no tenant sent requests."""
     if hit.model is None:
@@ -248,12 +252,14 @@ def _replaced_request(hit: Report, means: Mapping[_Key, MeanRequest]) -> MeanReq
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
 
 
-def _times(lookups: Iterable[Report], of: Callable[[Report], float | None]) -> CacheTimes:
+def _times(
+    lookups: Iterable[CacheLookupReport], of: Callable[[CacheLookupReport], float | None]
+) -> CacheTimes:
     values = np.array([value for each in lookups if (value := of(each)) is not None], np.float64)
     return CacheTimes(quantile(values, 0.5), quantile(values, 0.95), values.size)
 
 
-def _similarity(lookups: Sequence[Report]) -> tuple[list[Bin], float | None]:
+def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float | None]:
     numbers: dict[str, Counter[int]] = {
         CacheResult.HIT: Counter(),
         CacheResult.MISS: Counter(),

@@ -30,7 +30,7 @@ from store.alerting.slo_counts import read_counted_range, read_counts
 from store.billing.billed_requests import billed_requests
 from store.billing.billing_data import BASE, read_billing_data
 from store.queries import Window
-from telemetry.billing_data import BillingData, Cells
+from telemetry.billing_data import BillingCells, BillingData
 
 RANGE_S: Final = 300
 """Maximum length in seconds of the intervals for which `sustained_rate` checks the objectives."""
@@ -142,7 +142,7 @@ def usd_per_hour(usd: float | None, of: Bill) -> float | None:
 
 
 def managed_usd_by(
-    cells: Cells, by: Sequence[str], prices: PriceList
+    cells: BillingCells, by: Sequence[str], prices: PriceList
 ) -> dict[tuple[str | None, ...], float | None]:
     """Return the managed price of each group of requests.
 

@@ -21,7 +21,7 @@ from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow, read_overlapping
-from store.columns.evidence import Evidence, evidence
+from store.columns.evidence import EvidenceRows, evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
 
@@ -129,7 +129,7 @@ def windows_of(question: Question) -> list[Window]:
     return [Window(each.from_unix_ns, each.to_unix_ns) for each in ordered]
 
 
-def joined_evidence(found: Sequence[Evidence]) -> Evidence:
+def joined_evidence(found: Sequence[EvidenceRows]) -> EvidenceRows:
     """Join the evidence of several time ranges, in order of time."""
     if len(found) == 1:
         return found[0]
@@ -138,7 +138,7 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
         tables = [getattr(each, name) for each in found]
         return pa.concat_tables(tables, promote_options="default")
 
-    return Evidence(
+    return EvidenceRows(
         requests=table("requests"),
         engines=table("engines"),
         gpus=table("gpus"),
@@ -150,7 +150,7 @@ def joined_evidence(found: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _rows_of_replicas(found: Evidence, replicas: Collection[str]) -> Evidence:
+def _rows_of_replicas(found: EvidenceRows, replicas: Collection[str]) -> EvidenceRows:
     wanted = pa.array(sorted(replicas), pa.string())
 
     def table(rows: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.explorer_links import FILTERS
-from alerts.expression import Comparison, conjuncts
+from alerts.expression import FieldComparison, conjuncts
 from alerts.objectives import Goodput, Objective
 from analysis.baseline import usual_baseline
 from analysis.cause_sentences import first_cause_sentence
@@ -190,5 +190,5 @@ def _required_labels(goodput: Goodput) -> dict[str, str | None]:
     return {
         each.field: str(each.value)
         for each in (conjuncts(goodput.where) if goodput.where else ())
-        if isinstance(each, Comparison) and each.field in FILTERS and each.operator == "=="
+        if isinstance(each, FieldComparison) and each.field in FILTERS and each.operator == "=="
     }

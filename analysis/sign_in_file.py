@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from alerts.errors import shown
 from alerts.secrets import SOURCES, Secret, read_secret
-from alerts.strict_yaml import Items, Reader, Text
+from alerts.strict_yaml import Items, MappingReader, YamlScalar
 from alerts.yaml_files import read_file
 from telemetry.addresses import is_loopback
 
@@ -111,7 +111,7 @@ def in_force() -> SignIn | None:
     return load_sign_in(Path(path), os.environ) if path else None
 
 
-def _address(whole: Reader, key: str) -> str:
+def _address(whole: MappingReader, key: str) -> str:
     """Check and return the base URL in a key of the file.
 
     Plain HTTP is allowed on loopback only, because requests contain the session cookie.
@@ -131,9 +131,9 @@ def _address(whole: Reader, key: str) -> str:
     return text
 
 
-def _allow(whole: Reader) -> tuple[str, ...]:
+def _allow(whole: MappingReader) -> tuple[str, ...]:
     node = whole.node("allow")
-    each = [item for item in getattr(node, "items", ()) if isinstance(item, Text)]
+    each = [item for item in getattr(node, "items", ()) if isinstance(item, YamlScalar)]
     allowed = "jane@example.org, '@example.org', or '*' for all accounts of the issuer"
     if not isinstance(node, Items) or not each or len(each) != len(node.items):
         raise whole.error("allow", f"must be a sequence of: {allowed}")
@@ -144,7 +144,7 @@ def _allow(whole: Reader) -> tuple[str, ...]:
     return names
 
 
-def _session(whole: Reader) -> int:
+def _session(whole: MappingReader) -> int:
     session_s = whole.duration_s("session", DEFAULT_SESSION)
     if session_s > LONGEST_SESSION_S:
         raise whole.error("session", f"{whole.text('session')}; allowed: at most 30d")

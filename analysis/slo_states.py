@@ -10,11 +10,11 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.blindness import LOOKBACK_S
-from alerts.burnrate import Counts, Pair, State
+from alerts.burnrate import EventCounts, State, WindowPair
 from alerts.evaluation.counting import EVALUATION_S, Count, Tally, by_second, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S
 from alerts.evaluation.group_places import expanded
-from alerts.evaluation.status import Status, status_at, status_edges
+from alerts.evaluation.status import ObjectiveStatus, status_at, status_edges
 from alerts.history import History
 from alerts.notify.message import loads
 from alerts.objectives import GoodEvents, Objective
@@ -36,7 +36,7 @@ _NS: Final = 10**9
 class GroupStatus:
     """The status of one group of an objective, and its counts."""
 
-    status: Status
+    status: ObjectiveStatus
     tally: Tally
 
 
@@ -79,8 +79,8 @@ class SloState:
     few events to alert: it is a key of `alerts.blindness.REASONS`. Only an objective's first group
     has it."""
 
-    status: Status
-    shown: Counts
+    status: ObjectiveStatus
+    shown: EventCounts
     shown_from_s: int
     """Start of the selected range, in unix seconds. `shown` contains the number of good and bad
     requests in this range, which ends at the instant for which the status is computed."""
@@ -115,17 +115,17 @@ class SloState:
         return left is not None and left <= 0
 
     @property
-    def firing(self) -> Pair | None:
+    def firing(self) -> WindowPair | None:
         """The first pair of burn-rate windows that fires."""
         return self._first_pair(State.FIRING)
 
     @property
-    def held_back(self) -> Pair | None:
+    def held_back(self) -> WindowPair | None:
         """The first pair of burn-rate windows that would page if there were enough data."""
         found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
-    def _first_pair(self, wanted: State) -> Pair | None:
+    def _first_pair(self, wanted: State) -> WindowPair | None:
         return next((p for p, state in self.status.states.items() if state is wanted), None)
 
 
@@ -257,7 +257,7 @@ def _open(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
 
 def incident_of(
     rows: Sequence[IncidentRow],
-    status: Status,
+    status: ObjectiveStatus,
     history: History,
     causes: Mapping[tuple[str, int], str],
 ) -> SloIncident:

@@ -12,8 +12,8 @@ import numpy as np
 from alerts.explorer_links import LATENCIES
 from alerts.expression import (
     And,
-    Comparison,
     Expression,
+    FieldComparison,
     IsUnknown,
     Not,
     Or,
@@ -63,7 +63,7 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
     found = [
         float(each.value)
         for each in conjuncts(goodput.good)
-        if isinstance(each, Comparison)
+        if isinstance(each, FieldComparison)
         and LATENCIES.get(each.field) == metric.value
         and each.operator in ("<", "<=")
     ]
@@ -107,7 +107,7 @@ def _evaluate(expression: Expression, requests: Requests) -> tuple[BoolArray, Bo
         case IsUnknown(field):
             known = _known_mask(field, requests)
             return ~known, known
-        case Comparison():
+        case FieldComparison():
             known, true = _known_mask(expression.field, requests), _compared(expression, requests)
             return known & true, known & ~true
 
@@ -118,7 +118,7 @@ def _known_mask(field: str, requests: Requests) -> BoolArray:
     return np.isfinite(requests.number(field))
 
 
-def _compared(comparison: Comparison, requests: Requests) -> BoolArray:
+def _compared(comparison: FieldComparison, requests: Requests) -> BoolArray:
     if comparison.field in LABELS:
         same = requests.label(comparison.field).is_value(str(comparison.value))
         return same if comparison.operator == "==" else ~same

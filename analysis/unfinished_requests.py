@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Engine
 
-from store.columns.evidence import Evidence
+from store.columns.evidence import EvidenceRows
 from store.queries import Window
 from store.requests.in_flight import in_flight_tables
 from telemetry.engines import HUNG_S
@@ -21,8 +21,8 @@ _COLUMNS: Final = ("received_unix_ns", "seen_unix_ns", "ttft_s", "engine", *SELE
 
 
 def with_unfinished_requests(
-    engine: Engine, found: Evidence, windows: Sequence[Window]
-) -> Evidence:
+    engine: Engine, found: EvidenceRows, windows: Sequence[Window]
+) -> EvidenceRows:
     """Return the data with the requests in flight, if the samples show a hung engine."""
     if not _hung(found.engines):
         return found

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine
 
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput, Objective
 from analysis.corrected_prediction import (
@@ -579,8 +579,8 @@ def _text(value: object) -> str | None:
 def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
     """Return the share of good requests; None if the objective selects no request."""
     codes = judge_table(indicator.where, indicator.good, table)
-    good = int((codes == VERDICTS.index(Verdict.GOOD)).sum())
-    bad = int((codes == VERDICTS.index(Verdict.BAD)).sum())
+    good = int((codes == VERDICTS.index(RequestVerdict.GOOD)).sum())
+    bad = int((codes == VERDICTS.index(RequestVerdict.BAD)).sum())
     return good / (good + bad) if good + bad else None
 
 

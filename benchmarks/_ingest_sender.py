@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.otlp.encoder import encode
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.parts import RequestPhaseParts
 from tailspan_vllm.request.record import RequestRecord
 
 SPANS, BATCHES, SENDERS = 512, 32, 16
@@ -63,8 +63,8 @@ def record(chance: random.Random) -> RequestRecord:
         output_tokens=tokens,
         preemptions=0,
         itl_max_s=chance.uniform(0.02, 0.4),
-        prefill_parts=Parts(prefill * 0.7, prefill * 0.2, prefill * 0.1, 0.0, 0.0),
-        decode_parts=Parts(decode * 0.6, decode * 0.2, decode * 0.1, 0.0, decode * 0.1),
+        prefill_parts=RequestPhaseParts(prefill * 0.7, prefill * 0.2, prefill * 0.1, 0.0, 0.0),
+        decode_parts=RequestPhaseParts(decode * 0.6, decode * 0.2, decode * 0.1, 0.0, decode * 0.1),
         waiting_at_arrival=chance.randrange(20),
         running_at_arrival=chance.randrange(200),
         kv_usage_at_arrival=chance.random(),

@@ -50,9 +50,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from alerts.burnrate import Counts, detection_s
+from alerts.burnrate import EventCounts, detection_s
 from alerts.evaluation.incidents import QUIET_S, Incident, advance
-from alerts.history import Bucket, History
+from alerts.history import History, HistoryBucket
 from alerts.openslo.reader import load
 from alerts.prometheus.burn_rules import absent_for_s
 from alerts.prometheus.indicators import of_tailspan
@@ -214,7 +214,9 @@ class BuiltIn:
 def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
     """Return the pages (alerts) that Tailspan's evaluator sends."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
-    buckets = [Bucket(place * STEP_S, Counts(*pair)) for place, pair in enumerate(pairs, 1)]
+    buckets = [
+        HistoryBucket(place * STEP_S, EventCounts(*pair)) for place, pair in enumerate(pairs, 1)
+    ]
     history = History(0, buckets, STEP_S)
     pages: list[SentPage] = []
     incident: Incident | None = None

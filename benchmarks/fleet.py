@@ -27,7 +27,7 @@ from typing import NamedTuple
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
@@ -38,7 +38,7 @@ from cli.gpu_agent import SEND_S  # noqa: E402
 from collector.counters import Counters  # noqa: E402
 from collector.gpus.otlp_message import message as gpu_message  # noqa: E402
 from collector.intake import Intake  # noqa: E402
-from collector.limits.sender_limits import Limits  # noqa: E402
+from collector.limits.sender_limits import CollectorLimits  # noqa: E402
 from collector.normalise.engine_points import FIELDS  # noqa: E402
 from collector.otlp.layout_reader import LayoutReader  # noqa: E402
 from collector.otlp.message_reader import LocalReader, MessageReader  # noqa: E402
@@ -104,10 +104,10 @@ def engines(number: int) -> list[bytes]:
         )
         totals = {name for name, field in FIELDS.items() if field.shape == "sum"}
         state.gauges = {name: value for name, value in state.gauges.items() if name not in totals}
-        samples: list[Sample] = []
+        samples: list[EngineStateSample] = []
         for at_unix_ns in times:
             state.totals = dict.fromkeys(totals, 1_000 + len(found) + len(samples))
-            samples.append(Sample(at_unix_ns, state.snapshot({}, {})))
+            samples.append(EngineStateSample(at_unix_ns, state.snapshot({}, {})))
         exported = metrics_of(samples, resource)
         found.append(encode_metrics(exported).SerializeToString())
     return found
@@ -169,7 +169,7 @@ def unit(
                 [exporter],
                 counters,
                 time.time_ns,
-                Limits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
+                CollectorLimits(max_peer_bytes_per_s=1e12, max_bytes_per_s=1e12),
                 reader,
                 gpu_listeners=[exporter],
                 steps=[SenderClocks(), AgeLimit(KEEP_ROWS_NS)],

@@ -34,7 +34,7 @@ from store.connections import writing  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.queries import Window  # noqa: E402
 from store.rollups.bucket_builder import build_marked  # noqa: E402
-from store.rollups.buckets import Bucket, nearest_ranks  # noqa: E402
+from store.rollups.buckets import RollupBucket, nearest_ranks  # noqa: E402
 from store.rollups.counter_spans import CounterSpans  # noqa: E402
 from store.rollups.label_sets import LabelSets  # noqa: E402
 from store.rollups.label_storage import store_label_sets  # noqa: E402
@@ -42,7 +42,7 @@ from store.rollups.marks import SAMPLE_ROLLUPS, begin, mark  # noqa: E402
 from store.rollups.queries import rollups  # noqa: E402
 from store.rollups.request_rollups import buckets_of  # noqa: E402
 from store.rollups.sample_rollups import SampleRollups  # noqa: E402
-from store.rollups.sample_tables import DEVICES, ENGINES, Kind  # noqa: E402
+from store.rollups.sample_tables import DEVICES, ENGINES, SampleKind  # noqa: E402
 from store.rollups.storage import store_buckets  # noqa: E402
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S  # noqa: E402
 from ui.kit import rollup_reads  # noqa: E402
@@ -96,7 +96,7 @@ def fill(engine: Engine, max_bytes: float) -> float:
         store_label_sets(connection, label_sets)
     samples = SampleRollups(engine)
     for number, start in enumerate(range(query.FROM_S, query.FROM_S + DAY_S, MINUTE_S)):
-        buckets: dict[bool, Bucket] = drawn[number % DRAWN_MINUTES]
+        buckets: dict[bool, RollupBucket] = drawn[number % DRAWN_MINUTES]
         with writing(engine) as connection:
             store_buckets(connection, MINUTE_S, start, buckets)
             samples.store(connection, MINUTE_S, start, [(k, spans(k, start)) for k in KINDS])
@@ -113,7 +113,7 @@ def fill(engine: Engine, max_bytes: float) -> float:
 KINDS = (ENGINES, DEVICES)
 
 
-def spans(kind: Kind, start_unix_s: int) -> CounterSpans:
+def spans(kind: SampleKind, start_unix_s: int) -> CounterSpans:
     """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
     the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
@@ -134,7 +134,7 @@ def spans(kind: Kind, start_unix_s: int) -> CounterSpans:
     )
 
 
-def _thing(kind: Kind, number: int) -> tuple[object, ...]:
+def _thing(kind: SampleKind, number: int) -> tuple[object, ...]:
     replica = number // (GPUS_EACH if kind is DEVICES else 1)
     known = {
         "replica": f"replica-{replica}",

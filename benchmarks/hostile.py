@@ -32,13 +32,13 @@ from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-fou
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
-from collector.limits.sender_limits import MIB, Limits
+from collector.limits.sender_limits import MIB, CollectorLimits
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
 
 TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
-BUDGET_MB = Limits().max_waiting_bytes / MIB
+BUDGET_MB = CollectorLimits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
 """Memory of the transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0

@@ -33,7 +33,7 @@ from exporters.format.exposition import Exposition  # found because of the path 
 from exporters.format.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics
-from exporters.totals.label_limits import COMBINED_LIMIT, Labels
+from exporters.totals.label_limits import COMBINED_LIMIT, ExporterLabels
 from exporters.totals.recent_latencies import RecentLatencies
 from exporters.totals.request_batch import RequestBatch
 from exporters.totals.rooflines import RooflineMetrics
@@ -238,7 +238,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
     """Return requests in the form in which the exporter counts them."""
-    return RequestBatch.under(batch, Labels(limit=2_000), now_unix_ns)
+    return RequestBatch.under(batch, ExporterLabels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:

@@ -95,13 +95,13 @@ def ours(requests: int) -> float:
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
     from tailspan_vllm.engine_core.queue_waits import QueueWait
-    from tailspan_vllm.engine_core.step_ledger import Account
+    from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
     from tailspan_vllm.engine_state.state import EngineState
     from tailspan_vllm.front_end.capture import Capture
     from tailspan_vllm.otlp.encoder import encode
     from tailspan_vllm.otlp.request_span import span_of
     from tailspan_vllm.request.exchange import Exchange, current
-    from tailspan_vllm.request.parts import Parts, QueueParts
+    from tailspan_vllm.request.parts import RequestPhaseParts, RequestQueueParts
     from tailspan_vllm.request.record_builder import BuildRecord
     from tailspan_vllm.settings import settings_from
 
@@ -118,8 +118,11 @@ def ours(requests: int) -> float:
         "status": 200,
         "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
     }
-    parts, queue = Parts(0.1, 0.0, 0.0, 0.0, 0.0), QueueParts(0.0, 0.0, 0.0, 0.0, 0.1)
-    account = Account(1.0, 2.0, 3.0, parts, parts, 0.02, QueueWait(0.5, queue), 512)
+    parts, queue = (
+        RequestPhaseParts(0.1, 0.0, 0.0, 0.0, 0.0),
+        RequestQueueParts(0.0, 0.0, 0.0, 0.0, 0.1),
+    )
+    account = RequestEngineTime(1.0, 2.0, 3.0, parts, parts, 0.02, QueueWait(0.5, queue), 512)
     settled = encode_account(0, "chatcmpl-8b84626539c86e03-1a2b3c4d", account)
     begun = time.process_time()
     for state in states:
@@ -161,10 +164,10 @@ def encoding(spans: int = 512) -> tuple[float, float]:
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode
     from tailspan_vllm.otlp.request_span import span_of
-    from tailspan_vllm.request.parts import Parts
+    from tailspan_vllm.request.parts import RequestPhaseParts
     from tailspan_vllm.request.record import RequestRecord
 
-    parts = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
+    parts = RequestPhaseParts(0.1, 0.0, 0.0, 0.0, 0.0)
     record = RequestRecord(
         received=100.0,
         delivered=101.0,

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from collector.drop_reasons import DroppedValue, Refusal, Unstored
 from collector.errors import RESULTS
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.signals import SIGNALS, Signal
 
 TRANSPORTS = ("grpc", "http")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CounterValues:
     """The values at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
@@ -69,7 +69,7 @@ class Counters:
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 
-    def count_stored(self, signal: Signal, batch: Batch) -> None:
+    def count_stored(self, signal: Signal, batch: NormalisedBatch) -> None:
         """Count the items of a batch that is about to be acknowledged."""
         with self._lock:
             self._items[signal.name, "stored", ""] += batch.accepted
@@ -81,7 +81,7 @@ class Counters:
             for reason, count in batch.dropped_values.items():
                 self._dropped_values[reason] += count
 
-    def count_unstored(self, signal: Signal, batch: Batch, reason: Unstored) -> None:
+    def count_unstored(self, signal: Signal, batch: NormalisedBatch, reason: Unstored) -> None:
         """Count the items of a batch that the store did not keep."""
         with self._lock:
             self._items[signal.name, "unstored", reason] += batch.accepted
@@ -107,10 +107,10 @@ class Counters:
         """Return the total size of the unanswered messages."""
         return self._waiting_bytes
 
-    def report(self) -> Report:
+    def report(self) -> CounterValues:
         """Return the current values."""
         with self._lock:
-            return Report(
+            return CounterValues(
                 items=dict(self._items),
                 messages=dict(self._messages),
                 truncated_texts=self._truncated_texts,

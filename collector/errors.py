@@ -55,7 +55,7 @@ class UnsupportedError(IntakeError):
     result, http_status, rpc_code = "unsupported", 415, 3
 
 
-class BusyError(IntakeError):
+class IntakeBusyError(IntakeError):
     """The memory for messages is used up at the moment."""
 
     result, http_status, rpc_code, retry_after_s = "busy", 503, 8, RETRY_AFTER_S
@@ -120,7 +120,7 @@ RESULTS = (
             UnreadableError,
             TooLargeError,
             UnsupportedError,
-            BusyError,
+            IntakeBusyError,
             StoppingError,
             TooSlowError,
             ThrottledError,

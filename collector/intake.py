@@ -19,23 +19,23 @@ from collector.commits import Commits
 from collector.counters import Counters
 from collector.drop_reasons import Unstored
 from collector.errors import (
-    BusyError,
+    IntakeBusyError,
     StoppingError,
     StoreFailedError,
     StoreRefusedError,
     TooSlowError,
 )
 from collector.limits.fair_queue import FairQueue
-from collector.limits.message_memory import MessageMemory, Reservation
-from collector.limits.sender_limits import Limits, Rates
-from collector.normalise.batch import Batch
+from collector.limits.message_memory import MemoryReservation, MessageMemory
+from collector.limits.sender_limits import CollectorLimits, RateLimiter
+from collector.normalise.batch import NormalisedBatch
 from collector.otlp.http_body import inflate
 from collector.otlp.message_reader import MessageReader
 from collector.signals import Signal
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, ProbeListener, Sink
 from telemetry.tasks import Task
 
-Step = Callable[[Batch, int], None]
+Step = Callable[[NormalisedBatch, int], None]
 """Changes the rows of a message before they are stored. The second argument is the time of the
 message's arrival in unix nanoseconds."""
 
@@ -70,7 +70,7 @@ class Intake:
         listeners: Sequence[Listener],
         counters: Counters,
         clock_unix_ns: Callable[[], int],
-        limits: Limits,
+        limits: CollectorLimits,
         reading: MessageReader,
         clock: Callable[[], float] = time.monotonic,
         forward: Forward | None = None,
@@ -93,7 +93,7 @@ class Intake:
         self._forward = forward
         self._max_body_bytes = limits.max_body_bytes
         self._clock = clock
-        self._rates = Rates(limits, clock)
+        self._rates = RateLimiter(limits, clock)
         self._memory = MessageMemory(limits, counters)
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
@@ -114,7 +114,7 @@ class Intake:
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
-    def enter(self, peer: str) -> Reservation:
+    def enter(self, peer: str) -> MemoryReservation:
         """Reserve memory for a message before it is read from the network.
 
         Raises:
@@ -153,7 +153,7 @@ class Intake:
         peer: str,
         json: bool = False,
         encoding: str = "",
-        reservation: Reservation | None = None,
+        reservation: MemoryReservation | None = None,
     ) -> Message:
         """Store the rows of a message and return the response.
 
@@ -233,14 +233,14 @@ class Intake:
             answer.set_result(message)
 
     async def _process(
-        self, signal: Signal, body: bytes, json: bool, encoding: str, reservation: Reservation
+        self, signal: Signal, body: bytes, json: bool, encoding: str, reservation: MemoryReservation
     ) -> Message:
         with reservation:
             arrived_unix_ns = self._clock_unix_ns()
             now_unix_ns = arrived_unix_ns + self._ahead_ns()
             whole, rows = body, 0
 
-            def read() -> Batch:
+            def read() -> NormalisedBatch:
                 nonlocal whole, rows
                 if encoding:
                     whole = inflate(body, encoding, self._max_body_bytes)
@@ -281,7 +281,7 @@ class Intake:
                 self._forward(signal.http_path, whole, json)
             return signal.answer(batch)
 
-    def _enrich(self, batch: Batch, arrived_unix_ns: int) -> None:
+    def _enrich(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
         failed = False
         for step in self._steps:
             try:
@@ -293,7 +293,7 @@ class Intake:
         if not failed:
             self.enriching.succeeded(arrived_unix_ns / 1e9)
 
-    async def _keep(self, signal: Signal, batch: Batch) -> None:
+    async def _keep(self, signal: Signal, batch: NormalisedBatch) -> None:
         try:
             future = self._sink.submit(
                 *(batch.requests, batch.samples, batch.starts, batch.gpus),
@@ -304,7 +304,7 @@ class Intake:
         except Exception as error:
             self._counters.count_unstored(signal, batch, Unstored.STORE_BUSY)
             self._store_failed_at = self._clock()
-            raise BusyError(f"the store accepts no rows at the moment: {error}") from error
+            raise IntakeBusyError(f"the store accepts no rows at the moment: {error}") from error
         try:
             await self._commits.wait(future)
         except ValueError as error:

@@ -9,9 +9,9 @@ from typing import Final, Self
 from collector.counters import Counters
 from collector.errors import ForbiddenError
 from collector.intake import Intake
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.listen.asgi_server import AsgiHost
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from collector.listen.connections import ConnectionLimits, within_descriptors
 from collector.listen.host_check import AllowedHosts, HostGate
 from collector.listen.tls import Tls
@@ -22,7 +22,7 @@ from collector.otlp.message_reader import LocalReader, MessageReader, ProcessRea
 from collector.rows.age_limit import AgeLimit
 from collector.rows.engine_start_limits import EngineStartLimits
 from collector.rows.operation_limits import OperationLimits
-from collector.rows.pricing import RequestPricing
+from collector.rows.pricing import MessagePricing
 from collector.rows.sender_clocks import SenderClocks
 from collector.signals import SIGNALS
 from collector.sink import Forward, GpuListener, InFlightListener, Listener, ProbeListener, Sink
@@ -62,8 +62,8 @@ class Collector:
         host: str = "127.0.0.1",
         grpc_port: int = GRPC_PORT,
         http_port: int = HTTP_PORT,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        tokens: Tokens | None = None,
+        limits: CollectorLimits = CollectorLimits(),  # noqa: B008 - frozen
+        tokens: BearerTokens | None = None,
         hosts: AllowedHosts = AllowedHosts(),  # noqa: B008 - frozen
         tls: Tls | None = None,
         reading: MessageReader | None = None,
@@ -107,7 +107,7 @@ class Collector:
                 AgeLimit(keep_ns, lambda: own.deletable_unix_ns),
                 EngineStartLimits(),
                 OperationLimits(),
-                *([] if pricing is None else [RequestPricing(pricing)]),
+                *([] if pricing is None else [MessagePricing(pricing)]),
             ],
         )
         self._grpc = GrpcReceiver(

@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from collector.drop_reasons import Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.log_events import normalise_events
 from collector.normalise.spans import normalise_spans
@@ -40,15 +40,15 @@ class Signal:
     grpc_service: str
     skips: tuple[Skip, ...]
     request: type[Message]
-    read: Callable[[bytes, int], Batch]
+    read: Callable[[bytes, int], NormalisedBatch]
     """Converts a protobuf message and its arrival timestamp (unix ns) to a batch.
 
     Raises MalformedError or TooLargeError.
     """
-    answer: Callable[[Batch], Message]
+    answer: Callable[[NormalisedBatch], Message]
 
 
-def _answer_spans(batch: Batch) -> Message:
+def _answer_spans(batch: NormalisedBatch) -> Message:
     if not batch.refused:
         return ExportTraceServiceResponse()
     return ExportTraceServiceResponse(
@@ -58,7 +58,7 @@ def _answer_spans(batch: Batch) -> Message:
     )
 
 
-def _answer_points(batch: Batch) -> Message:
+def _answer_points(batch: NormalisedBatch) -> Message:
     if not batch.refused:
         return ExportMetricsServiceResponse()
     return ExportMetricsServiceResponse(
@@ -68,7 +68,7 @@ def _answer_points(batch: Batch) -> Message:
     )
 
 
-def _answer_events(batch: Batch) -> Message:
+def _answer_events(batch: NormalisedBatch) -> Message:
     if not batch.refused:
         return ExportLogsServiceResponse()
     return ExportLogsServiceResponse(

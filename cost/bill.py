@@ -89,8 +89,8 @@ def bill(billing_data: BillingData, prices: PriceList, by: Sequence[str] = ()) -
     """Compute the bill.
 
     Args:
-        billing_data: the data of the window. Its requests are summed by labels and hour (`Cells`),
-            and these labels must include `by`.
+        billing_data: the data of the window. Its requests are summed by labels and hour
+            (`BillingCells`), and these labels must include `by`.
         by: labels to group by, possibly with `hour`; empty for a single group.
     """
     uptime = uptime_of(

@@ -1,5 +1,8 @@
-"""Sum the billed seconds and the weighted tokens of each replica and hour, from cells. A cell is
-the sum of the requests with the same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
+"""Sum the billed seconds and the weighted tokens of each replica and hour, from cells. Pure.
+
+A cell is the sum of the requests with the same labels in one hour
+(`telemetry.billing_data.BillingCells`).
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,7 +11,7 @@ import numpy as np
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.weights import BY_PRICE, TokenWeights
-from telemetry.billing_data import BoolArray, Cells
+from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray
 from telemetry.requests import Outcome
 
@@ -38,7 +41,7 @@ class WeighedTokens(NamedTuple):
 
 
 def weighed_tokens(
-    cells: Cells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
+    cells: BillingCells, hours: ReplicaHours, weights: Mapping[Key, TokenWeights]
 ) -> WeighedTokens:
     """Return the total weight of each cell's input tokens and of its output tokens."""
     of_key = [weights.get(key, BY_PRICE) for key in hours.keys]
@@ -51,14 +54,16 @@ def weighed_tokens(
     return WeighedTokens(uncached * computed + cached * hits, output * cells.sums["output_tokens"])
 
 
-def are_lost(cells: Cells) -> BoolArray:
+def are_lost(cells: BillingCells) -> BoolArray:
     """Return whether the responses of the requests in each cell (with the same labels in one hour)
     were not delivered: (cells,)."""
     place = list(cells.by).index("outcome")
     return np.array([labels[place] in LOST for labels in cells.labels], bool)[cells.group]
 
 
-def charges_of(cells: Cells, hours: ReplicaHours, weighed: WeighedTokens) -> Sequence[Charge]:
+def charges_of(
+    cells: BillingCells, hours: ReplicaHours, weighed: WeighedTokens
+) -> Sequence[Charge]:
     """Return the charge of each replica and hour, in the order of `hours.keys`."""
     lost = are_lost(cells)
     billed_s = cells.sums["billed_s"]

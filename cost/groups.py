@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost.request_costs import RequestCosts
-from telemetry.billing_data import BoolArray, Cells
+from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray, IntArray
 from telemetry.requests import PricedBy
 
@@ -96,7 +96,9 @@ def groups_of(costs: RequestCosts, by: Sequence[str]) -> list[BillGroup]:
     )
 
 
-def grouped(cells: Cells, by: Sequence[str]) -> tuple[list[tuple[str | None, ...]], IntArray]:
+def grouped(
+    cells: BillingCells, by: Sequence[str]
+) -> tuple[list[tuple[str | None, ...]], IntArray]:
     """Return the labels of each group, and the index of the group of each cell: (cells,). A cell is
     the sum of the requests with the same labels in one hour."""
     columns = [(each, list(cells.by).index(each)) for each in by if each != "hour"]

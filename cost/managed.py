@@ -15,7 +15,7 @@ from typing import Final
 
 from cost.capacity import SustainableRate
 from cost.prices import ManagedModel, PriceList
-from telemetry.billing_data import Cells
+from telemetry.billing_data import BillingCells
 from telemetry.requests import Outcome
 
 MONTH_S: Final = 730 * 3_600
@@ -69,7 +69,7 @@ class NoManagedPrice(Exception):  # noqa: N818 -- a state, not a failure
     """A served model has no configured managed model, or genai-prices does not contain it."""
 
 
-def tokens_by_model(cells: Cells) -> dict[str | None, TokenCounts]:
+def tokens_by_model(cells: BillingCells) -> dict[str | None, TokenCounts]:
     """Return the token counts of requests that reached an engine, by requested model. Models
     without tokens are omitted."""
     model_at, outcome_at = (list(cells.by).index(name) for name in ("model", "outcome"))

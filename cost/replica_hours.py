@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from telemetry.billing_data import BoolArray, Cells
+from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray, IntArray
 
 Key = tuple[str | None, int]
@@ -25,7 +25,7 @@ class ReplicaHours(NamedTuple):
         return np.bincount(self.which, values, len(self.keys)).astype(float)
 
 
-def replica_hours(cells: Cells) -> ReplicaHours:
+def replica_hours(cells: BillingCells) -> ReplicaHours:
     """Return the replica and hour of each cell."""
     place = list(cells.by).index("replica")
     numbers: dict[str | None, int] = {}

@@ -10,16 +10,16 @@ from cost.bill_lines import RequestPrice
 from cost.charges import WeighedTokens, are_lost
 from cost.replica_hours import Key, ReplicaHours
 from cost.weights import BY_PRICE, TokenWeights
-from telemetry.billing_data import BoolArray, Cells
+from telemetry.billing_data import BillingCells, BoolArray
 from telemetry.counter_series import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
     """The cost of the requests in each cell. A cell contains the requests with the same labels in
-    one hour (`telemetry.billing_data.Cells`)."""
+    one hour (`telemetry.billing_data.BillingCells`)."""
 
-    cells: Cells
+    cells: BillingCells
     hours: ReplicaHours
     weighed: WeighedTokens
     priced: BoolArray
@@ -65,7 +65,7 @@ class RequestCosts:
 
 
 def costs_of(
-    cells: Cells,
+    cells: BillingCells,
     hours: ReplicaHours,
     weighed: WeighedTokens,
     pricing: Mapping[Key, RequestPrice],

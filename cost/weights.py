@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.uptime import Hour, Uptime
-from telemetry.billing_data import Cells
+from telemetry.billing_data import BillingCells
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,9 @@ def fitted(
     )
 
 
-def by_replica_hour(uptime: Uptime, cells: Cells, at: ReplicaHours) -> dict[Key, TokenWeights]:
+def by_replica_hour(
+    uptime: Uptime, cells: BillingCells, at: ReplicaHours
+) -> dict[Key, TokenWeights]:
     """Return the weights of each replica for each hour in which it received requests."""
     hours: dict[Key, list[Hour]] = defaultdict(list)
     for ((replica, _), start), hour in uptime.hours.items():

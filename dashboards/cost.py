@@ -7,12 +7,12 @@ from dashboards.panels import (
     GOOD,
     WARNING,
     Board,
-    Kind,
+    ColourThreshold,
+    GrafanaUnit,
     Panel,
-    Query,
+    PanelKind,
+    PanelQuery,
     Row,
-    Threshold,
-    Unit,
 )
 from dashboards.promql import MODELS, SERVERS, TENANTS, of, rate, share
 from exporters.definitions.cost_series import (
@@ -57,11 +57,13 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour",
                     description="The price of all engines that are up, both busy and idle.",
-                    unit=Unit.USD,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="cost",
-                    queries=(Query(f"{_HOUR}sum({of(ENGINE_PRICE, SERVERS)})", "all engines"),),
+                    queries=(
+                        PanelQuery(f"{_HOUR}sum({of(ENGINE_PRICE, SERVERS)})", "all engines"),
+                    ),
                 ),
                 Panel(
                     title="Cost per thousand requests",
@@ -69,12 +71,12 @@ BOARD: Final = Board(
                         "The price of the requests' share of engine steps, without idle time and"
                         " recomputation."
                     ),
-                    unit=Unit.USD,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"1000 * {share(_REQUESTS, rate(PRICED_REQUESTS, SERVERS))}",
                             "1,000 requests",
                         ),
@@ -86,24 +88,32 @@ BOARD: Final = Board(
                         "The share of the bill for time between engine steps. No value if no"
                         " engine reports its busy time."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="cost",
-                    queries=(Query(share(_IDLE, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(0.8, BAD)),
+                    queries=(PanelQuery(share(_IDLE, _BILL), "of the bill"),),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.5, WARNING),
+                        ColourThreshold(0.8, BAD),
+                    ),
                 ),
                 Panel(
                     title="Recomputed",
                     description=(
                         "The share of the bill for work that was repeated after an eviction."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="cost",
-                    queries=(Query(share(_WASTED, _BILL), "of the bill"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.05, WARNING), Threshold(0.2, BAD)),
+                    queries=(PanelQuery(share(_WASTED, _BILL), "of the bill"),),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.05, WARNING),
+                        ColourThreshold(0.2, BAD),
+                    ),
                 ),
             ),
         ),
@@ -118,17 +128,19 @@ BOARD: Final = Board(
                         " unbilled part is negative in an interval if the ended requests did most"
                         " of their work before the interval. Over an hour these errors cancel out."
                     ),
-                    unit=Unit.USD,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.STACKED,
                     signed=True,
                     width=24,
                     page="cost",
                     colours=_SPENT,
                     queries=(
-                        Query(f"{_HOUR}{_REQUESTS}", "requests"),
-                        Query(f"{_HOUR}{_WASTED}", "recomputed"),
-                        Query(f"{_HOUR}{_IDLE}", "idle"),
-                        Query(f"{_HOUR}({_BILL} - {_REQUESTS} - {_WASTED} - {_IDLE})", "unbilled"),
+                        PanelQuery(f"{_HOUR}{_REQUESTS}", "requests"),
+                        PanelQuery(f"{_HOUR}{_WASTED}", "recomputed"),
+                        PanelQuery(f"{_HOUR}{_IDLE}", "idle"),
+                        PanelQuery(
+                            f"{_HOUR}({_BILL} - {_REQUESTS} - {_WASTED} - {_IDLE})", "unbilled"
+                        ),
                     ),
                 ),
             ),
@@ -141,20 +153,22 @@ BOARD: Final = Board(
                     description=(
                         "The cost of each tenant's requests, over all replicas of the model."
                     ),
-                    unit=Unit.USD,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.STACKED,
                     page="cost",
                     queries=(
-                        Query(f"{_HOUR}{rate(_TENANT_COST, TENANTS, by='tenant')}", "{{tenant}}"),
+                        PanelQuery(
+                            f"{_HOUR}{rate(_TENANT_COST, TENANTS, by='tenant')}", "{{tenant}}"
+                        ),
                     ),
                 ),
                 Panel(
                     title="Cost per thousand requests, by tenant",
                     description="Requests with long prompts or long answers cost more.",
-                    unit=Unit.USD,
+                    unit=GrafanaUnit.USD,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             "1000 * "
                             + share(
                                 rate(_TENANT_COST, TENANTS, by="tenant"),
@@ -167,10 +181,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by model",
                     description="The cost of requests, without idle time.",
-                    unit=Unit.USD,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.STACKED,
                     page="cost",
-                    queries=(Query(f"{_HOUR}{rate(_COST, MODELS, by='model')}", "{{model}}"),),
+                    queries=(PanelQuery(f"{_HOUR}{rate(_COST, MODELS, by='model')}", "{{model}}"),),
                 ),
                 Panel(
                     title="Cost per million output tokens, by model",
@@ -178,10 +192,10 @@ BOARD: Final = Board(
                         "The whole bill of the model's engines, divided by their output tokens."
                         " Compare it with the price of a managed API."
                     ),
-                    unit=Unit.USD,
+                    unit=GrafanaUnit.USD,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             "1000000 * "
                             + share(
                                 rate(ENGINE_COST, SERVERS, by="model"),
@@ -199,11 +213,11 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per hour, by replica",
                     description="The cost of each replica's engines with all their GPUs.",
-                    unit=Unit.USD,
+                    unit=GrafanaUnit.USD,
                     width=8,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"{_HOUR}sum by (replica) ({of(ENGINE_PRICE, SERVERS)})",
                             "{{replica}}",
                         ),
@@ -215,12 +229,12 @@ BOARD: Final = Board(
                         "The share of time between engine steps. No value if no engine reports its"
                         " busy time."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     width=8,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(ENGINE_IDLE, SERVERS, by="replica"),
                                 rate(ENGINE_UP, SERVERS, by="replica"),
@@ -236,13 +250,13 @@ BOARD: Final = Board(
                         " ledger, or by weighted tokens. If the shares sum to less than 1, some"
                         " servers have no price."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
-                    kind=Kind.STACKED,
+                    kind=PanelKind.STACKED,
                     width=8,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             # The rate of a new counter is inaccurate, so a share could exceed 1.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",

@@ -2,13 +2,23 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, GOOD, WARNING, Board, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import (
+    BAD,
+    GOOD,
+    WARNING,
+    Board,
+    ColourThreshold,
+    GrafanaUnit,
+    Panel,
+    PanelQuery,
+    Row,
+)
 from dashboards.promql import SERVERS, of, rate, share
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 
 
-def _gauge(field: str, how: str = "sum") -> Query:
-    return Query(f"{how} by (replica) ({of(ENGINE_GAUGES[field], SERVERS)})", "{{replica}}")
+def _gauge(field: str, how: str = "sum") -> PanelQuery:
+    return PanelQuery(f"{how} by (replica) ({of(ENGINE_GAUGES[field], SERVERS)})", "{{replica}}")
 
 
 def _rate(field: str) -> str:
@@ -27,7 +37,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Waiting",
                     description="Requests in the queue.",
-                    unit=Unit.REQUESTS,
+                    unit=GrafanaUnit.REQUESTS,
                     width=8,
                     latency="queue",
                     queries=(_gauge("waiting"),),
@@ -38,7 +48,7 @@ BOARD: Final = Board(
                         "Requests in the batch. If the line is flat at max_num_seqs while the"
                         " queue grows, the batch size is the limit."
                     ),
-                    unit=Unit.REQUESTS,
+                    unit=GrafanaUnit.REQUESTS,
                     width=8,
                     queries=(_gauge("running"),),
                 ),
@@ -48,11 +58,15 @@ BOARD: Final = Board(
                         "Share of KV-cache blocks in use. If the line is flat near 1 while the"
                         " queue grows, memory is the limit."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     width=8,
                     queries=(_gauge("kv_usage_ratio", "max"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.8, WARNING),
+                        ColourThreshold(0.95, BAD),
+                    ),
                 ),
             ),
         ),
@@ -65,15 +79,15 @@ BOARD: Final = Board(
                         "Prompt tokens per second that the engine computes. Prompt tokens found in"
                         " the cache are not counted."
                     ),
-                    unit=Unit.TOKENS_PER_S,
-                    queries=(Query(_rate("prefill_tokens_total"), "{{replica}}"),),
+                    unit=GrafanaUnit.TOKENS_PER_S,
+                    queries=(PanelQuery(_rate("prefill_tokens_total"), "{{replica}}"),),
                 ),
                 Panel(
                     title="Output tokens",
                     description="Output tokens per second.",
-                    unit=Unit.TOKENS_PER_S,
+                    unit=GrafanaUnit.TOKENS_PER_S,
                     latency="tpot",
-                    queries=(Query(_rate("decode_tokens_total"), "{{replica}}"),),
+                    queries=(PanelQuery(_rate("decode_tokens_total"), "{{replica}}"),),
                 ),
                 Panel(
                     title="Prefix cache hits",
@@ -81,10 +95,10 @@ BOARD: Final = Board(
                         "The share of prompt tokens found in the prefix cache. If the share falls,"
                         " prefills take longer."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 _rate("prefix_cache_hits_tokens_total"),
                                 _rate("prefix_cache_queries_tokens_total"),
@@ -99,8 +113,8 @@ BOARD: Final = Board(
                         "Requests per second that were evicted from the batch. Their work is"
                         " computed again later."
                     ),
-                    unit=Unit.PER_S,
-                    queries=(Query(_rate("preemptions_total"), "{{replica}}"),),
+                    unit=GrafanaUnit.PER_S,
+                    queries=(PanelQuery(_rate("preemptions_total"), "{{replica}}"),),
                 ),
             ),
         ),
@@ -113,10 +127,12 @@ BOARD: Final = Board(
                         "Mean duration of an engine step, which is about the time between two"
                         " tokens of an answer."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     latency="tpot",
                     queries=(
-                        Query(share(_rate("busy_s_total"), _rate("steps_total")), "{{replica}}"),
+                        PanelQuery(
+                            share(_rate("busy_s_total"), _rate("steps_total")), "{{replica}}"
+                        ),
                     ),
                 ),
                 Panel(
@@ -125,7 +141,7 @@ BOARD: Final = Board(
                         "The longest step of each second. A step with a long prompt delays all"
                         " answers in the batch."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     latency="itl_max",
                     queries=(_gauge("longest_step_s", "max"),),
                 ),
@@ -136,8 +152,8 @@ BOARD: Final = Board(
                         " queue, the GPU is not the limit. After a long step the share is above 1"
                         " for a moment."
                     ),
-                    unit=Unit.NUMBER,
-                    queries=(Query(_rate("busy_s_total"), "{{replica}}"),),
+                    unit=GrafanaUnit.NUMBER,
+                    queries=(PanelQuery(_rate("busy_s_total"), "{{replica}}"),),
                 ),
             ),
         ),

@@ -3,14 +3,25 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import (
+    BAD,
+    GOOD,
+    WARNING,
+    Board,
+    ColourThreshold,
+    GrafanaUnit,
+    Panel,
+    PanelKind,
+    PanelQuery,
+    Row,
+)
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, of, rate, share
 from exporters.definitions import series
 from exporters.definitions.engine_series import ENGINE_GAUGES, LAST_SAMPLE
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 
 _UNANSWERED: Final = 'outcome=~"error|rejected"'
-_BURN: Final = Series(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
+_BURN: Final = MetricSeries(vocabulary.burn_rate("1h"), "", (vocabulary.SLO,))
 
 BOARD: Final = Board(
     uid="tailspan-fleet",
@@ -30,11 +41,15 @@ BOARD: Final = Board(
                         " 1 the budget lasts exactly for the period. A burn rate of 14.4 fires a"
                         " page (an urgent alert)."
                     ),
-                    unit=Unit.TIMES,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.TIMES,
+                    kind=PanelKind.NUMBER,
                     width=6,
-                    queries=(Query(f"max({_BURN.name})", "burn"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
+                    queries=(PanelQuery(f"max({_BURN.name})", "burn"),),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(1, WARNING),
+                        ColourThreshold(14.4, BAD),
+                    ),
                 ),
                 Panel(
                     title="P99 of the time to first token",
@@ -42,24 +57,28 @@ BOARD: Final = Board(
                         "P99 of the slowest model, for streamed answers of the last 5 min, within"
                         " 1 % of the exact value. No value for fewer than 381 requests."
                     ),
-                    unit=Unit.SECONDS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"max({at_quantile(series.RECENT_BY_MODEL['ttft_s'], MODELS, '0.99')})",
                             "P99",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(2, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.5, WARNING),
+                        ColourThreshold(2, BAD),
+                    ),
                 ),
                 Panel(
                     title="Requests",
                     description="Ended requests per second, with any outcome.",
-                    unit=Unit.REQUESTS_PER_S,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    kind=PanelKind.NUMBER,
                     width=6,
-                    queries=(Query(rate(series.REQUESTS, SERVERS), "requests"),),
+                    queries=(PanelQuery(rate(series.REQUESTS, SERVERS), "requests"),),
                 ),
                 Panel(
                     title="Failed or rejected",
@@ -67,11 +86,11 @@ BOARD: Final = Board(
                         "The share of requests with the outcome error or rejected. Aborted"
                         " requests are not counted."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(series.REQUESTS, SERVERS, _UNANSWERED),
                                 rate(series.REQUESTS, SERVERS),
@@ -80,9 +99,9 @@ BOARD: Final = Board(
                         ),
                     ),
                     thresholds=(
-                        Threshold(0, GOOD),
-                        Threshold(0.01, WARNING),
-                        Threshold(0.05, BAD),
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.01, WARNING),
+                        ColourThreshold(0.05, BAD),
                     ),
                 ),
             ),
@@ -96,9 +115,9 @@ BOARD: Final = Board(
                         "P95 of the last 5 min. If it rises on one replica, that replica has a"
                         " problem. If it rises on all replicas, the cause is load or a change."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             at_quantile(series.RECENT_BY_REPLICA["ttft_s"], SERVERS, "0.95"),
                             "{{replica}}",
                         ),
@@ -110,9 +129,9 @@ BOARD: Final = Board(
                         "P95 of the last 5 min, over all replicas. If one tenant differs, that"
                         " tenant sends different requests."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             at_quantile(series.RECENT_BY_TENANT["ttft_s"], TENANTS, "0.95"),
                             "{{tenant}}",
                         ),
@@ -124,9 +143,9 @@ BOARD: Final = Board(
                         "If the queue grows and the batch does not, the load exceeds the server's"
                         " capacity."
                     ),
-                    unit=Unit.REQUESTS,
+                    unit=GrafanaUnit.REQUESTS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"sum by (replica) ({of(ENGINE_GAUGES['waiting'], SERVERS)})",
                             "{{replica}}",
                         ),
@@ -139,10 +158,12 @@ BOARD: Final = Board(
                         "Ended requests per second. If one tenant floods a server, the requests of"
                         " other tenants queue."
                     ),
-                    unit=Unit.REQUESTS_PER_S,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    kind=PanelKind.STACKED,
                     queries=(
-                        Query(rate(series.TENANT_REQUESTS, TENANTS, by="tenant"), "{{tenant}}"),
+                        PanelQuery(
+                            rate(series.TENANT_REQUESTS, TENANTS, by="tenant"), "{{tenant}}"
+                        ),
                     ),
                 ),
                 Panel(
@@ -151,15 +172,19 @@ BOARD: Final = Board(
                         "Share of KV-cache blocks in use. Near 1, the engine evicts requests and"
                         " computes them again."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"max by (replica) ({of(ENGINE_GAUGES['kv_usage_ratio'], SERVERS)})",
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.8, WARNING),
+                        ColourThreshold(0.95, BAD),
+                    ),
                 ),
                 Panel(
                     title="Time since the last sample, by replica",
@@ -168,14 +193,18 @@ BOARD: Final = Board(
                         " scrape interval later. After a minute without samples, the engine's"
                         " gauges are removed."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"clamp_min(time() - max by (replica) ({of(LAST_SAMPLE, SERVERS)}), 0)",
                             "{{replica}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(15, WARNING), Threshold(60, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(15, WARNING),
+                        ColourThreshold(60, BAD),
+                    ),
                 ),
             ),
         ),
@@ -188,9 +217,9 @@ BOARD: Final = Board(
                         "Spans and data points per second, by result. Items with any other result"
                         " than `stored` are rejected, skipped, or sent again."
                     ),
-                    unit=Unit.PER_S,
+                    unit=GrafanaUnit.PER_S,
                     width=8,
-                    queries=(Query(rate(series.ITEMS, "", by="result"), "{{result}}"),),
+                    queries=(PanelQuery(rate(series.ITEMS, "", by="result"), "{{result}}"),),
                 ),
                 Panel(
                     title="Label values, share of the limit",
@@ -198,16 +227,20 @@ BOARD: Final = Board(
                         "Label values in use. At 1, new values are counted as 'other', and new"
                         " engines are omitted."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     width=8,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"{series.LABEL_VALUES.name} / {series.LABEL_VALUES_LIMIT.name}",
                             "{{label}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(1, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.8, WARNING),
+                        ColourThreshold(1, BAD),
+                    ),
                 ),
                 Panel(
                     title="Time per scrape",
@@ -215,9 +248,9 @@ BOARD: Final = Board(
                         "Time to write /metrics. The time grows with the number of replicas and"
                         " tenants."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     width=8,
-                    queries=(Query(series.SCRAPE_SECONDS.name, "{{instance}}"),),
+                    queries=(PanelQuery(series.SCRAPE_SECONDS.name, "{{instance}}"),),
                 ),
             ),
         ),

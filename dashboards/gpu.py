@@ -7,12 +7,12 @@ from dashboards.panels import (
     GOOD,
     WARNING,
     Board,
-    Kind,
+    ColourThreshold,
+    GrafanaUnit,
     Panel,
-    Query,
+    PanelKind,
+    PanelQuery,
     Row,
-    Threshold,
-    Unit,
 )
 from dashboards.promql import GPUS, SERVERS, of, rate, share
 from exporters.definitions.engine_series import ENGINE_TOTALS, ROOFLINES
@@ -25,12 +25,12 @@ def _gauge(field: str) -> str:
     return f"max by (replica, gpu) ({of(GPU_GAUGES[field], GPUS)})"
 
 
-def _each(field: str) -> tuple[Query, ...]:
-    return (Query(_gauge(field), _LEGEND),)
+def _each(field: str) -> tuple[PanelQuery, ...]:
+    return (PanelQuery(_gauge(field), _LEGEND),)
 
 
-def _mean(field: str) -> tuple[Query, ...]:
-    return (Query(f"avg({of(GPU_GAUGES[field], GPUS)})", "mean"),)
+def _mean(field: str) -> tuple[PanelQuery, ...]:
+    return (PanelQuery(f"avg({of(GPU_GAUGES[field], GPUS)})", "mean"),)
 
 
 BOARD: Final = Board(
@@ -48,8 +48,8 @@ BOARD: Final = Board(
                         "Measured share of the peak, mean over GPUs. Memory bandwidth limits"
                         " decoding: near 1, only faster memory or more GPUs help."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     latency="tpot",
                     queries=_mean("dram_bandwidth_ratio"),
@@ -61,31 +61,31 @@ BOARD: Final = Board(
                         " share is low while steps are long and bandwidth is high, the GPU is"
                         " memory-bound, not idle."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     queries=_mean("sm_active_ratio"),
                 ),
                 Panel(
                     title="Power, all",
                     description="Power drawn by all GPUs.",
-                    unit=Unit.WATTS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.WATTS,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="cost",
-                    queries=(Query(f"sum({of(GPU_GAUGES['power_w'], GPUS)})", "all"),),
+                    queries=(PanelQuery(f"sum({of(GPU_GAUGES['power_w'], GPUS)})", "all"),),
                 ),
                 Panel(
                     title="Throttled GPUs",
                     description=(
                         "Number of GPUs that are throttled now, because of heat, power or a limit."
                     ),
-                    unit=Unit.NUMBER,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.NUMBER,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="root-cause",
-                    queries=(Query(f"sum({of(THROTTLED, GPUS)} > bool 0)", "GPUs"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
+                    queries=(PanelQuery(f"sum({of(THROTTLED, GPUS)} > bool 0)", "GPUs"),),
+                    thresholds=(ColourThreshold(0, GOOD), ColourThreshold(1, WARNING)),
                 ),
             ),
         ),
@@ -98,11 +98,15 @@ BOARD: Final = Board(
                         "Measured DRAM traffic, as a share of the peak of the GPU's memory clock"
                         " and bus. This is not the share of time in which memory was accessed."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     latency="tpot",
                     queries=_each("dram_bandwidth_ratio"),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.8, WARNING), Threshold(0.95, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.8, WARNING),
+                        ColourThreshold(0.95, BAD),
+                    ),
                 ),
                 Panel(
                     title="Bytes per second",
@@ -110,7 +114,7 @@ BOARD: Final = Board(
                         "DRAM traffic in bytes per second. Each step reads the weights and the KV"
                         " cache again."
                     ),
-                    unit=Unit.BYTES_PER_S,
+                    unit=GrafanaUnit.BYTES_PER_S,
                     latency="tpot",
                     queries=_each("dram_bandwidth_bytes_per_s"),
                 ),
@@ -126,16 +130,16 @@ BOARD: Final = Board(
                         " activations. If the measured traffic is far above the modelled maximum,"
                         " another process uses the GPU, or the reported model shape is wrong."
                     ),
-                    unit=Unit.BYTES_PER_S,
+                    unit=GrafanaUnit.BYTES_PER_S,
                     page="root-cause",
                     latency="tpot",
                     queries=(
-                        Query(
+                        PanelQuery(
                             "avg by (replica)"
                             f" ({of(GPU_GAUGES['dram_bandwidth_bytes_per_s'], GPUS)})",
                             "{{replica}} measured",
                         ),
-                        Query(
+                        PanelQuery(
                             f"avg by (replica) ({of(ROOFLINES['modelled_bytes_per_s'], SERVERS)})",
                             "{{replica}} modelled",
                         ),
@@ -148,15 +152,15 @@ BOARD: Final = Board(
                         " steps needed. The higher share is the limit. If both shares are low, the"
                         " limit is CPU time, kernel launches or communication."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     page="root-cause",
                     latency="tpot",
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"avg by (replica) ({of(ROOFLINES['mbu'], SERVERS)})",
                             "{{replica}} MBU",
                         ),
-                        Query(
+                        PanelQuery(
                             f"avg by (replica) ({of(ROOFLINES['mfu'], SERVERS)})",
                             "{{replica}} MFU",
                         ),
@@ -174,7 +178,7 @@ BOARD: Final = Board(
                         " bandwidth is low, the GPU is compute-bound, for example during long"
                         " prefills."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     queries=_each("sm_active_ratio"),
                 ),
@@ -184,7 +188,7 @@ BOARD: Final = Board(
                         "The share of time in which the tensor cores were active. Prefills have"
                         " the highest share."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     queries=_each("tensor_active_ratio"),
                 ),
@@ -196,7 +200,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Power",
                     description="Power drawn by each GPU.",
-                    unit=Unit.WATTS,
+                    unit=GrafanaUnit.WATTS,
                     width=8,
                     page="cost",
                     queries=_each("power_w"),
@@ -207,11 +211,11 @@ BOARD: Final = Board(
                         "Energy of a replica's GPUs divided by its output tokens. The energy"
                         " includes the work for prompts."
                     ),
-                    unit=Unit.JOULES,
+                    unit=GrafanaUnit.JOULES,
                     width=8,
                     page="cost",
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(ENERGY, GPUS, by="replica"),
                                 rate(ENGINE_TOTALS["decode_tokens_total"], SERVERS, by="replica"),
@@ -226,21 +230,23 @@ BOARD: Final = Board(
                         "Clock of the multiprocessors. If the clock falls under load, every step"
                         " is slower."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     width=8,
                     page="root-cause",
                     queries=(
-                        Query(share(_gauge("sm_clock_hz"), _gauge("sm_clock_max_hz")), _LEGEND),
+                        PanelQuery(
+                            share(_gauge("sm_clock_hz"), _gauge("sm_clock_max_hz")), _LEGEND
+                        ),
                     ),
                 ),
                 Panel(
                     title="Clocks",
                     description="Clocks of the multiprocessors and of the memory.",
-                    unit=Unit.HERTZ,
+                    unit=GrafanaUnit.HERTZ,
                     queries=(
-                        Query(_gauge("sm_clock_hz"), f"{_LEGEND} cores"),
-                        Query(_gauge("memory_clock_hz"), f"{_LEGEND} memory"),
+                        PanelQuery(_gauge("sm_clock_hz"), f"{_LEGEND} cores"),
+                        PanelQuery(_gauge("memory_clock_hz"), f"{_LEGEND} memory"),
                     ),
                 ),
                 Panel(
@@ -248,10 +254,10 @@ BOARD: Final = Board(
                     description=(
                         "Number of GPUs that are throttled, by reason: heat, power, a limit."
                     ),
-                    unit=Unit.NUMBER,
+                    unit=GrafanaUnit.NUMBER,
                     page="root-cause",
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"sum by (reason) ({of(THROTTLE_REASON, GPUS)}) or"
                             f' label_replace(0 * sum({of(THROTTLED, GPUS)}), "reason", "none",'
                             ' "", "")',
@@ -270,10 +276,10 @@ BOARD: Final = Board(
                         "The share of memory in use by all processes. vLLM allocates its memory"
                         " when it starts, so a flat line is normal."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(_gauge("memory_used_bytes"), _gauge("memory_total_bytes")),
                             _LEGEND,
                         ),
@@ -285,10 +291,10 @@ BOARD: Final = Board(
                         "Other processes on the replica's GPUs take bandwidth and memory from the"
                         " replica."
                     ),
-                    unit=Unit.NUMBER,
+                    unit=GrafanaUnit.NUMBER,
                     page="root-cause",
                     queries=_each("foreign_processes"),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING)),
+                    thresholds=(ColourThreshold(0, GOOD), ColourThreshold(1, WARNING)),
                 ),
             ),
         ),

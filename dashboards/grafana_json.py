@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.annotations import Annotation, annotations
-from dashboards.panels import Board, Kind, Panel, Query, Unit
+from dashboards.panels import Board, GrafanaUnit, Panel, PanelKind, PanelQuery
 from dashboards.variables import EXPLORER, EXPLORER_URL, SOURCE, VARIABLES
 
 TAG: Final = "tailspan"
@@ -120,7 +120,7 @@ def _variable(name: str) -> dashboard.QueryVariable:
 def _panel(panel: Panel) -> Any:
     built = _KINDS[panel.kind](panel)
     built.title(panel.title).description(panel.description).datasource(_source())
-    built.span(panel.width).height(_NUMBER_HEIGHT if panel.kind is Kind.NUMBER else _HEIGHT)
+    built.span(panel.width).height(_NUMBER_HEIGHT if panel.kind is PanelKind.NUMBER else _HEIGHT)
     for place, query in enumerate(panel.queries):
         built.with_target(_target(query, "ABCDEFGH"[place], panel.kind))
     built.links(
@@ -131,14 +131,14 @@ def _panel(panel: Panel) -> Any:
             .target_blank(True)
         ]
     )
-    if panel.kind is Kind.HEATMAP:
+    if panel.kind is PanelKind.HEATMAP:
         return built
     built.unit(panel.unit.grafana)
     if not panel.signed:
         built.min(0)
     if panel.most is not None:
         built.max(panel.most)
-    if panel.unit is Unit.SHARE:
+    if panel.unit is GrafanaUnit.SHARE:
         built.decimals(1)
     if panel.thresholds:
         built.thresholds(
@@ -188,13 +188,13 @@ def _labels(panel: Panel) -> str:
     return "".join(f"&{each}=${{__field.labels.{each}}}" for each in labels)
 
 
-def _target(query: Query, ref: str, kind: Kind) -> Any:
+def _target(query: PanelQuery, ref: str, kind: PanelKind) -> Any:
     built = prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(ref)
     built.datasource(_source())
-    if kind is Kind.NUMBER:
+    if kind is PanelKind.NUMBER:
         return built.instant()
     # A native histogram has its own buckets.
-    if kind is Kind.HEATMAP and not query.native:
+    if kind is PanelKind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)
 
@@ -262,8 +262,8 @@ def _heatmap(panel: Panel) -> Any:
 
 
 _KINDS: Final = {
-    Kind.LINES: _lines,
-    Kind.STACKED: _stacked,
-    Kind.NUMBER: _number,
-    Kind.HEATMAP: _heatmap,
+    PanelKind.LINES: _lines,
+    PanelKind.STACKED: _stacked,
+    PanelKind.NUMBER: _number,
+    PanelKind.HEATMAP: _heatmap,
 }

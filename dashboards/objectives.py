@@ -3,15 +3,26 @@
 from typing import Final
 
 from alerts import vocabulary
-from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import (
+    BAD,
+    GOOD,
+    WARNING,
+    Board,
+    ColourThreshold,
+    GrafanaUnit,
+    Panel,
+    PanelKind,
+    PanelQuery,
+    Row,
+)
 from dashboards.promql import OBJECTIVES, rate, share
 from exporters.definitions import series
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 
 _WINDOWS: Final = ("5m", "1h", "6h", "3d")
 
 
-def _increase_over(of: Series, window: str) -> str:
+def _increase_over(of: MetricSeries, window: str) -> str:
     return f"sum by (slo) (increase({of.name}{{{OBJECTIVES}}}[{window}]))"
 
 
@@ -35,12 +46,12 @@ BOARD: Final = Board(
                         "The share of the objective's requests that met it in the range shown,"
                         " counted with the exact threshold."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=8,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 _increase_over(series.SLO_GOOD_EVENTS, "$__range"),
                                 _increase_over(series.SLO_EVENTS, "$__range"),
@@ -52,12 +63,12 @@ BOARD: Final = Board(
                 Panel(
                     title="Target",
                     description="The share of requests that must meet the objective.",
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=8,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"max by (slo) ({series.SLO_TARGET.name}{{{OBJECTIVES}}})", "{{slo}}"
                         ),
                     ),
@@ -68,11 +79,11 @@ BOARD: Final = Board(
                         "Bad requests in the range shown, divided by the bad requests that the"
                         " target allows. Above 1, the objective was missed in this range."
                     ),
-                    unit=Unit.TIMES,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.TIMES,
+                    kind=PanelKind.NUMBER,
                     width=8,
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 _bad_events("$__range"),
                                 _increase_over(series.SLO_EVENTS, "$__range"),
@@ -81,7 +92,11 @@ BOARD: Final = Board(
                             "{{slo}}",
                         ),
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(0.5, WARNING), Threshold(1, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(0.5, WARNING),
+                        ColourThreshold(1, BAD),
+                    ),
                 ),
             ),
         ),
@@ -95,12 +110,16 @@ BOARD: Final = Board(
                         " objective is missed. Time without data counts as good. The values come"
                         " from the rules of `tailspan slo rules`."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     signed=True,
                     width=12,
-                    queries=(Query(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
-                    thresholds=(Threshold(-10, BAD), Threshold(0, WARNING), Threshold(0.5, GOOD)),
+                    queries=(PanelQuery(f"{vocabulary.BUDGET_LEFT}{{{OBJECTIVES}}}", "{{slo}}"),),
+                    thresholds=(
+                        ColourThreshold(-10, BAD),
+                        ColourThreshold(0, WARNING),
+                        ColourThreshold(0.5, GOOD),
+                    ),
                 ),
                 Panel(
                     title="Time until the budget is spent",
@@ -108,11 +127,11 @@ BOARD: Final = Board(
                         "Days until the budget is spent, at the burn rate of the last hour. No"
                         " value if no budget is used."
                     ),
-                    unit=Unit.DAYS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.DAYS,
+                    kind=PanelKind.NUMBER,
                     width=12,
                     queries=(
-                        Query(f"{vocabulary.EXHAUSTED_IN}{{{OBJECTIVES}}} / 86400", "{{slo}}"),
+                        PanelQuery(f"{vocabulary.EXHAUSTED_IN}{{{OBJECTIVES}}} / 86400", "{{slo}}"),
                     ),
                 ),
                 Panel(
@@ -123,16 +142,20 @@ BOARD: Final = Board(
                         " burn rate over one day is above 3, or that over three days above 1. The"
                         " values come from the rules of `tailspan slo rules`."
                     ),
-                    unit=Unit.TIMES,
+                    unit=GrafanaUnit.TIMES,
                     width=24,
                     queries=tuple(
-                        Query(
+                        PanelQuery(
                             f"{vocabulary.burn_rate(window)}{{{OBJECTIVES}}}",
                             f"{{{{slo}}}} over {window}",
                         )
                         for window in _WINDOWS
                     ),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, WARNING), Threshold(14.4, BAD)),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(1, WARNING),
+                        ColourThreshold(14.4, BAD),
+                    ),
                 ),
                 Panel(
                     title="Good and bad requests",
@@ -140,12 +163,12 @@ BOARD: Final = Board(
                         "Requests per second that met the objective (goodput), and requests per"
                         " second that missed it."
                     ),
-                    unit=Unit.REQUESTS_PER_S,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    kind=PanelKind.STACKED,
                     colours={"good": "green", "bad": "red"},
                     queries=(
-                        Query(rate(series.SLO_GOOD_EVENTS, OBJECTIVES), "good"),
-                        Query(
+                        PanelQuery(rate(series.SLO_GOOD_EVENTS, OBJECTIVES), "good"),
+                        PanelQuery(
                             "clamp_min("
                             + rate(series.SLO_EVENTS, OBJECTIVES)
                             + " - "
@@ -161,9 +184,9 @@ BOARD: Final = Board(
                         "Requests per second, by reason: aborted before the result was known, a"
                         " client error, an unknown value, or reported too late."
                     ),
-                    unit=Unit.REQUESTS_PER_S,
+                    unit=GrafanaUnit.REQUESTS_PER_S,
                     queries=(
-                        Query(
+                        PanelQuery(
                             rate(series.SLO_EXCLUDED_EVENTS, OBJECTIVES, by="slo, reason"),
                             "{{slo}} {{reason}}",
                         ),
@@ -172,11 +195,11 @@ BOARD: Final = Board(
                 Panel(
                     title="Firing alerts",
                     description="Firing alerts of Tailspan's rules, including inhibited alerts.",
-                    unit=Unit.NUMBER,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.NUMBER,
+                    kind=PanelKind.NUMBER,
                     width=24,
                     queries=(
-                        Query(
+                        PanelQuery(
                             'count(ALERTS{alertname=~"Tailspan.*",alertstate="firing"})'
                             " or vector(0)",
                             "firing",

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import (
+    BAD,
+    GOOD,
+    WARNING,
+    Board,
+    ColourThreshold,
+    GrafanaUnit,
+    Panel,
+    PanelKind,
+    PanelQuery,
+    Row,
+)
 from dashboards.promql import rate, share
 from exporters.definitions.series import (
     BUILD,
@@ -64,12 +75,12 @@ BOARD: Final = Board(
                         "The share of the valid spans and data points in the range shown that"
                         " Tailspan stored at the first attempt. Senders send the rest again."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             _share_of(
                                 _increase(ITEMS.name, '{result="unstored"}'),
                                 _increase(ITEMS.name, '{result=~"stored|unstored"}'),
@@ -78,9 +89,9 @@ BOARD: Final = Board(
                         ),
                     ),
                     thresholds=(
-                        Threshold(0, BAD),
-                        Threshold(0.99, WARNING),
-                        Threshold(0.999, GOOD),
+                        ColourThreshold(0, BAD),
+                        ColourThreshold(0.99, WARNING),
+                        ColourThreshold(0.999, GOOD),
                     ),
                 ),
                 Panel(
@@ -89,29 +100,33 @@ BOARD: Final = Board(
                         "The share of the requests in the range shown that were stored within"
                         f" {LATE_S} s of their end."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     most=1,
                     queries=(
-                        Query(
+                        PanelQuery(
                             _share_of(_increase(LATE_REQUESTS.name), _increase(REQUESTS.name)), _ALL
                         ),
                     ),
                     thresholds=(
-                        Threshold(0, BAD),
-                        Threshold(0.95, WARNING),
-                        Threshold(0.99, GOOD),
+                        ColourThreshold(0, BAD),
+                        ColourThreshold(0.95, WARNING),
+                        ColourThreshold(0.99, GOOD),
                     ),
                 ),
                 Panel(
                     title="Time since the last evaluation",
                     description="Objectives are evaluated every 15 s by one of the collectors.",
-                    unit=Unit.SECONDS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.NUMBER,
                     width=6,
-                    queries=(Query(_LAG, _ALL),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
+                    queries=(PanelQuery(_LAG, _ALL),),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(30, WARNING),
+                        ColourThreshold(60, BAD),
+                    ),
                 ),
                 Panel(
                     title="Oldest undelivered message",
@@ -119,11 +134,15 @@ BOARD: Final = Board(
                         "The age of the oldest message that a channel has not delivered; 0 if all"
                         " are delivered."
                     ),
-                    unit=Unit.SECONDS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.NUMBER,
                     width=6,
-                    queries=(Query(_OLDEST, "all channels"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(30, WARNING), Threshold(60, BAD)),
+                    queries=(PanelQuery(_OLDEST, "all channels"),),
+                    thresholds=(
+                        ColourThreshold(0, GOOD),
+                        ColourThreshold(30, WARNING),
+                        ColourThreshold(60, BAD),
+                    ),
                 ),
             ),
         ),
@@ -136,9 +155,9 @@ BOARD: Final = Board(
                         "Spans and data points: stored, skipped (not for Tailspan), refused"
                         " (invalid) or unstored (the sender repeats them)."
                     ),
-                    unit=Unit.PER_S,
-                    kind=Kind.STACKED,
-                    queries=(Query(rate(ITEMS, "", by="result"), "{{result}}"),),
+                    unit=GrafanaUnit.PER_S,
+                    kind=PanelKind.STACKED,
+                    queries=(PanelQuery(rate(ITEMS, "", by="result"), "{{result}}"),),
                 ),
                 Panel(
                     title="Late requests per second",
@@ -146,8 +165,8 @@ BOARD: Final = Board(
                         f"Requests that were stored more than {LATE_S} s after their end, for"
                         " example after an outage of Tailspan or of the network."
                     ),
-                    unit=Unit.REQUESTS_PER_S,
-                    queries=(Query(rate(LATE_REQUESTS, ""), _ALL),),
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    queries=(PanelQuery(rate(LATE_REQUESTS, ""), _ALL),),
                 ),
                 Panel(
                     title="Time since the last commit",
@@ -155,9 +174,9 @@ BOARD: Final = Board(
                         "By collector. The time grows while no sender sends, or the database does"
                         " not respond."
                     ),
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"clamp_min(time() - max by (instance) ({LAST_COMMIT.name}), 0)",
                             "{{instance}}",
                         ),
@@ -169,8 +188,10 @@ BOARD: Final = Board(
                         "Messages that wait for their commit, by collector. At 256 MiB, a"
                         " collector asks its senders to wait."
                     ),
-                    unit=Unit.BYTES,
-                    queries=(Query(f"max by (instance) ({WAITING_BYTES.name})", "{{instance}}"),),
+                    unit=GrafanaUnit.BYTES,
+                    queries=(
+                        PanelQuery(f"max by (instance) ({WAITING_BYTES.name})", "{{instance}}"),
+                    ),
                 ),
             ),
         ),
@@ -180,8 +201,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Evaluation lag",
                     description="The time since the last evaluation of all objectives.",
-                    unit=Unit.SECONDS,
-                    queries=(Query(_LAG, _ALL),),
+                    unit=GrafanaUnit.SECONDS,
+                    queries=(PanelQuery(_LAG, _ALL),),
                 ),
                 Panel(
                     title="Attempts to notify",
@@ -189,17 +210,17 @@ BOARD: Final = Board(
                         "Attempts per second of all channels: delivered, failed (will be retried)"
                         " or dead (given up)."
                     ),
-                    unit=Unit.PER_S,
+                    unit=GrafanaUnit.PER_S,
                     queries=tuple(
-                        Query(f"{rate(NOTIFICATIONS, _result(each))} or vector(0)", each)
+                        PanelQuery(f"{rate(NOTIFICATIONS, _result(each))} or vector(0)", each)
                         for each in ("delivered", "failed", "dead")
                     ),
                 ),
                 Panel(
                     title="Delay of deletion",
                     description="By how much the deletion of old rows is late. Normally 0.",
-                    unit=Unit.SECONDS,
-                    queries=(Query(f"max({BEHIND.name})", _ALL),),
+                    unit=GrafanaUnit.SECONDS,
+                    queries=(PanelQuery(f"max({BEHIND.name})", _ALL),),
                 ),
                 Panel(
                     title="Values and batches that were left out",
@@ -207,10 +228,10 @@ BOARD: Final = Board(
                         "Per second: invalid optional values that were not stored, and stored"
                         " batches that are missing in a collector's series."
                     ),
-                    unit=Unit.PER_S,
+                    unit=GrafanaUnit.PER_S,
                     queries=(
-                        Query(f"{rate(DROPPED_VALUES, '')} or vector(0)", "values"),
-                        Query(rate(LISTENER_FAILURES, ""), "batches"),
+                        PanelQuery(f"{rate(DROPPED_VALUES, '')} or vector(0)", "values"),
+                        PanelQuery(rate(LISTENER_FAILURES, ""), "batches"),
                     ),
                 ),
             ),
@@ -221,21 +242,21 @@ BOARD: Final = Board(
                 Panel(
                     title="Components that do not work",
                     description="By component; 0 if it works in every collector.",
-                    unit=Unit.NUMBER,
-                    queries=(Query(f"sum by (task) (1 - {UP.name})", "{{task}}"),),
+                    unit=GrafanaUnit.NUMBER,
+                    queries=(PanelQuery(f"sum by (task) (1 - {UP.name})", "{{task}}"),),
                 ),
                 Panel(
                     title="Failed attempts, by component",
                     description="Each failed component is restarted at least once a minute.",
-                    unit=Unit.PER_S,
-                    queries=(Query(rate(FAILURES, "", by="task"), "{{task}}"),),
+                    unit=GrafanaUnit.PER_S,
+                    queries=(PanelQuery(rate(FAILURES, "", by="task"), "{{task}}"),),
                 ),
                 Panel(
                     title="CPUs",
                     description="CPU time per second of each collector's own process.",
-                    unit=Unit.CPUS,
+                    unit=GrafanaUnit.CPUS,
                     queries=(
-                        Query(
+                        PanelQuery(
                             _of_tailspan(f"rate({CPU.name}[$__rate_interval])"),
                             "{{instance}}",
                         ),
@@ -244,14 +265,16 @@ BOARD: Final = Board(
                 Panel(
                     title="Memory",
                     description="Resident memory of each collector's own process.",
-                    unit=Unit.BYTES,
-                    queries=(Query(_of_tailspan(MEMORY.name), "{{instance}}"),),
+                    unit=GrafanaUnit.BYTES,
+                    queries=(PanelQuery(_of_tailspan(MEMORY.name), "{{instance}}"),),
                 ),
                 Panel(
                     title="Duration of a scrape",
                     description="The time that a collector takes to write /metrics.",
-                    unit=Unit.SECONDS,
-                    queries=(Query(f"max by (instance) ({SCRAPE_SECONDS.name})", "{{instance}}"),),
+                    unit=GrafanaUnit.SECONDS,
+                    queries=(
+                        PanelQuery(f"max by (instance) ({SCRAPE_SECONDS.name})", "{{instance}}"),
+                    ),
                 ),
             ),
         ),

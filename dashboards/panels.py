@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 
-class Unit(StrEnum):
+class GrafanaUnit(StrEnum):
     """Units under Grafana's names."""
 
     SECONDS = "s"
@@ -32,33 +32,39 @@ class Unit(StrEnum):
     @property
     def grafana(self) -> str:
         """Grafana's id of the unit. The prefix `suffix:` defines a custom unit."""
-        words = {Unit.TOKENS_PER_S, Unit.REQUESTS, Unit.TOKENS, Unit.TIMES, Unit.CPUS}
+        words = {
+            GrafanaUnit.TOKENS_PER_S,
+            GrafanaUnit.REQUESTS,
+            GrafanaUnit.TOKENS,
+            GrafanaUnit.TIMES,
+            GrafanaUnit.CPUS,
+        }
         return f"suffix: {self}" if self in words else str(self)
 
 
-HIGHEST: Final[Mapping[Unit, float]] = {
-    Unit.SECONDS: 3_600,
-    Unit.DAYS: 1e9,
-    Unit.SHARE: 1 + 1e-9,
-    Unit.REQUESTS_PER_S: 1e6,
-    Unit.TOKENS_PER_S: 1e8,
-    Unit.REQUESTS: 1e6,
-    Unit.TOKENS: 1e7,
-    Unit.BYTES: 1e12,
-    Unit.PER_S: 1e7,
-    Unit.TIMES: 1e4,
-    Unit.NUMBER: 1e9,
-    Unit.CPUS: 1e4,
-    Unit.BYTES_PER_S: 1e14,
-    Unit.WATTS: 1e6,
-    Unit.JOULES: 1e9,
-    Unit.HERTZ: 1e11,
-    Unit.USD: 1e7,
+HIGHEST: Final[Mapping[GrafanaUnit, float]] = {
+    GrafanaUnit.SECONDS: 3_600,
+    GrafanaUnit.DAYS: 1e9,
+    GrafanaUnit.SHARE: 1 + 1e-9,
+    GrafanaUnit.REQUESTS_PER_S: 1e6,
+    GrafanaUnit.TOKENS_PER_S: 1e8,
+    GrafanaUnit.REQUESTS: 1e6,
+    GrafanaUnit.TOKENS: 1e7,
+    GrafanaUnit.BYTES: 1e12,
+    GrafanaUnit.PER_S: 1e7,
+    GrafanaUnit.TIMES: 1e4,
+    GrafanaUnit.NUMBER: 1e9,
+    GrafanaUnit.CPUS: 1e4,
+    GrafanaUnit.BYTES_PER_S: 1e14,
+    GrafanaUnit.WATTS: 1e6,
+    GrafanaUnit.JOULES: 1e9,
+    GrafanaUnit.HERTZ: 1e11,
+    GrafanaUnit.USD: 1e7,
 }
 """The highest plausible value of each unit, for checks of the queries. The lowest is 0."""
 
 
-class Kind(StrEnum):
+class PanelKind(StrEnum):
     """The type of visualization."""
 
     LINES = "lines"
@@ -67,7 +73,7 @@ class Kind(StrEnum):
     HEATMAP = "heatmap"
 
 
-class Query(NamedTuple):
+class PanelQuery(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
     A `native` query reads a native histogram. It has no result if there are classic buckets.
@@ -79,7 +85,7 @@ class Query(NamedTuple):
     native: bool = False
 
 
-class Threshold(NamedTuple):
+class ColourThreshold(NamedTuple):
     """A colour of the panel for values of at least `value`."""
 
     value: float
@@ -97,11 +103,11 @@ class Panel:
 
     title: str
     description: str
-    unit: Unit
-    queries: tuple[Query, ...]
-    kind: Kind = Kind.LINES
+    unit: GrafanaUnit
+    queries: tuple[PanelQuery, ...]
+    kind: PanelKind = PanelKind.LINES
     width: int = 12
-    thresholds: tuple[Threshold, ...] = ()
+    thresholds: tuple[ColourThreshold, ...] = ()
     colours: Mapping[str, str] = field(default_factory=dict)
     latency: str = "ttft"
     """The latency that the link to the explorer selects."""

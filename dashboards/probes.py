@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from dashboards.panels import BAD, GOOD, WARNING, Board, Kind, Panel, Query, Row, Threshold, Unit
+from dashboards.panels import (
+    BAD,
+    GOOD,
+    WARNING,
+    Board,
+    ColourThreshold,
+    GrafanaUnit,
+    Panel,
+    PanelKind,
+    PanelQuery,
+    Row,
+)
 from dashboards.promql import PROBES, of, rate, share
 from exporters.definitions.probe_series import (
     COST,
@@ -31,9 +42,9 @@ def _by_place(title: str, description: str, query: str) -> Panel:
     return Panel(
         title=title,
         description=description,
-        unit=Unit.SECONDS,
+        unit=GrafanaUnit.SECONDS,
         page="outside",
-        queries=(Query(query, _PLACE),),
+        queries=(PanelQuery(query, _PLACE),),
     )
 
 
@@ -52,46 +63,52 @@ BOARD: Final = Board(
                         "The share of the sent probes that got a complete answer, in the range"
                         " shown."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     most=1,
                     page="outside",
                     queries=(
-                        Query(share(_results(_ANSWERED), _results(_COUNTED)), "of all endpoints"),
+                        PanelQuery(
+                            share(_results(_ANSWERED), _results(_COUNTED)), "of all endpoints"
+                        ),
                     ),
                     thresholds=(
-                        Threshold(0, BAD),
-                        Threshold(0.99, WARNING),
-                        Threshold(0.999, GOOD),
+                        ColourThreshold(0, BAD),
+                        ColourThreshold(0.99, WARNING),
+                        ColourThreshold(0.999, GOOD),
                     ),
                 ),
                 Panel(
                     title="Endpoints that fail",
                     description="Endpoints and regions whose latest probe got no complete answer.",
-                    unit=Unit.NUMBER,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.NUMBER,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="outside",
-                    queries=(Query(f"sum(1 - {of(SUCCESS, PROBES)})", "endpoints by region"),),
-                    thresholds=(Threshold(0, GOOD), Threshold(1, BAD)),
+                    queries=(PanelQuery(f"sum(1 - {of(SUCCESS, PROBES)})", "endpoints by region"),),
+                    thresholds=(ColourThreshold(0, GOOD), ColourThreshold(1, BAD)),
                 ),
                 Panel(
                     title="First certificate to expire",
                     description="Time until the first of these endpoints' certificates expires.",
-                    unit=Unit.DAYS,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.DAYS,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="outside",
                     queries=(
-                        Query(
+                        PanelQuery(
                             "clamp_min((min("
                             f"{of(GAUGES['certificate_ends_unix_s'], PROBES)}) - time())"
                             " / 86400, 0)",
                             "the first certificate",
                         ),
                     ),
-                    thresholds=(Threshold(0, BAD), Threshold(7, WARNING), Threshold(15, GOOD)),
+                    thresholds=(
+                        ColourThreshold(0, BAD),
+                        ColourThreshold(7, WARNING),
+                        ColourThreshold(15, GOOD),
+                    ),
                 ),
                 Panel(
                     title="Cost of probing per day",
@@ -99,12 +116,14 @@ BOARD: Final = Board(
                         "The list price of the probes' tokens, at the rate of the range shown."
                         " Endpoints without a list price are not included."
                     ),
-                    unit=Unit.USD,
-                    kind=Kind.NUMBER,
+                    unit=GrafanaUnit.USD,
+                    kind=PanelKind.NUMBER,
                     width=6,
                     page="outside",
                     queries=(
-                        Query(f"{_DAY_S}{rate(COST, PROBES, over='$__range')}", "all endpoints"),
+                        PanelQuery(
+                            f"{_DAY_S}{rate(COST, PROBES, over='$__range')}", "all endpoints"
+                        ),
                     ),
                 ),
             ),
@@ -118,11 +137,11 @@ BOARD: Final = Board(
                         "The share of the sent probes that got a complete answer. Probes that the"
                         " prober did not send, or that it stopped, do not count."
                     ),
-                    unit=Unit.SHARE,
+                    unit=GrafanaUnit.SHARE,
                     most=1,
                     page="outside",
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(RESULTS, PROBES, _ANSWERED, by=_BY),
                                 rate(RESULTS, PROBES, _COUNTED, by=_BY),
@@ -137,10 +156,10 @@ BOARD: Final = Board(
                         "stop and length are complete answers. over_budget and missed were not"
                         " sent. tailspan outside prints the reasons of failures."
                     ),
-                    unit=Unit.PER_S,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.PER_S,
+                    kind=PanelKind.STACKED,
                     page="outside",
-                    queries=(Query(rate(RESULTS, PROBES, by="outcome"), "{{outcome}}"),),
+                    queries=(PanelQuery(rate(RESULTS, PROBES, by="outcome"), "{{outcome}}"),),
                 ),
             ),
         ),
@@ -154,11 +173,11 @@ BOARD: Final = Board(
                         " sum to the whole wait. processing is the time of the network and the"
                         " server until the first event."
                     ),
-                    unit=Unit.SECONDS,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.STACKED,
                     page="outside",
                     queries=(
-                        Query(
+                        PanelQuery(
                             f"sum by (phase) ({of(DURATION, PROBES)})"
                             f" / on () group_left () count({of(SUCCESS, PROBES)})",
                             "{{phase}}",
@@ -198,9 +217,9 @@ BOARD: Final = Board(
                         "Results per second of endpoints that no other panel shows, because they"
                         " exceed the limit of exported endpoints."
                     ),
-                    unit=Unit.PER_S,
+                    unit=GrafanaUnit.PER_S,
                     page="outside",
-                    queries=(Query(rate(UNLISTED, ""), "all endpoints"),),
+                    queries=(PanelQuery(rate(UNLISTED, ""), "all endpoints"),),
                 ),
             ),
         ),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from exporters.definitions.series_types import Histogram, Series
+from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 
 INTERVAL: Final = "$__rate_interval"
 """Grafana's rate interval: at least four scrapes, so a failed scrape leaves no gap."""
@@ -15,23 +15,23 @@ PROBES: Final = 'region=~"$prober_region",endpoint=~"$endpoint"'
 OBJECTIVES: Final = 'slo=~"$slo"'
 
 
-def of(series: Series, where: str, *also: str) -> str:
+def of(series: MetricSeries, where: str, *also: str) -> str:
     """Return a series selector."""
     return f"{series.name}{{{','.join((where, *also))}}}" if where else series.name
 
 
-def rate(series: Series, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
+def rate(series: MetricSeries, where: str, *also: str, by: str = "", over: str = INTERVAL) -> str:
     """Return a query for the sum of the counters' rates over the interval."""
     grouped = f" by ({by})" if by else ""
     return f"sum{grouped} (rate({of(series, where, *also)}[{over}]))"
 
 
-def buckets(histogram: Histogram, where: str) -> str:
+def buckets(histogram: LatencyHistogram, where: str) -> str:
     """Return a query for the observations per second in each bucket."""
     return f"sum by (le) (rate({histogram.name}_bucket{{{where}}}[{INTERVAL}]))"
 
 
-def native(histogram: Histogram, where: str) -> str:
+def native(histogram: LatencyHistogram, where: str) -> str:
     """Return a query for the observations per second, as a native histogram.
 
     The query has no result if Prometheus stores the histogram as classic buckets.
@@ -46,6 +46,6 @@ def share(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
-def at_quantile(series: Series, where: str, quantile: str) -> str:
+def at_quantile(series: MetricSeries, where: str, quantile: str) -> str:
     """Return a query for a quantile of the last five minutes. Do not sum or average the result."""
     return of(series, where, f'quantile="{quantile}"')

@@ -34,7 +34,7 @@ class PushError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PushChange:
     """The result of a push, or of a dry run, for one object."""
 
     what: str
@@ -67,7 +67,7 @@ def push(
     source: Document | None = None,
     *,
     dry_run: bool = False,
-) -> Iterator[Change]:
+) -> Iterator[PushChange]:
     """Create or update the objects in a Grafana, and yield the change of each object.
 
     Args:
@@ -122,18 +122,18 @@ def _connect(url: str, token: str) -> Any:
     return api
 
 
-def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+def _folder(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
     what = f"folder {wanted['title']}"
     there = _existing_object(url, f"the {what}", lambda: api.folder.get_folder(wanted["uid"]))
     if there is not None:
-        return Change(what, "unchanged")
+        return PushChange(what, "unchanged")
     if not dry_run:
         with _refusals(url, f"to create the {what}"):
             api.folder.create_folder(wanted["title"], uid=wanted["uid"])
-    return Change(what, "create")
+    return PushChange(what, "create")
 
 
-def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
     what = f"data source {wanted['name']}"
     there = _existing_object(
         url, f"the {what}", lambda: api.datasource.get_datasource_by_uid(wanted["uid"])
@@ -142,14 +142,14 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         if not dry_run:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
-        return Change(what, "create")
+        return PushChange(what, "create")
     # Grafana returns more fields than Tailspan sets.
     current = {key: there.get(key) for key in wanted}
     current["jsonData"] = {
         key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
     }
     if current == wanted:
-        return Change(what, "unchanged")
+        return PushChange(what, "unchanged")
     if not dry_run:
         both = {
             **there,
@@ -158,13 +158,13 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         }
         with _refusals(url, f"to change the {what} (requires the role Admin)"):
             api.datasource.update_datasource_by_uid(wanted["uid"], both)
-    return Change(what, "update", _difference(current, wanted))
+    return PushChange(what, "update", _difference(current, wanted))
 
 
-def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
+def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
     what = f"dashboard {wanted['title']}"
     there = _existing_object(url, f"the {what}", lambda: api.dashboard.get_dashboard(wanted["uid"]))
-    change, version = Change(what, "create"), None
+    change, version = PushChange(what, "create"), None
     if there is not None:
         current = dict(there["dashboard"])
         current.pop("id", None)
@@ -174,8 +174,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> Change:
         if in_folder != FOLDER_UID:
             difference = (f"-folder {in_folder or 'none'}", f"+folder {FOLDER_UID}", *difference)
         if not difference:
-            return Change(what, "unchanged")
-        change = Change(what, "update", difference)
+            return PushChange(what, "unchanged")
+        change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
             # This is the version that was compared. If the dashboard has changed after the

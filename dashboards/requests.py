@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dashboards.panels import Board, Kind, Panel, Query, Row, Unit
+from dashboards.panels import Board, GrafanaUnit, Panel, PanelKind, PanelQuery, Row
 from dashboards.promql import MODELS, SERVERS, TENANTS, at_quantile, buckets, native, rate, share
 from exporters.definitions import series
 from telemetry import phase_colours
@@ -38,11 +38,13 @@ def _latency(title: str, field: str, what: str) -> Panel:
             f"{what} The values cover the last 5 min, by model, and are within 1 % of the exact"
             " quantiles. A quantile has no value if there are too few requests."
         ),
-        unit=Unit.SECONDS,
+        unit=GrafanaUnit.SECONDS,
         width=8,
         latency=field.removesuffix("_s"),
         queries=tuple(
-            Query(at_quantile(series.RECENT_BY_MODEL[field], MODELS, q), f"{name} {{{{model}}}}")
+            PanelQuery(
+                at_quantile(series.RECENT_BY_MODEL[field], MODELS, q), f"{name} {{{{model}}}}"
+            )
             for q, name in _QUANTILES.items()
         ),
     )
@@ -86,10 +88,10 @@ BOARD: Final = Board(
                 Panel(
                     title="Time to first token, P95 by tenant",
                     description="P95 of the last 5 min, for the selected tenants.",
-                    unit=Unit.SECONDS,
+                    unit=GrafanaUnit.SECONDS,
                     width=8,
                     queries=(
-                        Query(
+                        PanelQuery(
                             at_quantile(series.RECENT_BY_TENANT["ttft_s"], TENANTS, "0.95"),
                             "{{tenant}}",
                         ),
@@ -102,14 +104,16 @@ BOARD: Final = Board(
                         " requests, or a server that stalls. A dot is one request (exemplar)."
                         " Click a dot to open the request's trace."
                     ),
-                    unit=Unit.SECONDS,
-                    kind=Kind.HEATMAP,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.HEATMAP,
                     width=24,
                     queries=(
-                        Query(buckets(_TTFT, SERVERS), "{{le}}"),
+                        PanelQuery(buckets(_TTFT, SERVERS), "{{le}}"),
                         # This query also names the classic buckets, so that the panel shows the
                         # exemplars of both kinds of histogram.
-                        Query(native(_TTFT, SERVERS), "all requests", exemplars=True, native=True),
+                        PanelQuery(
+                            native(_TTFT, SERVERS), "all requests", exemplars=True, native=True
+                        ),
                     ),
                 ),
             ),
@@ -123,12 +127,12 @@ BOARD: Final = Board(
                         "Mean of the requests that ended in the interval. The phases sum to the"
                         " end-to-end latency. Look for a cause in the phase that grew."
                     ),
-                    unit=Unit.SECONDS,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.SECONDS,
+                    kind=PanelKind.STACKED,
                     latency="e2e",
                     colours=_PHASES,
                     queries=tuple(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(series.PHASE_SECONDS, SERVERS, f'phase="{phase}"'),
                                 rate(series.PHASED_REQUESTS, SERVERS),
@@ -145,13 +149,13 @@ BOARD: Final = Board(
                         " steps, eviction and recomputation, and step time that no work explains"
                         " (stall)."
                     ),
-                    unit=Unit.SHARE,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.SHARE,
+                    kind=PanelKind.STACKED,
                     most=1,
                     colours=dict(_PARTS.values()),
                     latency="e2e",
                     queries=tuple(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(
                                     series.PART_SECONDS,
@@ -173,11 +177,11 @@ BOARD: Final = Board(
                         " batch, KV blocks, the step's token budget, an adapter, cache or grammar"
                         " (held), or the end of the step."
                     ),
-                    unit=Unit.REQUESTS,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.REQUESTS,
+                    kind=PanelKind.STACKED,
                     latency="queue",
                     queries=(
-                        Query(
+                        PanelQuery(
                             rate(series.PART_SECONDS, SERVERS, 'phase="queue"', by="part"),
                             "{{part}}",
                         ),
@@ -189,24 +193,24 @@ BOARD: Final = Board(
                         "Mean number of tokens in the interval. Longer prompts lengthen the"
                         " prefill, and longer answers lengthen the decode."
                     ),
-                    unit=Unit.TOKENS,
+                    unit=GrafanaUnit.TOKENS,
                     latency="e2e",
                     queries=(
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(series.TOKENS["prompt_tokens"], SERVERS),
                                 rate(series.REQUESTS, SERVERS),
                             ),
                             "prompt",
                         ),
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(series.TOKENS["cached_tokens"], SERVERS),
                                 rate(series.REQUESTS, SERVERS),
                             ),
                             "of which cached",
                         ),
-                        Query(
+                        PanelQuery(
                             share(
                                 rate(series.TOKENS["output_tokens"], SERVERS),
                                 rate(series.REQUESTS, SERVERS),
@@ -226,16 +230,18 @@ BOARD: Final = Board(
                         "Requests per second. stop and length are complete answers; abort means"
                         " that the client disconnected; rejected requests never reached the engine."
                     ),
-                    unit=Unit.REQUESTS_PER_S,
-                    kind=Kind.STACKED,
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    kind=PanelKind.STACKED,
                     colours=_OUTCOMES,
-                    queries=(Query(rate(series.REQUESTS, SERVERS, by="outcome"), "{{outcome}}"),),
+                    queries=(
+                        PanelQuery(rate(series.REQUESTS, SERVERS, by="outcome"), "{{outcome}}"),
+                    ),
                 ),
                 Panel(
                     title="Goodput",
                     description="Requests per second that met each objective.",
-                    unit=Unit.REQUESTS_PER_S,
-                    queries=(Query(rate(series.SLO_GOOD_EVENTS, "", by="slo"), "{{slo}}"),),
+                    unit=GrafanaUnit.REQUESTS_PER_S,
+                    queries=(PanelQuery(rate(series.SLO_GOOD_EVENTS, "", by="slo"), "{{slo}}"),),
                 ),
             ),
         ),

@@ -12,7 +12,7 @@ from exporters.definitions.engine_series import (
     ENGINE_TOTALS,
     LAST_SAMPLE,
 )
-from exporters.definitions.series_types import Histogram, Series
+from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 from exporters.format.histograms import Distributions
 from exporters.format.label_cache import Labels
 from exporters.format.text import Family, Scalars
@@ -21,18 +21,18 @@ from exporters.totals.engines import EngineView
 from exporters.totals.recent_latencies import Latencies, RecentCounts
 from exporters.totals.recent_quantiles import quantiles_s
 from exporters.totals.request_batch import Pair
-from exporters.totals.requests import Counts, PairTotals
+from exporters.totals.requests import PairTotals, RequestCounts
 from exporters.totals.slo import Key, SloTotals
 
 _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
-def counter(of: Series, values: Mapping[_Labels, float]) -> Family:
+def counter(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
     """Return a family with one counter."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
-def gauge(of: Series, values: Mapping[_Labels, float]) -> Family:
+def gauge(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
     """Return a family with one gauge."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
@@ -42,7 +42,9 @@ def _non_empty(families: Iterator[Scalars]) -> Iterator[Family]:
 
 
 def request_families(
-    by_pair: Mapping[Pair, PairTotals], histograms: tuple[Histogram, ...], created_unix_s: float
+    by_pair: Mapping[Pair, PairTotals],
+    histograms: tuple[LatencyHistogram, ...],
+    created_unix_s: float,
 ) -> Iterator[Family]:
     """Yield the families by replica: outcomes, tokens, costs, phases and latencies."""
     yield from _count_families(
@@ -79,7 +81,7 @@ def request_families(
             yield Distributions(histogram, observed, created_unix_s)
 
 
-def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
+def tenant_families(by_tenant: Mapping[Pair, RequestCounts]) -> Iterator[Family]:
     """Yield the families by tenant: outcomes, tokens and costs."""
     yield from _count_families(
         by_tenant, series.TENANT_REQUESTS, series.TENANT_TOKENS, series.TENANT_COSTS
@@ -87,10 +89,10 @@ def tenant_families(by_tenant: Mapping[Pair, Counts]) -> Iterator[Family]:
 
 
 def _count_families(
-    by_pair: Mapping[Pair, Counts],
-    requests: Series,
-    tokens: Mapping[str, Series],
-    costs: Mapping[str, Series],
+    by_pair: Mapping[Pair, RequestCounts],
+    requests: MetricSeries,
+    tokens: Mapping[str, MetricSeries],
+    costs: Mapping[str, MetricSeries],
 ) -> Iterator[Family]:
     outcomes = {
         (*pair, str(outcome)): count
@@ -118,7 +120,7 @@ def recent_families(recent: RecentCounts) -> Iterator[Family]:
 
 
 def _summaries(
-    by_field: Mapping[str, Series], counts: Mapping[_Labels, Latencies]
+    by_field: Mapping[str, MetricSeries], counts: Mapping[_Labels, Latencies]
 ) -> Iterator[Scalars]:
     for name, of in by_field.items():
         windows = {

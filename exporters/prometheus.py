@@ -32,7 +32,7 @@ from exporters.self_metrics.health import CollectorReport
 from exporters.totals.engine_bills import EngineBills
 from exporters.totals.engines import EngineKey, EngineTotals
 from exporters.totals.gpus import GpuTotals, gpu_families
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from exporters.totals.probes import ProbeTotals
 from exporters.totals.recent_latencies import RecentLatencies
 from exporters.totals.recent_requests import RecentIds, RecentSources
@@ -73,7 +73,7 @@ class PrometheusExporter(Families):
         report: Callable[[], CollectorReport] | None = None,
         *,
         clock_unix_ns: Callable[[], int] = time.time_ns,
-        labels: Labels | None = None,
+        labels: ExporterLabels | None = None,
         recent: RecentIds | None = None,
         objectives: Mapping[str, GoodEvents] | None = None,
         targets: Mapping[str, float] | None = None,
@@ -87,7 +87,7 @@ class PrometheusExporter(Families):
         self._notifications = notifications
         self._clock_unix_ns = clock_unix_ns
         self._created_unix_s = clock_unix_ns() / 1e9
-        self._labels = labels or Labels()
+        self._labels = labels or ExporterLabels()
         self._recent = recent or RecentIds()
         self._recent_reports = RecentIds()
         self._sources = RecentSources()

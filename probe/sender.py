@@ -12,7 +12,7 @@ from typing import Final
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from tailspan_vllm.export.destination import Destination, destination_of
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, http_failure
 
 from probe.connection import Timings
 from probe.errors import PlanError, ProbeFailure
@@ -111,7 +111,7 @@ class ResultSender:
         """Send a message. Return False if the collector rejected it, but permits a retry."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MAX_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
-        self._note(None if outcome.verdict is Verdict.ACCEPTED else outcome.reason)
+        self._note(None if outcome.verdict is ExportVerdict.ACCEPTED else outcome.reason)
         if outcome.retryable:
             self._backoff.wait(asyncio.get_running_loop().time(), outcome.wait_s)
             return False
@@ -119,7 +119,7 @@ class ResultSender:
         for each in batch:
             if self._queue and self._queue[0] is each:  # a full queue may have dropped it
                 self._queue.popleft()
-        refused = outcome.rejected if outcome.verdict is Verdict.ACCEPTED else len(batch)
+        refused = outcome.rejected if outcome.verdict is ExportVerdict.ACCEPTED else len(batch)
         self.sent += len(batch) - refused
         self.dropped += refused
         if refused and outcome.reason:
@@ -133,7 +133,7 @@ class ResultSender:
             self._report(f"The collector at {self.url} takes results again.")
         self.trouble = trouble
 
-    async def _post(self, body: bytes) -> Outcome:
+    async def _post(self, body: bytes) -> ExportResponse:
         headers = (("Content-Type", "application/x-protobuf"), *self._to.headers)
         request, response, answer = (
             HttpRequest(self._to.endpoint, headers, body),
@@ -146,14 +146,16 @@ class ResultSender:
                     request, Timings(), response, self._context, lambda data, _: answer.extend(data)
                 )
         except TimeoutError:
-            return Outcome(Verdict.UNREACHABLE, f"no answer within {self._to.timeout_s:g} s")
+            return ExportResponse(
+                ExportVerdict.UNREACHABLE, f"no answer within {self._to.timeout_s:g} s"
+            )
         except ProbeFailure as failure:
-            return Outcome(Verdict.UNREACHABLE, str(failure))
+            return ExportResponse(ExportVerdict.UNREACHABLE, str(failure))
         if response.status >= 300:
             return http_failure(response.status, response.headers)
         try:
             partial = ExportTraceServiceResponse.FromString(bytes(answer)).partial_success
         except Exception:  # the body is not OTLP, but the status is a success
-            return Outcome(Verdict.ACCEPTED)
+            return ExportResponse(ExportVerdict.ACCEPTED)
         rejected = min(max(partial.rejected_spans, 0), MAX_IN_A_MESSAGE)
-        return Outcome(Verdict.ACCEPTED, partial.error_message, rejected=rejected)
+        return ExportResponse(ExportVerdict.ACCEPTED, partial.error_message, rejected=rejected)

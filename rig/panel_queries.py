@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dashboards.annotations import SHOWN, annotations
-from dashboards.panels import Board, Kind, Panel, Query
+from dashboards.panels import Board, Panel, PanelKind, PanelQuery
 from dashboards.variables import VARIABLES
 from rig.prometheus_stack import MonitoredTailspan
 
@@ -26,7 +26,7 @@ class PanelAnswer(NamedTuple):
     """The result of a panel's query."""
 
     panel: Panel
-    query: Query
+    query: PanelQuery
     expr: str
     series: list[PanelSeries]
 
@@ -49,7 +49,7 @@ def answers(
     for panel in board.panels:
         for query in panel.queries:
             expr = _filled(query.expr, {**values, **built_in})
-            if panel.kind is Kind.NUMBER:
+            if panel.kind is PanelKind.NUMBER:
                 data = here.ask("query", query=expr, time=end)
             else:
                 data = here.ask("query_range", query=expr, start=start, end=end, step=step_s)
@@ -101,7 +101,7 @@ def _filled(text: str, values: dict[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda match: values[match[1]].replace("\\", "\\\\"), text)
 
 
-def _series(query: Query, data: dict[str, Any]) -> list[PanelSeries]:
+def _series(query: PanelQuery, data: dict[str, Any]) -> list[PanelSeries]:
     found = []
     for each in data["result"]:
         labels: dict[str, str] = each["metric"]

@@ -23,7 +23,7 @@ from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from dashboards.boards import BOARDS
-from dashboards.panels import Board, Kind, Panel, Unit
+from dashboards.panels import Board, GrafanaUnit, Panel, PanelKind
 from rig.panel_queries import PanelAnswer, PanelSeries, answers
 from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan
 
@@ -47,19 +47,19 @@ p {{ margin: 0; color: #55595f; font-size: 11.5px }}
 </style><script>{script}</script>{body}"""
 
 
-def _shown(value: float, unit: Unit) -> str:
-    if unit is Unit.SHARE:
+def _shown(value: float, unit: GrafanaUnit) -> str:
+    if unit is GrafanaUnit.SHARE:
         return f"{value * 100:.1f} %"
-    if unit is Unit.SECONDS:
+    if unit is GrafanaUnit.SECONDS:
         return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
-    if unit is Unit.USD:
+    if unit is GrafanaUnit.USD:
         return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
     words = {
-        Unit.REQUESTS_PER_S: "req/s",
-        Unit.PER_S: "/s",
-        Unit.NUMBER: "",
-        Unit.WATTS: "W",
-        Unit.JOULES: "J",
+        GrafanaUnit.REQUESTS_PER_S: "req/s",
+        GrafanaUnit.PER_S: "/s",
+        GrafanaUnit.NUMBER: "",
+        GrafanaUnit.WATTS: "W",
+        GrafanaUnit.JOULES: "J",
     }
     return f"{value:.3g} {words.get(unit, str(unit))}"
 
@@ -78,16 +78,26 @@ def _number(panel: Panel, found: list[PanelAnswer]) -> str:
 
 
 def _axis(panel: Panel) -> dict[str, Any]:
-    words = {Unit.SECONDS: "s", Unit.SHARE: ".0%"}
+    words = {GrafanaUnit.SECONDS: "s", GrafanaUnit.SHARE: ".0%"}
     axis: dict[str, Any] = {"rangemode": "tozero", "gridcolor": "#ebedf0", "nticks": 5}
-    if panel.unit is Unit.SHARE:
-        axis["tickformat"] = words[Unit.SHARE]
-    elif panel.unit is Unit.SECONDS:
+    if panel.unit is GrafanaUnit.SHARE:
+        axis["tickformat"] = words[GrafanaUnit.SHARE]
+    elif panel.unit is GrafanaUnit.SECONDS:
         axis["ticksuffix"] = " s"
-    elif panel.unit is Unit.USD:
+    elif panel.unit is GrafanaUnit.USD:
         axis["tickprefix"] = "$"
-    elif panel.unit in (Unit.WATTS, Unit.JOULES, Unit.HERTZ, Unit.BYTES_PER_S):
-        words = {Unit.WATTS: " W", Unit.JOULES: " J", Unit.HERTZ: "Hz", Unit.BYTES_PER_S: "B/s"}
+    elif panel.unit in (
+        GrafanaUnit.WATTS,
+        GrafanaUnit.JOULES,
+        GrafanaUnit.HERTZ,
+        GrafanaUnit.BYTES_PER_S,
+    ):
+        words = {
+            GrafanaUnit.WATTS: " W",
+            GrafanaUnit.JOULES: " J",
+            GrafanaUnit.HERTZ: "Hz",
+            GrafanaUnit.BYTES_PER_S: "B/s",
+        }
         axis["ticksuffix"] = words[panel.unit]
     if panel.most is not None:
         axis["range"] = [0, panel.most * 1.02]
@@ -95,7 +105,7 @@ def _axis(panel: Panel) -> dict[str, Any]:
 
 
 def _traces(panel: Panel, series: list[PanelSeries]) -> list[Any]:
-    stacked = panel.kind is Kind.STACKED
+    stacked = panel.kind is PanelKind.STACKED
     place_of = {legend: place for place, legend in enumerate(panel.colours)}
     ordered = sorted(series, key=lambda each: (place_of.get(each.legend, 99), each.legend))
     traces = []
@@ -140,10 +150,10 @@ def _heat(found: PanelAnswer) -> list[Any]:
 
 
 def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
-    if panel.kind is Kind.NUMBER:
+    if panel.kind is PanelKind.NUMBER:
         return _number(panel, found)
     series = [each for answer in found for each in answer.series]
-    heat = panel.kind is Kind.HEATMAP
+    heat = panel.kind is PanelKind.HEATMAP
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
@@ -197,7 +207,7 @@ def _height(board: Board) -> int:
                 height += tallest + 8
                 used = tallest = 0
             lines = 1 + len(panel.description) * 7 // (panel.width * WIDTH // 24)
-            drawn = 55 if panel.kind is Kind.NUMBER else _HEIGHT
+            drawn = 55 if panel.kind is PanelKind.NUMBER else _HEIGHT
             tallest = max(tallest, drawn + 40 + 16 * lines)
             used += panel.width
         height += tallest

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClientAccess:
     """The token, TLS settings and certificate that each request uses."""
 
     token: str | None = field(default=None, repr=False)
@@ -48,4 +48,4 @@ class Access:
         return grpc.secure_channel(where, credentials, options=options)
 
 
-OPEN = Access()
+OPEN = ClientAccess()

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from analysis.access.roles_file import Roles
-from collector.limits.sender_limits import Limits
-from collector.listen.bearer_tokens import Tokens
+from collector.limits.sender_limits import CollectorLimits
+from collector.listen.bearer_tokens import BearerTokens
 from collector.listen.host_check import AllowedHosts
 from collector.listen.tls import Tls
 
@@ -13,9 +13,9 @@ from collector.listen.tls import Tls
 class EndpointAccess:
     """The tokens, TLS settings, host names and limits of the endpoints."""
 
-    tokens: Tokens | None = None
+    tokens: BearerTokens | None = None
     tls: Tls | None = None
-    limits: Limits | None = None
+    limits: CollectorLimits | None = None
     """The limits on received data, or None for the defaults."""
     hosts: AllowedHosts | None = None
     """The host names that clients may use for the HTTP ports, or None for the default."""

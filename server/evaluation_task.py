@@ -12,7 +12,7 @@ from alerts.evaluation.counting import EVALUATION_S
 from alerts.evaluation.evaluator import ARRIVAL_S, Evaluator
 from alerts.evaluation.incidents import Incident
 from store.errors import LeaseLost
-from store.leases import EVALUATION, Leases, Term
+from store.leases import EVALUATION, Leases, LeaseTerm
 from telemetry import time_text
 from telemetry.engines import EngineSample
 from telemetry.request_rows import RequestRows
@@ -47,7 +47,7 @@ class EvaluationTask:
         self._evaluator = evaluator
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
-        self._term: Term | None = None
+        self._term: LeaseTerm | None = None
         self._evaluated = evaluated
         self._printed: set[tuple[str, str, int, bool]] = set()
         self._present_seen = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from collector.gpus.configured_owners import ConfiguredOwners
 from collector.gpus.local_readers import GpuReaders, host_name
 from collector.gpus.owners import Owners
-from collector.gpus.processes import Processes
+from collector.gpus.processes import HostProcesses
 from collector.scrape.targets import Discovery
 
 
@@ -40,4 +40,6 @@ class GpuSetup:
         Args:
             receives_engines: whether this process receives samples of engines.
         """
-        return Owners(host_name(), Processes(), self.configured, receives_engines=receives_engines)
+        return Owners(
+            host_name(), HostProcesses(), self.configured, receives_engines=receives_engines
+        )

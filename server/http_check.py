@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 TIMEOUT_S = 2.0
@@ -41,7 +41,7 @@ class HttpResult:
 def get(
     url: str,
     timeout_s: float = TIMEOUT_S,
-    access: Access = OPEN,
+    access: ClientAccess = OPEN,
     *,
     max_bytes: int | None = None,
 ) -> HttpResult:
@@ -60,7 +60,7 @@ def post(
     body: bytes,
     content_type: str,
     timeout_s: float = TIMEOUT_S,
-    access: Access = OPEN,
+    access: ClientAccess = OPEN,
 ) -> HttpResult:
     """Send a POST request. Arguments and result are the same as for `get`."""
     return _in_time(url, body, {"Content-Type": content_type} | access.headers(), timeout_s, access)
@@ -71,7 +71,7 @@ def _in_time(
     body: bytes | None,
     headers: dict[str, str],
     timeout_s: float,
-    access: Access,
+    access: ClientAccess,
     max_bytes: int | None = None,
 ) -> HttpResult:
     # A socket's timeout applies to each read, so a server that sends one byte per second would
@@ -95,7 +95,7 @@ def _ask(
     body: bytes | None,
     headers: dict[str, str],
     timeout_s: float,
-    access: Access,
+    access: ClientAccess,
     max_bytes: int,
 ) -> HttpResult:
     try:

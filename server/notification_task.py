@@ -13,14 +13,14 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from alerts.notify.channel_sender import Attempt, ChannelSender, Result
+from alerts.notify.channel_sender import Attempt, ChannelSender, DeliveryResult
 from alerts.notify.channels import Channel
-from alerts.notify.http_post import Sender
+from alerts.notify.http_post import ChannelPoster
 from alerts.notify.message import Transition
 from alerts.notify.notifier import LikelyCause, Notifier
 from alerts.objectives import Objective
 from store.errors import LeaseLost, StoreError
-from store.leases import NOTIFICATION, Leases, Term
+from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.tasks import Task
 
 POLL_S = 5.0
@@ -66,14 +66,14 @@ class NotificationTask:
         self._print_line = print_line
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
-        self._term: Term | None = None
+        self._term: LeaseTerm | None = None
         """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
                 engine,
                 channel,
-                Sender(channel),
+                ChannelPoster(channel),
                 newest=self._notifier.newest,
                 clock_s=lambda: clock_unix_ns() / 1e9,
             )
@@ -164,7 +164,7 @@ class NotificationTask:
             self._survives(deliver, sender.channel.name)
             wake.wait(POLL_S)
 
-    def _ended(self, term: Term) -> bool:
+    def _ended(self, term: LeaseTerm) -> bool:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
@@ -188,7 +188,7 @@ class NotificationTask:
     def _report_attempt(self, channel: Channel, attempt: Attempt) -> None:
         line = sentence(channel, attempt)
         if line is not None:
-            self._print_line(line, attempt.result is not Result.DELIVERED)
+            self._print_line(line, attempt.result is not DeliveryResult.DELIVERED)
 
 
 def _name(channel: Channel) -> str:
@@ -202,9 +202,9 @@ def sentence(channel: Channel, attempt: Attempt) -> str | None:
     if row.transition == Transition.RESOLVED:
         what = f"the end of {what}"
     match attempt.result:
-        case Result.DELIVERED:
+        case DeliveryResult.DELIVERED:
             return None if attempt.repeat else f"notified {channel.name}: {what}"
-        case Result.FAILED:
+        case DeliveryResult.FAILED:
             if row.failures > 1:
                 return None
             return f"could not notify {channel.name}: {what} ({attempt.answer}); trying again"

@@ -20,7 +20,7 @@ from alerts.objectives import Objective, counted
 from analysis.sign_in_file import SignIn
 from collector.counters import Counters
 from collector.gpus.sampler import GpuSampler
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.listen.asgi_server import AsgiHost, listen
 from collector.listen.bearer_tokens import BearerGate
 from collector.listen.connections import ConnectionLimits
@@ -107,7 +107,7 @@ class Ports:
     explorer: int = 8501
 
 
-class Arrivals:
+class KnownReplicas:
     """The replicas that have sent data. `tailspan up` prints a line for each new replica."""
 
     def __init__(self) -> None:
@@ -202,7 +202,7 @@ class Stack:
         self.clock = clock or CorroboratedClock()
         self._pricing = Pricing(prices)
         counters = Counters()
-        self.arrivals = Arrivals()
+        self.arrivals = KnownReplicas()
         wanted = (
             (EVALUATION, RETENTION) if notify is None else (EVALUATION, NOTIFICATION, RETENTION)
         )
@@ -305,7 +305,7 @@ class Stack:
             host=host,
             grpc_port=ports.grpc,
             http_port=ports.http,
-            limits=access.limits or Limits(),
+            limits=access.limits or CollectorLimits(),
             tokens=access.tokens,
             hosts=access.hosts or AllowedHosts(),
             tls=access.tls,

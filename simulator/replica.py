@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tailspan_vllm import names
-from tailspan_vllm.engine_core.step_model import StepModel as Fit
-from tailspan_vllm.engine_core.step_model import Work
+from tailspan_vllm.engine_core.step_model import FittedStepModel, StepWork
 from tailspan_vllm.engine_state.config_fingerprint import fingerprint
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.request.parts import HeldParts, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import Outcome, RequestRecord
 
 from replay.engine import ReplayEngine
@@ -298,7 +297,7 @@ class SimulatedReplica:
     def _start(self, at_s: float, new_shape_s: float) -> None:
         seed = f"{self._seed}:engine" + (f":{self._starts}" if self._starts else "")
         self._starts += 1
-        self._fit = Fit()
+        self._fit = FittedStepModel()
         self._engine = ReplayEngine(
             self._config, seed, self._stalls(at_s), at_s, new_shape_s, self._learn
         )
@@ -314,7 +313,7 @@ class SimulatedReplica:
     ) -> None:
         """Add a step to the fit of the step model. The plugin in a real engine computes the same
         fit, so the errors of the coefficients are realistic."""
-        self._fit.learn(Work(prefill_tokens, pairs, context_tokens, decodes), took_s)
+        self._fit.learn(StepWork(prefill_tokens, pairs, context_tokens, decodes), took_s)
 
     def _apply(self) -> None:
         conditions, engine = self.conditions, self._engine
@@ -394,15 +393,15 @@ class SimulatedReplica:
         record.preempted_at, record.resumed_at = job.preempted_at, job.resumed_at
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         if job.scheduled is not None:
-            record.queue_parts = QueueParts(*job.queue)
+            record.queue_parts = RequestQueueParts(*job.queue)
             record.held_parts = _held(job)
         if job.first_token is None or job.last_token is None or job.scheduled is None:
             return record
         record.last_token, record.output_tokens = job.last_token, job.made_tokens
         record.itl_max_s = job.itl_max_s
-        record.prefill_parts = Parts(*job.prefill.of(job.first_token - job.scheduled))
+        record.prefill_parts = RequestPhaseParts(*job.prefill.of(job.first_token - job.scheduled))
         record.encoder_s = _encoder_s(pending.request, record.prefill_parts)
-        record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
+        record.decode_parts = RequestPhaseParts(*job.decode.of(job.last_token - job.first_token))
         if streamed:
             record.http_status = 200
             first_byte = job.first_token + _FRONT_END.first_s()
@@ -446,12 +445,12 @@ class SimulatedReplica:
         record.itl_max_s = job.itl_max_s
         record.billed_s, record.wasted_s = job.billed_s, job.wasted_s
         record.others_prefill_tokens_max = job.others_prefill_tokens_max
-        record.queue_parts = QueueParts(*job.queue)
+        record.queue_parts = RequestQueueParts(*job.queue)
         record.held_parts = _held(job)
         prefill_s = job.first_token - (job.scheduled or job.first_token)
-        record.prefill_parts = Parts(*job.prefill.of(prefill_s))
+        record.prefill_parts = RequestPhaseParts(*job.prefill.of(prefill_s))
         record.encoder_s = _encoder_s(request, record.prefill_parts)
-        record.decode_parts = Parts(*job.decode.of(job.last_token - job.first_token))
+        record.decode_parts = RequestPhaseParts(*job.decode.of(job.last_token - job.first_token))
         return record
 
 
@@ -464,7 +463,7 @@ def _held(job: Job) -> HeldParts:
     return HeldParts(kv_load_s, grammar_s, rest_s if job.lora is not None else 0.0)
 
 
-def _encoder_s(request: SimulatedRequest, prefill: Parts) -> float | None:
+def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
     """Return the encoder's part of the request's own prefill time, in seconds; None without an
     encoder. The result is less than the encoder's time if a preemption moved some of the request's
     own prefill time to another part."""

@@ -23,11 +23,11 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.export.destination import Signal, destination_of
 from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.retry import Backoff, deliver
-from tailspan_vllm.export.transport import Outcome, Verdict, post_to
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, encode_span, export_of
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import SCOPE, span_of
@@ -111,7 +111,7 @@ class OtlpExport:
     def __init__(self, endpoint: str, sent: Sent) -> None:
         base = endpoint.rstrip("/")
 
-        def post(signal: Signal) -> Callable[[bytes], Outcome]:
+        def post(signal: Signal) -> Callable[[bytes], ExportResponse]:
             given = destination_of(os.environ, signal, "http/protobuf", _log.warning)
             where = replace(given, endpoint=f"{base}/v1/{signal}", timeout_s=EXPORT_S)
             return post_to(where)
@@ -123,7 +123,7 @@ class OtlpExport:
         self._sent = sent
         self._closed = False
 
-    def prepare(self, batch: Batch) -> Callable[[], Outcome]:
+    def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
         """Return a function that sends the batch once. It sends the same ids at each call, so a
         repeated batch creates no duplicates."""
         if isinstance(batch, EndedRequests):
@@ -137,32 +137,32 @@ class OtlpExport:
             traces = b"".join(messages)  # the concatenation of two protobuf messages is one message
             return lambda: self._send_traces(traces)
         dropped = {names.SPANS_DROPPED: self._sent.dropped_requests}
-        samples: dict[Resource, list[Sample]] = {}
+        samples: dict[Resource, list[EngineStateSample]] = {}
         for state, resource, at_unix_ns in batch.states:
             snapshot = state.snapshot(dropped, {})
-            samples.setdefault(resource, []).append(Sample(at_unix_ns, snapshot))
+            samples.setdefault(resource, []).append(EngineStateSample(at_unix_ns, snapshot))
         gpus: dict[Resource, list[GpuSample]] = {}
         for gpu, resource in batch.gpus:
             gpus.setdefault(resource, []).append(gpu)
         metrics = _encoded(metrics_of(each, of) for of, each in samples.items())
         measured = _encoded(MetricsData([gpu_metrics_of(each, of)]) for of, each in gpus.items())
 
-        def send() -> Outcome:
+        def send() -> ExportResponse:
             outcome = self._send_metrics(metrics)
-            if gpus and outcome.verdict is Verdict.ACCEPTED:
+            if gpus and outcome.verdict is ExportVerdict.ACCEPTED:
                 outcome = self._send_metrics(measured)
-            if outcome.verdict is Verdict.ACCEPTED:
+            if outcome.verdict is ExportVerdict.ACCEPTED:
                 self._send_starts(batch.states)
             return outcome
 
         return send
 
-    def _send_traces(self, message: bytes) -> Outcome:
+    def _send_traces(self, message: bytes) -> ExportResponse:
         outcome = self._send(self._traces, message)
         self._sent.rejected_requests += outcome.rejected
         return outcome
 
-    def _send_metrics(self, message: bytes) -> Outcome:
+    def _send_metrics(self, message: bytes) -> ExportResponse:
         outcome = self._send(self._metrics, message)
         self._sent.rejected_points += outcome.rejected
         return outcome
@@ -184,8 +184,10 @@ class OtlpExport:
             if not outcome.retryable:
                 self._started[replica] = begun
 
-    def _send(self, post: Callable[[bytes], Outcome], message: bytes) -> Outcome:
-        return Outcome(Verdict.UNREACHABLE, "closed") if self._closed else post(message)
+    def _send(self, post: Callable[[bytes], ExportResponse], message: bytes) -> ExportResponse:
+        return (
+            ExportResponse(ExportVerdict.UNREACHABLE, "closed") if self._closed else post(message)
+        )
 
     def close(self) -> None:
         """Stop sending after the current message. This method can be called from any thread."""
@@ -209,7 +211,7 @@ class BatchSender:
 
     def __init__(
         self,
-        prepare: Callable[[Batch], Callable[[], Outcome]],
+        prepare: Callable[[Batch], Callable[[], ExportResponse]],
         log_line: Callable[[str], None],
         sent: Sent,
         *,
@@ -321,22 +323,22 @@ class BatchSender:
             pause=self._pause,
             last_attempt=lambda: self._clock() >= give_up or self._hurry.is_set(),
         )
-        if outcome.verdict is Verdict.ACCEPTED:
+        if outcome.verdict is ExportVerdict.ACCEPTED:
             return True
-        if outcome.verdict is not Verdict.REFUSED and not self._unavailable:
+        if outcome.verdict is not ExportVerdict.REFUSED and not self._unavailable:
             self._unavailable = True
             self._log_line(
                 f"batches are now dropped after one attempt, until {self._receiver} accepts one"
             )
         return False
 
-    def _attempt(self, send: Callable[[], Outcome]) -> Outcome:
+    def _attempt(self, send: Callable[[], ExportResponse]) -> ExportResponse:
         """Send a batch once. Log the first failure, and the first success after a failure."""
         try:
             outcome = send()
         except Exception as error:  # an exception while sending must not end the thread
-            outcome = Outcome(Verdict.UNREACHABLE, f"{type(error).__name__}: {error}")
-        if outcome.verdict is Verdict.ACCEPTED:
+            outcome = ExportResponse(ExportVerdict.UNREACHABLE, f"{type(error).__name__}: {error}")
+        if outcome.verdict is ExportVerdict.ACCEPTED:
             if self._failing:
                 self._failing = self._unavailable = False
                 self._log_line(f"{self._receiver} accepts batches again ({self._dropped_so_far()})")

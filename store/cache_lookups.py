@@ -11,7 +11,7 @@ from store.schema import LOOKUPS, REQUESTS
 from telemetry.requests import Source
 
 
-class Report(NamedTuple):
+class CacheLookupReport(NamedTuple):
     """One report of a cache lookup, as in the table of lookups."""
 
     at_unix_ns: int
@@ -47,20 +47,20 @@ def lookup_count(engine: Engine, window: Window) -> int:
     return number or 0
 
 
-def newest_lookups(engine: Engine, window: Window, limit: int) -> list[Report]:
+def newest_lookups(engine: Engine, window: Window, limit: int) -> list[CacheLookupReport]:
     """Return the newest reports of lookups in a window, the newest first."""
     statement = (
-        select(*(LOOKUPS.c[name] for name in Report._fields))
+        select(*(LOOKUPS.c[name] for name in CacheLookupReport._fields))
         .where(_in(window))
         .order_by(LOOKUPS.c.at_unix_ns.desc())
         .limit(limit)
     )
-    found: list[Report] = []
+    found: list[CacheLookupReport] = []
     with reading(engine) as connection:
         # The driver's cursor returns plain tuples (see `queries.fetched`).
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
-            found += map(Report._make, rows)
+            found += map(CacheLookupReport._make, rows)
     return found
 
 

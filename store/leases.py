@@ -72,7 +72,7 @@ LEASES: Final = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LeaseTerm:
     """A period during which this process holds a lease without interruption."""
 
     lease: str
@@ -105,19 +105,19 @@ class Leases:
         self._engine = state
         self._elapsed_s = elapsed_s
         self._expires_s = expires_s
-        self._held: Mapping[str, tuple[Term, float]] = {}
+        self._held: Mapping[str, tuple[LeaseTerm, float]] = {}
         """Each held lease, with the monotonic time at which it expires."""
         self._connection: Connection | None = None
 
-    def term(self, name: str) -> Term | None:
+    def term(self, name: str) -> LeaseTerm | None:
         """Return the current term of a lease, or None if this process does not hold the lease."""
         if not self.shared:
-            return Term(name, 0)
+            return LeaseTerm(name, 0)
         term, until_s = self._held.get(name, (None, 0.0))
         return term if self._elapsed_s() < until_s else None
 
     @contextmanager
-    def acting(self, name: str) -> Iterator[Term | None]:
+    def acting(self, name: str) -> Iterator[LeaseTerm | None]:
         """Act as the holder of a lease until the end of the `with` block.
 
         Yields: the term, or None if this process does not hold the lease. If the term has ended,
@@ -150,7 +150,7 @@ class Leases:
         except BaseException:
             self._disconnect()
             raise
-        self._held = {name: (Term(name, token), until_s) for name, token in tokens.items()}
+        self._held = {name: (LeaseTerm(name, token), until_s) for name, token in tokens.items()}
 
     def release(self) -> None:
         """Give up all leases, so that another collector can take them at its next `beat`.
@@ -199,7 +199,7 @@ class Leases:
         ).returning(LEASES.c.name, LEASES.c.token)
         return {row.name: row.token for row in connection.execute(taken)}
 
-    def _check(self, connection: Connection, term: Term) -> None:
+    def _check(self, connection: Connection, term: LeaseTerm) -> None:
         # An expired lease that no other collector took still belongs to this collector. The lock
         # prevents others from taking it until the commit.
         own = and_(
@@ -232,8 +232,8 @@ class _TermFence:
     """Checks that a term has not ended (`connections.Fence`)."""
 
     state: Engine
-    check: Callable[[Connection, Term], None]
-    term: Term
+    check: Callable[[Connection, LeaseTerm], None]
+    term: LeaseTerm
 
     def before(self, engine: Engine) -> None:
         if dialects.of(engine).ADDITIVE:

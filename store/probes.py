@@ -29,7 +29,7 @@ _ANSWERED: Final = tuple(each.value for each in ProbeOutcome if each.succeeded)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
 
 
-class Sample(NamedTuple):
+class ProbeSample(NamedTuple):
     """A sample of probes, in order of time."""
 
     table: pa.Table
@@ -76,7 +76,7 @@ def probe_sample(
     columns: Sequence[str],
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
-) -> Sample:
+) -> ProbeSample:
     """Return a sample of at most about `max_rows` probes, with all failures if possible.
 
     If the window contains more probes, it is divided into 96 parts. In each part, the answered
@@ -84,7 +84,7 @@ def probe_sample(
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
-        return Sample(probe_table(engine, window, columns, equals), 1.0)
+        return ProbeSample(probe_table(engine, window, columns, equals), 1.0)
     answered = PROBES.c["outcome"].in_(_ANSWERED)
     which = _conditions(window, equals)
     some = select(PROBES.c[_AT]).where(*which, ~answered).limit(max_rows // 2 + 1)
@@ -93,11 +93,11 @@ def probe_sample(
     share = max_rows / number
     inside = _part_of_each(window, share)
     if others > max_rows // 2:
-        return Sample(_table(engine, [[*which, inside]], columns), 1.0)
+        return ProbeSample(_table(engine, [[*which, inside]], columns), 1.0)
     found = _table(
         engine, [[*_label_conditions(equals), inside, answered], [*which, ~answered]], columns
     )
-    return Sample(found, 1 / share)
+    return ProbeSample(found, 1 / share)
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:

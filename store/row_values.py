@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import isfinite
 from operator import attrgetter, itemgetter
 
-from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, Field, fields_of
+from store.schema import GPUS, IN_FLIGHT, SAMPLES, STARTS, SchemaField, fields_of
 from telemetry.application_operations import ApplicationOperation
 from telemetry.cache_lookups import CacheLookup
 from telemetry.cold_starts import ColdStart
@@ -55,7 +55,7 @@ def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     return None
 
 
-def _why_not(value: object, column: Field) -> str | None:
+def _why_not(value: object, column: SchemaField) -> str | None:
     if value is None:
         return None if column.nullable else "a value is required"
     if not isinstance(value, _TAKES[column.kind.python]):

@@ -53,7 +53,7 @@ IN_FLIGHT_KEY = ("span_id", "trace_id")
 """The primary key of a request in flight, without the time, which a clock correction may change."""
 
 
-class Kind(NamedTuple):
+class ColumnType(NamedTuple):
     """The SQL type and the Arrow type of a column."""
 
     python: type
@@ -62,22 +62,22 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(str, Text, pa.string()),
-    Kind(bool, Boolean, pa.bool_()),
-    Kind(int, BigInteger, pa.int64()),
-    Kind(float, Double, pa.float64()),
+    ColumnType(str, Text, pa.string()),
+    ColumnType(bool, Boolean, pa.bool_()),
+    ColumnType(int, BigInteger, pa.int64()),
+    ColumnType(float, Double, pa.float64()),
 )
 
 
-class Field(NamedTuple):
+class SchemaField(NamedTuple):
     """One field of a dataclass."""
 
     name: str
-    kind: Kind
+    kind: ColumnType
     nullable: bool
 
 
-def fields_of(row_type: type) -> tuple[Field, ...]:
+def fields_of(row_type: type) -> tuple[SchemaField, ...]:
     """Return the fields of a dataclass, in order.
 
     Raises:
@@ -87,18 +87,18 @@ def fields_of(row_type: type) -> tuple[Field, ...]:
 
 
 @cache
-def _fields(row_type: Any) -> tuple[Field, ...]:
+def _fields(row_type: Any) -> tuple[SchemaField, ...]:
     return tuple(_field(name, hint) for name, hint in get_type_hints(row_type).items())
 
 
-def _field(name: str, hint: Any) -> Field:
+def _field(name: str, hint: Any) -> SchemaField:
     nullable = isinstance(hint, UnionType) and NoneType in get_args(hint)
     python = next(arm for arm in get_args(hint) if arm is not NoneType) if nullable else hint
     if isinstance(python, type) and issubclass(python, Enum) and issubclass(python, str):
         python = str
     for kind in KINDS:
         if kind.python is python:
-            return Field(name, kind, nullable)
+            return SchemaField(name, kind, nullable)
     allowed = ", ".join(kind.python.__name__ for kind in KINDS)
     raise TypeError(f"{name}: no column type for {hint}; allowed: {allowed}, each or None")
 

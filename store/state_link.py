@@ -30,7 +30,7 @@ IDENTITY = Table("state_identity", STATE_METADATA, Column("state_id", Text, prim
 _NAME = "state"
 
 
-class Link(NamedTuple):
+class StateLink(NamedTuple):
     """The separate database of the state, as the database of the telemetry records it."""
 
     state_id: str
@@ -38,22 +38,22 @@ class Link(NamedTuple):
     complete: bool
 
 
-def read_link(engine: Engine) -> Link | None:
+def read_link(engine: Engine) -> StateLink | None:
     """Return the link to the separate database of the state, or None."""
     with reading(engine) as connection:
         row = connection.execute(select(LINK.c.state_id, LINK.c.shown, LINK.c.complete)).first()
-    return None if row is None else Link(*row)
+    return None if row is None else StateLink(*row)
 
 
-def store_link(engine: Engine, link: Link) -> None:
+def store_link(engine: Engine, link: StateLink) -> None:
     """Store the link."""
     with writing(engine, fenced=False) as connection:
         dialects.of(engine).upsert(connection, LINK, [{"name": _NAME, **link._asdict()}])
 
 
-def new_link(shown: str) -> Link:
+def new_link(shown: str) -> StateLink:
     """Return a new link to a state database, to which the state is not copied yet."""
-    return Link(token_hex(16), shown, complete=False)
+    return StateLink(token_hex(16), shown, complete=False)
 
 
 def identity(connection: Connection) -> str | None:
@@ -95,7 +95,7 @@ def check_reader(engine: Engine, state: Engine, name: str, state_name: str) -> N
         )
 
 
-def check_linked(link: Link | None, found: str | None, name: str, state_name: str) -> bool:
+def check_linked(link: StateLink | None, found: str | None, name: str, state_name: str) -> bool:
     """Check that two databases belong together.
 
     Returns: False if neither database is linked yet, or if a copy was interrupted.

@@ -157,7 +157,7 @@ class Writer:
         """Queue rows for writing, without waiting for the disk.
 
         A row whose key is already stored is ignored. A newer report of a request in flight replaces
-        the older one. `leads_ns`: see `Batch.leads_ns`.
+        the older one. `leads_ns`: see `NormalisedBatch.leads_ns`.
 
         Returns:
             A future that resolves after the commit. Its exception is `StoreUnavailable` if a retry

@@ -109,7 +109,7 @@ class GpuEnergySpans:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class BillingCells:
     """Sums of requests. A cell has one combination of labels and one hour.
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
@@ -132,7 +132,7 @@ class Cells:
         fits = [all(labels[at] == value for at, value in wanted) for labels in self.labels]
         return np.array(fits, bool)[self.group]
 
-    def at(self, places: BoolArray | Sequence[int]) -> "Cells":
+    def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
         """Return the cells with these indices, or those for which the mask is true."""
         chosen = np.asarray(places)
         return replace(
@@ -153,7 +153,7 @@ class BillingData:
     to_unix_ns: int
     engines: EngineCounterSpans
     gpus: GpuEnergySpans
-    cells: Cells
+    cells: BillingCells
     starts: Sequence[EngineStart]
     """The last start of each engine before the range, and all starts in the range or shortly after
     it. An engine that started after the range may have loaded its model during the range."""

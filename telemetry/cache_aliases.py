@@ -120,7 +120,7 @@ CACHES: Final = (
 )
 
 
-class Status(NamedTuple):
+class CacheStatus(NamedTuple):
     """The meaning of a reported status: the result of the lookup, and the kind of the cache."""
 
     result: CacheResult
@@ -128,31 +128,31 @@ class Status(NamedTuple):
 
 
 _EXACT, _SEMANTIC = CacheKind.EXACT, CacheKind.SEMANTIC
-STATUSES: Final[Mapping[str, Status]] = {
+STATUSES: Final[Mapping[str, CacheStatus]] = {
     # Used by Cloudflare, Helicone, Kong, OpenRouter, Portkey (its simple cache) and TrueFoundry.
-    "hit": Status(CacheResult.HIT),
-    "miss": Status(CacheResult.MISS),
+    "hit": CacheStatus(CacheResult.HIT),
+    "miss": CacheStatus(CacheResult.MISS),
     # Booleans, as in gen_ai.cache.hit and LiteLLM's “True”.
-    "true": Status(CacheResult.HIT),
-    "false": Status(CacheResult.MISS),
+    "true": CacheStatus(CacheResult.HIT),
+    "false": CacheStatus(CacheResult.MISS),
     # Portkey
-    "semantic hit": Status(CacheResult.HIT, _SEMANTIC),
-    "semantic miss": Status(CacheResult.MISS, _SEMANTIC),
-    "disabled": Status(CacheResult.BYPASS),
+    "semantic hit": CacheStatus(CacheResult.HIT, _SEMANTIC),
+    "semantic miss": CacheStatus(CacheResult.MISS, _SEMANTIC),
+    "disabled": CacheStatus(CacheResult.BYPASS),
     # APISIX: the first layer compares requests, the second embeddings.
-    "hit l1": Status(CacheResult.HIT, _EXACT),
-    "hit l2": Status(CacheResult.HIT, _SEMANTIC),
-    "skip stream": Status(CacheResult.BYPASS),
+    "hit l1": CacheStatus(CacheResult.HIT, _EXACT),
+    "hit l2": CacheStatus(CacheResult.HIT, _SEMANTIC),
+    "skip stream": CacheStatus(CacheResult.BYPASS),
     # Kong and Portkey: the caller asked for a new answer.
-    "bypass": Status(CacheResult.BYPASS),
-    "refresh": Status(CacheResult.BYPASS),
+    "bypass": CacheStatus(CacheResult.BYPASS),
+    "refresh": CacheStatus(CacheResult.BYPASS),
     # TrueFoundry: the lookup failed, and the model was called.
-    "error": Status(CacheResult.BYPASS),
+    "error": CacheStatus(CacheResult.BYPASS),
 }
 """The meaning of each documented status, in lower case, with blanks instead of `-` and `_`."""
 
 
-def status_of(value: object) -> Status | None:
+def status_of(value: object) -> CacheStatus | None:
     """Return the meaning of a reported status, or None if it is unknown.
 
     A header may have one value from each proxy on the way. If one of the values is a hit, the hit

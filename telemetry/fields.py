@@ -36,7 +36,7 @@ PROBER: Final = "prober"
 CACHE_SPAN: Final = "span of an application or a gateway"
 
 
-class Description(NamedTuple):
+class FieldDescription(NamedTuple):
     """The description of a field.
 
     Attributes:
@@ -57,9 +57,9 @@ class Description(NamedTuple):
 
 def attribute(
     wire: str, unit: str, meaning: str, source: str, *, rolled_up: bool = False
-) -> Description:
+) -> FieldDescription:
     """Describe a field that is an attribute of a request's span."""
-    return Description(unit, meaning, source, wire, rolled_up=rolled_up)
+    return FieldDescription(unit, meaning, source, wire, rolled_up=rolled_up)
 
 
 def metric(
@@ -69,15 +69,15 @@ def metric(
     *,
     quantity: Quantity | None = None,
     rolled_up: bool = False,
-) -> Description:
+) -> FieldDescription:
     """Describe a field that is a metric, with the unit from `tailspan_vllm.names`."""
     unit = {**names.UNITS, **names.GPU_UNITS}[wire]
-    return Description(unit, meaning, source, wire, quantity, rolled_up)
+    return FieldDescription(unit, meaning, source, wire, quantity, rolled_up)
 
 
-def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> Description:
+def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
     """Describe a field that Tailspan sets, or reads from the envelope of a message."""
-    return Description(unit, meaning, source, rolled_up=rolled_up)
+    return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 
 CLOCK_AHEAD: Final = column(
@@ -88,13 +88,13 @@ CLOCK_AHEAD: Final = column(
 )
 
 
-class Field(NamedTuple):
+class DescribedField(NamedTuple):
     """One field of a dataclass, with its description."""
 
     name: str
     type: type
     nullable: bool
-    about: Description
+    about: FieldDescription
 
     @property
     def quantity(self) -> Quantity:
@@ -114,7 +114,7 @@ class Field(NamedTuple):
 
 
 @cache
-def fields_of(row_type: type) -> tuple[Field, ...]:
+def fields_of(row_type: type) -> tuple[DescribedField, ...]:
     """Return the fields of an annotated dataclass, in order.
 
     Raises:
@@ -125,7 +125,7 @@ def fields_of(row_type: type) -> tuple[Field, ...]:
     )
 
 
-def on_the_wire(row_type: type) -> dict[str, Field]:
+def on_the_wire(row_type: type) -> dict[str, DescribedField]:
     """Return the fields that senders report, by attribute or metric name."""
     return {each.about.wire: each for each in fields_of(row_type) if each.about.wire is not None}
 
@@ -138,9 +138,9 @@ def rolled_up(row_type: type) -> tuple[str, ...]:
 _HOW: Final = "Annotated[TYPE, attribute(…)], metric(…) or column(…) of telemetry/fields.py"
 
 
-def _field(name: str, hint: Any) -> Field:
+def _field(name: str, hint: Any) -> DescribedField:
     about = getattr(hint, "__metadata__", (None,))[0]
-    if not isinstance(about, Description):
+    if not isinstance(about, FieldDescription):
         raise TypeError(f"{name}: {hint} has no description; write {_HOW}")
     plain = hint.__origin__
     nullable = isinstance(plain, UnionType)
@@ -148,4 +148,4 @@ def _field(name: str, hint: Any) -> Field:
         plain = next(arm for arm in get_args(plain) if arm is not NoneType)
     if issubclass(plain, Enum):
         plain = str
-    return Field(name, plain, nullable, about)
+    return DescribedField(name, plain, nullable, about)

@@ -16,7 +16,7 @@ from alerts.evaluation.evaluator import Evaluator
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.access.roles_file import Roles
 from collector.listen.asgi_server import AsgiHost
-from collector.listen.bearer_tokens import BearerGate, Tokens
+from collector.listen.bearer_tokens import BearerGate, BearerTokens
 from collector.listen.connections import ConnectionLimits
 from collector.listen.host_check import AllowedHosts, HostGate
 from collector.testing import background_loop
@@ -107,7 +107,7 @@ class ServedApi:
 def served(
     url: str,
     limits: ApiLimits | None = None,
-    tokens: Tokens | None = None,
+    tokens: BearerTokens | None = None,
     roles: Roles | None = None,
     objectives: Sequence[Path] = (),
 ) -> Iterator[ServedApi]:

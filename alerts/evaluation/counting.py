@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 from sqlalchemy import Engine
 
 from alerts import groups
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.in_flight_verdicts import KNOWN, bad_at
 from alerts.evaluation.probe_counting import count_probes
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
-from alerts.history import Bucket, History
+from alerts.history import History, HistoryBucket
 from alerts.objectives import GoodEvents, GoodProbes, Goodput
 from store.alerting.slo_counts import (
     CountedRange,
@@ -73,7 +73,7 @@ EVALUATION_S: Final = STEP_S
 of this length, so its stored counts are exact."""
 
 
-_ONE_BAD: Final = np.array([verdict is Verdict.BAD for verdict in VERDICTS], np.int64)
+_ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
 
 
 class Count(Protocol):
@@ -149,11 +149,11 @@ class Tally(NamedTuple):
     since_s: int | None
     counts: Sequence[SloCount]
 
-    def requests(self, after_s: int) -> Counts:
+    def requests(self, after_s: int) -> EventCounts:
         """Return the counts of requests that ended after `after_s`."""
         after = [each for each in self.counts if each.until_unix_s > after_s]
         bad = sum(each.bad for each in after)
-        return Counts(bad, bad + sum(each.good for each in after))
+        return EventCounts(bad, bad + sum(each.good for each in after))
 
     def excluded(self, after_s: int = 0) -> dict[str, int]:
         """Return the number of excluded requests that ended after an instant, by reason.
@@ -232,13 +232,16 @@ def _own(goodput: GoodEvents, counts: list[SloCount]) -> list[SloCount]:
     return [each for each in counts if each.group == group] if group else counts
 
 
-def _buckets(counts: Iterable[SloCount]) -> list[Bucket]:
-    return [Bucket(each.until_unix_s, Counts(each.bad, each.good + each.bad)) for each in counts]
+def _buckets(counts: Iterable[SloCount]) -> list[HistoryBucket]:
+    return [
+        HistoryBucket(each.until_unix_s, EventCounts(each.bad, each.good + each.bad))
+        for each in counts
+    ]
 
 
 def step_counts(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
-) -> list[Bucket]:
+) -> list[HistoryBucket]:
     """Return the counts in (from, to] by step. Does not write to the store.
 
     For an objective with groups, the counts are the sum of all groups. With time slices, the events
@@ -254,17 +257,17 @@ def step_counts(
     slices = goodput.slices
     first_s = slices.first_s(from_s)
     fine = _request_steps(engine, goodput, first_s, to_s, slices.length_s)
-    totals: dict[int, Counts] = {}
+    totals: dict[int, EventCounts] = {}
     for each in slices.judged(fine, to_s):
         if each.until_s > from_s:
             until_s = from_s + -(-(each.until_s - from_s) // step_s) * step_s
-            totals[until_s] = totals.get(until_s, Counts(0, 0)) + each.counts
-    return [Bucket(*each) for each in sorted(totals.items())]
+            totals[until_s] = totals.get(until_s, EventCounts(0, 0)) + each.counts
+    return [HistoryBucket(*each) for each in sorted(totals.items())]
 
 
 def _request_steps(
     engine: Engine, goodput: GoodEvents, from_s: int, to_s: int, step_s: int
-) -> list[Bucket]:
+) -> list[HistoryBucket]:
     definitions = [goodput.digest]
     if goodput.by and not goodput.part:
         first = groups.key(groups.other(goodput.by))
@@ -285,20 +288,20 @@ def _request_steps(
         if oldest_s is not None and max(start_s, oldest_s - 1) < end_s:
             start_s = max(start_s, oldest_s - 1)
             found += _own(goodput, count_requests(engine, goodput, start_s, end_s, step_s))
-    totals: dict[int, Counts] = {}
+    totals: dict[int, EventCounts] = {}
     for each in _buckets(found):
-        totals[each.until_s] = totals.get(each.until_s, Counts(0, 0)) + each.counts
-    return [Bucket(*each) for each in sorted(totals.items())]
+        totals[each.until_s] = totals.get(each.until_s, EventCounts(0, 0)) + each.counts
+    return [HistoryBucket(*each) for each in sorted(totals.items())]
 
 
-def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> Counts:
+def counts_between(engine: Engine, goodput: GoodEvents, from_s: int, to_s: int) -> EventCounts:
     """Return the counts in (from, to], computed only from the stored requests."""
     slices = goodput.slices
     step_s = slices.length_s if slices else to_s - from_s
     buckets = _buckets(count_requests(engine, goodput, from_s, to_s, step_s))
     if slices:
         buckets = slices.judged(buckets, to_s)
-    return sum((each.counts for each in buckets), Counts(0, 0))
+    return sum((each.counts for each in buckets), EventCounts(0, 0))
 
 
 def store_tally(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import VERDICTS, columns_of, judge_table
 from alerts.objectives import Goodput
 from store.schema import arrow_type
@@ -23,7 +23,7 @@ from telemetry.request_rows import RequestRows
 from telemetry.requests import RequestTimeline
 
 BoolArray = NDArray[np.bool_]
-_BAD: Final = VERDICTS.index(Verdict.BAD)
+_BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 KNOWN: Final = ("ttft_s", *SELECTED_BY)
 """The fields of a request in flight that verdicts use, besides its age."""
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import FUNCTIONS, NOT_SELECTED, VERDICTS, holds
-from alerts.expression import Comparison, Expression, IsUnknown, comparisons
+from alerts.expression import Expression, FieldComparison, IsUnknown, comparisons
 from alerts.fields import PROBE_ANSWER_DURATIONS, WAIT
 from store.schema import arrow_type
 from telemetry.probes import WAIT_PARTS, Probe, ProbeOutcome
@@ -73,7 +73,7 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
     outcome = table["outcome"].cast(pa.string())
     cached = pc.equal(outcome, ProbeOutcome.CACHED.value)
 
-    def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
+    def leaf(part: FieldComparison | IsUnknown) -> pa.ChunkedArray:
         values = _wait_s(table) if part.field == WAIT else table[part.field]
         if part.field in PROBE_ANSWER_DURATIONS:
             values = pc.if_else(cached, pa.scalar(None, values.type), values)
@@ -90,8 +90,13 @@ def judge_probes(where: Expression | None, good: Expression, table: pa.Table) ->
             _mask(pc.fill_null(pc.invert(met), False)),
             _mask(pc.fill_null(met, False)),
         ],
-        [_CODE[Verdict.ABORTED], _CODE[Verdict.BAD], _CODE[Verdict.BAD], _CODE[Verdict.GOOD]],
-        _CODE[Verdict.UNKNOWN],
+        [
+            _CODE[RequestVerdict.ABORTED],
+            _CODE[RequestVerdict.BAD],
+            _CODE[RequestVerdict.BAD],
+            _CODE[RequestVerdict.GOOD],
+        ],
+        _CODE[RequestVerdict.UNKNOWN],
     ).astype(np.int8)
     selected = _mask(pc.invert(pc.is_in(outcome, _NOT_SENT)))
     if where is not None:

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from alerts.expression import And, Comparison, Expression, IsUnknown, Literal, Not, Or
+from alerts.expression import And, Expression, FieldComparison, IsUnknown, Literal, Not, Or
 from alerts.fields import BETWEEN_TOKENS
 from telemetry.requests import Outcome, RequestTimeline
 
 
-class Verdict(StrEnum):
+class RequestVerdict(StrEnum):
     """The verdict on a selected request. All verdicts except good and bad exclude the request."""
 
     GOOD = "good"
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-EXCLUDED: Final = (Verdict.ABORTED, Verdict.CLIENT_ERROR, Verdict.UNKNOWN)
+EXCLUDED: Final = (RequestVerdict.ABORTED, RequestVerdict.CLIENT_ERROR, RequestVerdict.UNKNOWN)
 
 TOO_MANY_REQUESTS: Final = 429
 
@@ -65,16 +65,22 @@ def selects(where: Expression | None, request: RequestTimeline) -> bool:
     return where is None or _evaluate(where, request) is True
 
 
-def judge(good: Expression, request: RequestTimeline) -> Verdict:
+def judge(good: Expression, request: RequestTimeline) -> RequestVerdict:
     """Return the verdict on a selected request."""
     if request.outcome is Outcome.ERROR:
-        return Verdict.BAD
+        return RequestVerdict.BAD
     if request.outcome is Outcome.REJECTED:
-        return Verdict.CLIENT_ERROR if clients_fault(request.http_status) else Verdict.BAD
+        return (
+            RequestVerdict.CLIENT_ERROR
+            if clients_fault(request.http_status)
+            else RequestVerdict.BAD
+        )
     met = _evaluate(good, request)
     if met is None:
-        return Verdict.ABORTED if request.outcome is Outcome.ABORT else Verdict.UNKNOWN
-    return Verdict.GOOD if met else Verdict.BAD
+        return (
+            RequestVerdict.ABORTED if request.outcome is Outcome.ABORT else RequestVerdict.UNKNOWN
+        )
+    return RequestVerdict.GOOD if met else RequestVerdict.BAD
 
 
 def clients_fault(http_status: int | None) -> bool:
@@ -84,7 +90,7 @@ def clients_fault(http_status: int | None) -> bool:
 
 def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
     match expression:
-        case Comparison():
+        case FieldComparison():
             return _compare(expression, _value(expression.field, request))
         case IsUnknown(field):
             return _value(field, request) is None
@@ -153,7 +159,7 @@ def _one_token(request: RequestTimeline) -> bool:
     return request.output_tokens is not None and request.output_tokens < 2
 
 
-def _compare(comparison: Comparison, value: Literal | AtLeast | None) -> bool | None:
+def _compare(comparison: FieldComparison, value: Literal | AtLeast | None) -> bool | None:
     if value is None:
         return None
     compare = OPERATORS[comparison.operator]

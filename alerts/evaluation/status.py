@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from alerts.burnrate import Counts, Pair, State, budget_left, burn, exhaustion_s, judge
+from alerts.burnrate import EventCounts, State, WindowPair, budget_left, burn, exhaustion_s, judge
 from alerts.history import History
 from alerts.objectives import Objective
-from alerts.periods import Span
+from alerts.periods import PeriodBounds
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ObjectiveStatus:
     """The status of an objective at an instant; None means unknown.
 
     Args:
@@ -30,13 +30,13 @@ class Status:
     objective: Objective
     at_s: int
     since_s: int | None
-    span: Span
-    period: Counts
+    span: PeriodBounds
+    period: EventCounts
     covered: Fraction
     budget_left: Fraction | None
     burns: Mapping[int, Fraction | None]
     exhausted_in_s: Fraction | None
-    states: Mapping[Pair, State]
+    states: Mapping[WindowPair, State]
     excluded: Mapping[str, int]
 
     @property
@@ -91,7 +91,7 @@ def status_at(
     since_s: int | None,
     excluded: Mapping[str, int],
     at_s: int,
-) -> Status:
+) -> ObjectiveStatus:
     """Return an objective's status. `history` has the counts of the whole period."""
     pairs = objective.policy.pairs
     lengths = sorted({length for pair in pairs for length in (pair.long_s, pair.short_s)})
@@ -101,7 +101,7 @@ def status_at(
     period = history.part_of(span, at_s)
     left = _left(period.counts, period.covered, objective.budget)
     now = burns[pairs[0].long_s]
-    return Status(
+    return ObjectiveStatus(
         objective,
         at_s,
         since_s,
@@ -116,7 +116,7 @@ def status_at(
     )
 
 
-def _left(counts: Counts, covered: Fraction, budget: Fraction) -> Fraction | None:
+def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
     """Return the share of the budget that is left. Time without data counts as good traffic with
     the same request rate."""
     left = budget_left(counts, budget)

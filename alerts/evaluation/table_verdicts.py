@@ -20,9 +20,9 @@ from alerts.evaluation.request_verdicts import (
     BELOW_ANY,
     CUT_SHORT,
     TOO_MANY_REQUESTS,
-    Verdict,
+    RequestVerdict,
 )
-from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, comparisons
+from alerts.expression import And, Expression, FieldComparison, IsUnknown, Not, Or, comparisons
 from alerts.fields import BETWEEN_TOKENS
 from store.schema import arrow_type
 from telemetry.in_flight import SELECTED_BY
@@ -41,7 +41,7 @@ ALSO_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """For each field, the additional columns that are needed if the client cancelled the request."""
 
-VERDICTS: Final = tuple(Verdict)
+VERDICTS: Final = tuple(RequestVerdict)
 """The verdicts in the order of the codes of `judge_table`."""
 
 NOT_SELECTED: Final = -1
@@ -103,14 +103,14 @@ def judge_table(where: Expression | None, good: Expression, table: pa.Table) -> 
             _mask(aborted),
         ],
         [
-            code[Verdict.BAD],
-            code[Verdict.CLIENT_ERROR],
-            code[Verdict.BAD],
-            code[Verdict.BAD],
-            code[Verdict.GOOD],
-            code[Verdict.ABORTED],
+            code[RequestVerdict.BAD],
+            code[RequestVerdict.CLIENT_ERROR],
+            code[RequestVerdict.BAD],
+            code[RequestVerdict.BAD],
+            code[RequestVerdict.GOOD],
+            code[RequestVerdict.ABORTED],
         ],
-        code[Verdict.UNKNOWN],
+        code[RequestVerdict.UNKNOWN],
     ).astype(np.int8)
     if where is not None:
         selected = _mask(pc.fill_null(_evaluate(where, table, aborted), False))
@@ -123,8 +123,8 @@ def _mask(values: pa.ChunkedArray) -> np.ndarray:
 
 
 def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
-    def leaf(part: Comparison | IsUnknown) -> pa.ChunkedArray:
-        if isinstance(part, Comparison):
+    def leaf(part: FieldComparison | IsUnknown) -> pa.ChunkedArray:
+        if isinstance(part, FieldComparison):
             return _compare(part, table, aborted)
         unknown = pc.is_null(_values(part.field, table, aborted)[0])
         if part.field in SELECTED_BY:
@@ -136,7 +136,7 @@ def _evaluate(expression: Expression, table: pa.Table, aborted: pa.ChunkedArray)
 
 
 def holds(
-    expression: Expression, leaf: Callable[[Comparison | IsUnknown], pa.ChunkedArray]
+    expression: Expression, leaf: Callable[[FieldComparison | IsUnknown], pa.ChunkedArray]
 ) -> pa.ChunkedArray:
     """Return the value of an expression for each row, by Kleene's three-valued logic.
 
@@ -146,7 +146,7 @@ def holds(
         leaf: returns the value of a comparison for each row.
     """
     match expression:
-        case Comparison() | IsUnknown():
+        case FieldComparison() | IsUnknown():
             return leaf(expression)
         case Not(operand):
             return pc.invert(holds(operand, leaf))
@@ -208,7 +208,9 @@ def _until_it_left(
     return pc.max_element_wise(values, wait_s), known
 
 
-def _compare(comparison: Comparison, table: pa.Table, aborted: pa.ChunkedArray) -> pa.ChunkedArray:
+def _compare(
+    comparison: FieldComparison, table: pa.Table, aborted: pa.ChunkedArray
+) -> pa.ChunkedArray:
     values, running = _values(comparison.field, table, aborted)
     threshold = pa.scalar(comparison.value, values.type)
     compared = FUNCTIONS[comparison.operator](values, threshold)

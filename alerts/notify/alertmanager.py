@@ -12,14 +12,14 @@ import json
 from datetime import UTC, datetime
 
 from alerts import vocabulary
-from alerts.notify.channels import REPEAT_S, Channel, Post
-from alerts.notify.message import Message
+from alerts.notify.channels import REPEAT_S, Channel, ChannelPost
+from alerts.notify.message import IncidentMessage
 from alerts.notify.message_text import text, title
 
 VALID_S = 4 * REPEAT_S
 
 
-def render(channel: Channel, message: Message, now_s: int) -> Post:
+def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
     """Return the request that posts one alert at `now_s`."""
     if message.hang is None:
         labels = {name: value for name, value in message.group.items() if value}
@@ -43,7 +43,7 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
     }
     if message.link:
         alert["generatorURL"] = message.link
-    return Post(json.dumps([alert]).encode(), "/api/v2/alerts")
+    return ChannelPost(json.dumps([alert]).encode(), "/api/v2/alerts")
 
 
 def _rfc3339(unix_s: int) -> str:

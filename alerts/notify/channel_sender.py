@@ -18,9 +18,9 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
-from alerts.notify.channels import REPEAT_S, Channel, Kind, Post
-from alerts.notify.http_post import Answer, Verdict
-from alerts.notify.message import Message, loads
+from alerts.notify.channels import REPEAT_S, Channel, ChannelPost, ReceiverType
+from alerts.notify.http_post import ChannelResponse, DeliveryVerdict
+from alerts.notify.message import IncidentMessage, loads
 from alerts.notify.retry import GIVE_UP_S, delay_s
 from store.alerting.notification_claims import claim, store_result
 from store.alerting.notifications import (
@@ -30,15 +30,15 @@ from store.alerting.notifications import (
     oldest_pending_unix_s,
 )
 
-RENDER: Final[Mapping[Kind, Callable[[Channel, Message, int], Post]]] = {
-    Kind.ALERTMANAGER: alertmanager.render,
-    Kind.WEBHOOK: webhook.render,
-    Kind.SLACK: slack.render,
-    Kind.PAGERDUTY: pagerduty.render,
+RENDER: Final[Mapping[ReceiverType, Callable[[Channel, IncidentMessage, int], ChannelPost]]] = {
+    ReceiverType.ALERTMANAGER: alertmanager.render,
+    ReceiverType.WEBHOOK: webhook.render,
+    ReceiverType.SLACK: slack.render,
+    ReceiverType.PAGERDUTY: pagerduty.render,
 }
 
 
-class Result(StrEnum):
+class DeliveryResult(StrEnum):
     """The result of an attempt. A message with the result `dead` is never retried."""
 
     DELIVERED = "delivered"
@@ -52,8 +52,8 @@ class Attempt:
     before."""
 
     row: Notification
-    result: Result
-    answer: Answer
+    result: DeliveryResult
+    answer: ChannelResponse
     repeat: bool
 
 
@@ -70,7 +70,7 @@ class ChannelSender:
         self,
         engine: Engine,
         channel: Channel,
-        send: Callable[[Post], Answer],
+        send: Callable[[ChannelPost], ChannelResponse],
         *,
         newest: Callable[[Notification], str] = lambda row: row.message,
         clock_s: Callable[[], float] = time.time,
@@ -82,14 +82,14 @@ class ChannelSender:
         self._newest = newest
         self._clock_s = clock_s
         self._chance = chance
-        self._counts = Counter(dict.fromkeys(Result, 0))
+        self._counts = Counter(dict.fromkeys(DeliveryResult, 0))
         self._lock = threading.Lock()
         self.oldest_pending_unix_s: int | None = None
         """Creation time of the oldest message that the last call of `deliver` left undelivered.
         None if no message waits."""
 
     @property
-    def counts(self) -> dict[Result, int]:
+    def counts(self) -> dict[DeliveryResult, int]:
         """Number of attempts since the start, by result."""
         with self._lock:
             return dict(self._counts)
@@ -119,13 +119,13 @@ class ChannelSender:
         try:
             row = replace(row, message=self._newest(row))
             message = loads(row.message)
-            repeated = self.channel.kind is Kind.ALERTMANAGER
+            repeated = self.channel.kind is ReceiverType.ALERTMANAGER
             if row.state == Delivery.DELIVERED and not repeated:
                 message = replace(message, update=True)
             post = RENDER[self.channel.kind](self.channel, message, now_s)
         # a row that an incompatible version wrote must not block the other rows
         except (ValueError, TypeError, KeyError):
-            answer = Answer(
+            answer = ChannelResponse(
                 None, "this version cannot read the stored message of another version", final=True
             )
         else:
@@ -139,12 +139,12 @@ class ChannelSender:
 
 
 def _row_after_attempt(
-    row: Notification, answer: Answer, now_s: float, chance: float, repeats: bool
-) -> tuple[Notification, Result]:
+    row: Notification, answer: ChannelResponse, now_s: float, chance: float, repeats: bool
+) -> tuple[Notification, DeliveryResult]:
     """Return the row as it is stored after an attempt, and the result of the attempt. If the
     attempt repeats a delivered message and fails, the row stays marked as delivered."""
     before = row.state == Delivery.DELIVERED
-    if answer.verdict is Verdict.DELIVERED:
+    if answer.verdict is DeliveryVerdict.DELIVERED:
         delivered = replace(
             row,
             state=Delivery.DELIVERED,
@@ -153,10 +153,12 @@ def _row_after_attempt(
             delivered_unix_s=row.delivered_unix_s if before else int(now_s),
             problem=None,
         )
-        return delivered, Result.DELIVERED
+        return delivered, DeliveryResult.DELIVERED
     failures = row.failures + 1
     next_s = math.ceil(now_s + delay_s(failures, chance, answer.retry_after_s))
     failed = replace(row, failures=failures, next_unix_s=next_s, problem=str(answer))
-    if before or (answer.verdict is Verdict.LATER and next_s <= row.created_unix_s + GIVE_UP_S):
-        return failed, Result.FAILED
-    return replace(failed, state=Delivery.DEAD, next_unix_s=None), Result.DEAD
+    if before or (
+        answer.verdict is DeliveryVerdict.LATER and next_s <= row.created_unix_s + GIVE_UP_S
+    ):
+        return failed, DeliveryResult.FAILED
+    return replace(failed, state=Delivery.DEAD, next_unix_s=None), DeliveryResult.DEAD

@@ -10,7 +10,7 @@ from enum import StrEnum
 from alerts.secrets import Secret
 
 
-class Kind(StrEnum):
+class ReceiverType(StrEnum):
     """The type of a receiver."""
 
     ALERTMANAGER = "alertmanager"
@@ -30,7 +30,7 @@ class Channel:
     """
 
     name: str
-    kind: Kind
+    kind: ReceiverType
     severities: tuple[str, ...]
     url: Secret
     key: Secret | None = None
@@ -44,7 +44,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class ChannelPost:
     """A POST request with a JSON body. `path` is appended to the channel's address."""
 
     body: bytes

@@ -3,11 +3,11 @@
 from fractions import Fraction
 from typing import Final
 
-from alerts.burnrate import Pair, State
-from alerts.evaluation.status import Status, exhausted_in_s
+from alerts.burnrate import State, WindowPair
+from alerts.evaluation.status import ObjectiveStatus, exhausted_in_s
 from alerts.explorer_links import incident_link
 from alerts.history import History
-from alerts.notify.message import HeldBack, Message, Transition, Windows
+from alerts.notify.message import HeldBack, IncidentMessage, Transition, WindowPairBurnRates
 from alerts.objectives import Objective
 from store.alerting.incidents import IncidentRow
 
@@ -17,13 +17,13 @@ HELD_BACK: Final = (State.LOW_TRAFFIC, State.COLD_START)
 def compose(
     incident: IncidentRow,
     objective: Objective,
-    status: Status,
+    status: ObjectiveStatus,
     history: History,
     *,
     explorer_url: str | None,
     simulated: bool,
     likely_cause: str | None = None,
-) -> Message:
+) -> IncidentMessage:
     """Return the message about an incident.
 
     Args:
@@ -42,8 +42,8 @@ def compose(
     left = status.budget_left
     over = incident.ended_unix_s is not None
 
-    def windows(pair: Pair) -> Windows:
-        return Windows(
+    def windows(pair: WindowPair) -> WindowPairBurnRates:
+        return WindowPairBurnRates(
             pair.long_s,
             pair.short_s,
             float(pair.factor),
@@ -51,7 +51,7 @@ def compose(
             _number(status.burns[pair.short_s]),
         )
 
-    return Message(
+    return IncidentMessage(
         transition=Transition.RESOLVED if over else Transition.FIRING,
         slo=incident.slo,
         group=dict(objective.group),

@@ -14,20 +14,20 @@ from urllib.parse import urlsplit
 
 from alerts.errors import DocumentError, shown
 from alerts.notify import pagerduty
-from alerts.notify.channels import Channel, Kind
+from alerts.notify.channels import Channel, ReceiverType
 from alerts.policy import SEVERITIES
 from alerts.secrets import SOURCES, Secret, read_secret
-from alerts.strict_yaml import Reader
+from alerts.strict_yaml import MappingReader
 from alerts.yaml_files import read_file
 from telemetry.addresses import INSECURE_KEY, exposes
 
 MAX_CHANNELS: Final = 32
 
-_SECRETS: Final[Mapping[Kind, tuple[str, ...]]] = {
-    Kind.ALERTMANAGER: ("url", "authorization"),
-    Kind.WEBHOOK: ("url", "authorization", "signing_key"),
-    Kind.SLACK: ("url",),
-    Kind.PAGERDUTY: ("url", "routing_key"),
+_SECRETS: Final[Mapping[ReceiverType, tuple[str, ...]]] = {
+    ReceiverType.ALERTMANAGER: ("url", "authorization"),
+    ReceiverType.WEBHOOK: ("url", "authorization", "signing_key"),
+    ReceiverType.SLACK: ("url",),
+    ReceiverType.PAGERDUTY: ("url", "routing_key"),
 }
 """For each kind of channel, the keys whose values are secret."""
 
@@ -52,7 +52,7 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
         OSError: the file cannot be read.
     """
     whole = read_file(path, ("explorer_url", "channels"))
-    keys = ("name", "type", "severities", INSECURE_KEY, *_secret_keys(*Kind))
+    keys = ("name", "type", "severities", INSECURE_KEY, *_secret_keys(*ReceiverType))
     readers = whole.each("channels", keys)
     if not 0 < len(readers) <= MAX_CHANNELS:
         raise whole.error("channels", f"{len(readers)} channels; allowed: 1 to {MAX_CHANNELS}")
@@ -65,18 +65,18 @@ def load_configuration(path: Path, environ: Mapping[str, str]) -> Configuration:
     return Configuration(tuple(channels.values()), _explorer_url(whole))
 
 
-def _secret_keys(*kinds: Kind) -> tuple[str, ...]:
+def _secret_keys(*kinds: ReceiverType) -> tuple[str, ...]:
     named = dict.fromkeys(name for kind in kinds for name in _SECRETS[kind])
     return tuple(f"{name}{source}" for name in named for source in SOURCES)
 
 
-def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channel:
+def _channel(reader: MappingReader, folder: Path, environ: Mapping[str, str]) -> Channel:
     name = reader.text("name")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name, re.ASCII):
         raise reader.error("name", f"{shown(name)}; allowed: a-z, 0-9 and - between them")
-    kind = Kind(reader.choice("type", tuple(Kind)))
+    kind = ReceiverType(reader.choice("type", tuple(ReceiverType)))
     allowed = _secret_keys(kind)
-    for key in _secret_keys(*Kind):
+    for key in _secret_keys(*ReceiverType):
         if key in reader and key not in allowed:
             raise reader.error(
                 key,
@@ -87,26 +87,26 @@ def _channel(reader: Reader, folder: Path, environ: Mapping[str, str]) -> Channe
         return read_secret(reader, key, folder, environ)
 
     url = secret("url")
-    if url is None and kind is Kind.PAGERDUTY:
+    if url is None and kind is ReceiverType.PAGERDUTY:
         url = Secret(pagerduty.URL)
     if url is None:
         raise _missing_key_error(reader, "url")
     _check_url(reader, url)
     authorization = secret("authorization")
-    signs = secret("routing_key") if kind is Kind.PAGERDUTY else secret("signing_key")
-    if signs is None and kind is Kind.PAGERDUTY:
+    signs = secret("routing_key") if kind is ReceiverType.PAGERDUTY else secret("signing_key")
+    if signs is None and kind is ReceiverType.PAGERDUTY:
         raise _missing_key_error(reader, "routing_key")
     severities = reader.choices("severities", SEVERITIES)
     _check_exposure(reader, kind, url, authorization)
     return Channel(name, kind, severities, url, signs, authorization)
 
 
-def _missing_key_error(reader: Reader, key: str) -> DocumentError:
+def _missing_key_error(reader: MappingReader, key: str) -> DocumentError:
     either = ", ".join(f"{key}{source}" for source in SOURCES)
     return reader.error(key, f"is missing; give one of {either}")
 
 
-def _check_url(reader: Reader, url: Secret) -> None:
+def _check_url(reader: MappingReader, url: Secret) -> None:
     """Raise an error if the address is invalid. The error does not repeat the address, which may be
     a secret."""
     key = next((f"url{source}" for source in SOURCES if f"url{source}" in reader), "url")
@@ -115,7 +115,9 @@ def _check_url(reader: Reader, url: Secret) -> None:
         raise reader.error(key, problem)
 
 
-def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secret | None) -> None:
+def _check_exposure(
+    reader: MappingReader, kind: ReceiverType, url: Secret, authorization: Secret | None
+) -> None:
     """Raise an error if the channel would send a credential unencrypted to another machine, unless
     the channel allows this."""
     if reader.flag(INSECURE_KEY, False):
@@ -124,7 +126,7 @@ def _check_exposure(reader: Reader, kind: Kind, url: Secret, authorization: Secr
     referred = any(f"url{source}" in reader for source in SOURCES if source)
     confidential = (
         authorization is not None
-        or kind in (Kind.SLACK, Kind.PAGERDUTY)
+        or kind in (ReceiverType.SLACK, ReceiverType.PAGERDUTY)
         or referred
         or urlsplit(url.reveal()).query
     )
@@ -153,7 +155,7 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def _explorer_url(whole: Reader) -> str | None:
+def _explorer_url(whole: MappingReader) -> str | None:
     if "explorer_url" not in whole:
         return None
     url = whole.text("explorer_url")

@@ -1,12 +1,14 @@
 """The message that tests a channel. Pure."""
 
-from alerts.notify.message import Message, Transition, Windows
+from alerts.notify.message import IncidentMessage, Transition, WindowPairBurnRates
 
 
-def example(severity: str, transition: Transition, now_s: int, explorer_url: str | None) -> Message:
+def example(
+    severity: str, transition: Transition, now_s: int, explorer_url: str | None
+) -> IncidentMessage:
     """Return a message about an invented incident of twenty minutes, marked as a test."""
     over = transition is Transition.RESOLVED
-    return Message(
+    return IncidentMessage(
         transition=transition,
         slo="tailspan-test",
         display_name="An example, not one of your objectives",
@@ -25,7 +27,7 @@ def example(severity: str, transition: Transition, now_s: int, explorer_url: str
         budget_left=0.91,
         budget_spent=0.03,
         exhausted_in_s=None if over else 109_700.0,
-        fired_by=() if over else (Windows(3_600, 300, 14.4, 21.5, 62.3),),
+        fired_by=() if over else (WindowPairBurnRates(3_600, 300, 14.4, 21.5, 62.3),),
         link=explorer_url,
         test=True,
     )

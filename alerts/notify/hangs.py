@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from alerts.notify.channels import Channel
-from alerts.notify.message import Hang, Message, Transition, dumps, loads
+from alerts.notify.message import IncidentMessage, ReplicaHang, Transition, dumps, loads
 from store.alerting.notifications import HANG, Notification, read_hangs, store_notifications
 from store.replicas.hung_replicas import HungReplica, progress, reported_since
 
@@ -75,7 +75,7 @@ class Hangs:
 
     def _begun(self, hung: HungReplica, now_s: int) -> list[Notification]:
         url = self._explorer_url()
-        message = Message(
+        message = IncidentMessage(
             transition=Transition.FIRING,
             slo=HANG + hung.replica,
             display_name=hung.replica,
@@ -86,7 +86,9 @@ class Hangs:
             fired_unix_s=now_s,
             as_of_unix_s=now_s,
             link=None if url is None else f"{url.rstrip('/')}/?last=1h",
-            hang=Hang(hung.replica, hung.model, hung.in_flight, hung.last_step_age_s, hung.engines),
+            hang=ReplicaHang(
+                hung.replica, hung.model, hung.in_flight, hung.last_step_age_s, hung.engines
+            ),
             simulated=hung.simulated,
         )
         return [_row(HANG + hung.replica, message, name, now_s) for name in self._channels]
@@ -120,7 +122,7 @@ def open_hangs(engine: Engine) -> dict[str, list[Notification]]:
     return found
 
 
-def _row(name: str, message: Message, channel: str, now_s: int) -> Notification:
+def _row(name: str, message: IncidentMessage, channel: str, now_s: int) -> Notification:
     return Notification(
         slo=name,
         severity=message.severity,

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 from urllib3 import exceptions
 
-from alerts.notify.channels import Channel, Post
+from alerts.notify.channels import Channel, ChannelPost
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 10.0
@@ -32,7 +32,7 @@ SHOWN: Final = 200
 LONGEST_RETRY_AFTER_S: Final = 3_600.0
 
 
-class Verdict(Enum):
+class DeliveryVerdict(Enum):
     """Whether a message was delivered, should be retried, or was refused."""
 
     DELIVERED = auto()
@@ -41,7 +41,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChannelResponse:
     """The response to an attempt, or the reason why there is none.
 
     Args:
@@ -57,14 +57,14 @@ class Answer:
     final: bool = False
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DeliveryVerdict:
         """Delivered for a 2xx status. To be retried for status 408, 429 or 5xx, or without a
         response. Refused for any other status."""
         if self.final:
-            return Verdict.REFUSED
+            return DeliveryVerdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:
-            return Verdict.LATER
-        return Verdict.DELIVERED if 200 <= self.status < 300 else Verdict.REFUSED
+            return DeliveryVerdict.LATER
+        return DeliveryVerdict.DELIVERED if 200 <= self.status < 300 else DeliveryVerdict.REFUSED
 
     def __str__(self) -> str:
         if self.status is None:
@@ -72,7 +72,7 @@ class Answer:
         return f"status {self.status}" + (f": {self.text}" if self.text else "")
 
 
-class Sender:
+class ChannelPoster:
     """Sends the messages of one channel, one request at a time.
 
     Args:
@@ -86,14 +86,14 @@ class Sender:
         # At level DEBUG, urllib3 logs every path, and a path may contain a token.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.INFO)
 
-    def __call__(self, post: Post) -> Answer:
+    def __call__(self, post: ChannelPost) -> ChannelResponse:
         """Send one request; failures are returned, not raised."""
         # Socket time-outs apply to single reads, so a receiver that sends one byte per second would
         # block for ever. Name resolution has no time-out. So the attempt runs in a thread. If it
         # takes too long, the thread is abandoned, and attempts fail until this thread has ended.
         if self._running is not None and self._running.is_alive():
-            return Answer(None, "the previous attempt has not ended yet")
-        answers: SimpleQueue[Answer] = SimpleQueue()
+            return ChannelResponse(None, "the previous attempt has not ended yet")
+        answers: SimpleQueue[ChannelResponse] = SimpleQueue()
         self._running = threading.Thread(
             target=lambda: answers.put(_send(self._channel, post)),
             name=f"notify-{self._channel.name}-attempt",
@@ -103,10 +103,10 @@ class Sender:
         try:
             return answers.get(timeout=self._whole_s)
         except Empty:
-            return Answer(None, f"no complete response within {self._whole_s:g} s")
+            return ChannelResponse(None, f"no complete response within {self._whole_s:g} s")
 
 
-def _send(channel: Channel, post: Post) -> Answer:
+def _send(channel: Channel, post: ChannelPost) -> ChannelResponse:
     url = channel.url.reveal().rstrip("/") + post.path if post.path else channel.url.reveal()
     headers = {
         "Content-Type": "application/json",
@@ -130,8 +130,8 @@ def _send(channel: Channel, post: Post) -> Answer:
             finally:
                 response.close()
     except (exceptions.HTTPError, OSError, ValueError) as error:
-        return Answer(None, _error_reason(error))
-    return Answer(
+        return ChannelResponse(None, _error_reason(error))
+    return ChannelResponse(
         response.status,
         _visible_answer(channel, response.status, body.decode("utf-8", "replace")),
         retry_after_s(response.headers.get("retry-after"), time.time),

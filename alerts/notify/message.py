@@ -23,7 +23,7 @@ class Transition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowPairBurnRates:
     """A pair of windows with the burn rate of each."""
 
     long_s: int
@@ -37,12 +37,12 @@ class Windows:
 class HeldBack:
     """A pair of windows whose alert a guard (`low_traffic` or `cold_start`) suppresses."""
 
-    windows: Windows
+    windows: WindowPairBurnRates
     guard: str
 
 
 @dataclass(frozen=True, slots=True)
-class Hang:
+class ReplicaHang:
     """An engine that takes no steps while requests are in flight. The values are from its last
     report."""
 
@@ -60,7 +60,7 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class IncidentMessage:
     """A message about one transition of an incident. Instants are in unix seconds.
 
     Args:
@@ -101,11 +101,11 @@ class Message:
     budget_left: float | None = None
     budget_spent: float | None = None
     exhausted_in_s: float | None = None
-    fired_by: tuple[Windows, ...] = ()
+    fired_by: tuple[WindowPairBurnRates, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     likely_cause: str | None = None
     link: str | None = None
-    hang: Hang | None = None
+    hang: ReplicaHang | None = None
     simulated: bool = False
     test: bool = False
     update: bool = False
@@ -132,21 +132,22 @@ class Message:
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"
 
 
-def dumps(message: Message) -> str:
+def dumps(message: IncidentMessage) -> str:
     """Return the message as JSON."""
     return json.dumps(asdict(message), allow_nan=False)
 
 
-def loads(text: str) -> Message:
+def loads(text: str) -> IncidentMessage:
     """Return the message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
     if "promise" in plain:  # earlier versions stored `statement` under this name in the outbox
         plain["statement"] = plain.pop("promise")
     plain["transition"] = Transition(plain["transition"])
-    plain["fired_by"] = tuple(Windows(**each) for each in plain["fired_by"])
+    plain["fired_by"] = tuple(WindowPairBurnRates(**each) for each in plain["fired_by"])
     plain["held_back"] = tuple(
-        HeldBack(Windows(**each["windows"]), each["guard"]) for each in plain["held_back"]
+        HeldBack(WindowPairBurnRates(**each["windows"]), each["guard"])
+        for each in plain["held_back"]
     )
     if (hang := plain.get("hang")) is not None:
-        plain["hang"] = Hang(**{**hang, "engines": tuple(hang.get("engines", ()))})
-    return Message(**plain)
+        plain["hang"] = ReplicaHang(**{**hang, "engines": tuple(hang.get("engines", ()))})
+    return IncidentMessage(**plain)

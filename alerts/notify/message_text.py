@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from alerts.notify.message import Hang, Message, Transition, Windows
+from alerts.notify.message import IncidentMessage, ReplicaHang, Transition, WindowPairBurnRates
 from telemetry import durations
 from telemetry.engines import HUNG_REMEDY
 from telemetry.printable import first_upper
@@ -36,12 +36,12 @@ def unlinked(text: str) -> str:
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))
 
 
-def title(message: Message) -> str:
+def title(message: IncidentMessage) -> str:
     """Return the title: one line, short enough for a phone's lock screen."""
     return unlinked(_title(message))
 
 
-def _title(message: Message) -> str:
+def _title(message: IncidentMessage) -> str:
     over = message.transition is Transition.RESOLVED
     marks = "".join(
         f"[{mark}] "
@@ -68,7 +68,7 @@ def _title(message: Message) -> str:
     return f"{marks}{message.slo}: the error budget burns {burn} times too fast"
 
 
-def facts(message: Message) -> list[tuple[str, str]]:
+def facts(message: IncidentMessage) -> list[tuple[str, str]]:
     """Return the facts as pairs of heading and text, without the link."""
     found: list[tuple[str, str | None]] = [
         ("What", _description(message)),
@@ -93,7 +93,7 @@ def facts(message: Message) -> list[tuple[str, str]]:
     return [(heading, unlinked(fact)[:LONGEST]) for heading, fact in found if fact]
 
 
-def text(message: Message) -> str:
+def text(message: IncidentMessage) -> str:
     """Return the facts, one per line, and the link."""
     lines = [f"{heading}: {fact}" for heading, fact in facts(message)]
     if message.link:
@@ -116,7 +116,7 @@ def length(seconds: float) -> str:
     return f"{days:.1f} d" if days < 10 else f"{days:.0f} d"
 
 
-def _description(message: Message) -> str:
+def _description(message: IncidentMessage) -> str:
     hang = message.hang
     if hang is None:
         return f"{message.display_name}. {message.statement}"
@@ -126,16 +126,16 @@ def _description(message: Message) -> str:
     return f"{_requests(hang)} in flight, and no engine step for {age}. Users wait. {HUNG_REMEDY}"
 
 
-def _hung_engines(hang: Hang) -> str:
+def _hung_engines(hang: ReplicaHang) -> str:
     numbers = f" {', '.join(map(str, hang.engines))}" if hang.engines else ""
     return f"{hang.replica}: the engine{numbers}"
 
 
-def _requests(hang: Hang) -> str:
+def _requests(hang: ReplicaHang) -> str:
     return "1 request" if hang.in_flight == 1 else f"{hang.in_flight:,} requests"
 
 
-def _how_bad(message: Message) -> str | None:
+def _how_bad(message: IncidentMessage) -> str | None:
     parts = []
     if message.events and message.bad is not None and message.window_s:
         window = durations.render(message.window_s)
@@ -148,7 +148,7 @@ def _how_bad(message: Message) -> str | None:
     return _sentence(parts)
 
 
-def _budget(message: Message) -> str | None:
+def _budget(message: IncidentMessage) -> str | None:
     parts = []
     if message.budget_spent is not None:
         parts.append(f"this incident has spent {message.budget_spent:.1%}")
@@ -164,17 +164,17 @@ def _budget(message: Message) -> str | None:
     return _sentence(parts)
 
 
-def _period_text(message: Message) -> str:
+def _period_text(message: IncidentMessage) -> str:
     if message.ended_unix_s is not None:
         return f"{moment(message.began_unix_s)}, until {moment(message.ended_unix_s)}."
     return f"{moment(message.began_unix_s)}; alerted {moment(message.fired_unix_s)}."
 
 
-def _pairs(pairs: tuple[Windows, ...]) -> str | None:
+def _pairs(pairs: tuple[WindowPairBurnRates, ...]) -> str | None:
     return "; ".join(map(_pair, pairs)) or None
 
 
-def _pair(pair: Windows) -> str:
+def _pair(pair: WindowPairBurnRates) -> str:
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
     burns = ""
     if pair.long_burn is not None and pair.short_burn is not None:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from alerts.notify.channels import Channel, Post
-from alerts.notify.message import Message, Transition
+from alerts.notify.channels import Channel, ChannelPost
+from alerts.notify.message import IncidentMessage, Transition
 from alerts.notify.message_text import facts, title
 
 URL: Final = "https://events.pagerduty.com/v2/enqueue"
@@ -18,7 +18,7 @@ SEVERITIES: Final = {"page": "critical", "ticket": "warning"}
 ACTIONS: Final = {Transition.FIRING: "trigger", Transition.RESOLVED: "resolve"}
 
 
-def render(channel: Channel, message: Message, now_s: int) -> Post:
+def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
     """Return the request that triggers or resolves an incident."""
     event: dict[str, Any] = {
         "routing_key": channel.key.reveal() if channel.key else "",
@@ -39,10 +39,10 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
         if message.link:
             event["client_url"] = message.link
             event["links"] = [{"href": message.link, "text": "Open in the explorer"}]
-    return Post(json.dumps(event).encode())
+    return ChannelPost(json.dumps(event).encode())
 
 
-def dedup_key(message: Message) -> str:
+def dedup_key(message: IncidentMessage) -> str:
     """Return the incident's identifier, or its hash if it is too long."""
     key = f"tailspan/{message.incident}"
     return key if len(key) <= 255 else f"tailspan/{sha256(key.encode()).hexdigest()}"

@@ -12,15 +12,15 @@ Source: Slack, "Block Kit" (a header has at most 150 characters, a section at mo
 import json
 from typing import Any
 
-from alerts.notify.channels import Channel, Post
-from alerts.notify.message import Message
+from alerts.notify.channels import Channel, ChannelPost
+from alerts.notify.message import IncidentMessage
 from alerts.notify.message_text import facts, title
 
 HEADER = 150
 FIELD = 2_000
 
 
-def render(channel: Channel, message: Message, now_s: int) -> Post:
+def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
     """Return the request that posts the title, the facts and the link."""
     heading = title(message)
     blocks: list[dict[str, Any]] = [
@@ -42,7 +42,7 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
         "unfurl_links": False,
         "unfurl_media": False,
     }
-    return Post(json.dumps(whole).encode())
+    return ChannelPost(json.dumps(whole).encode())
 
 
 def _plain_text(text: str, longest: int) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import hmac
 import json
 from dataclasses import asdict
 
-from alerts.notify.channels import Channel, Post
-from alerts.notify.message import Message
+from alerts.notify.channels import Channel, ChannelPost
+from alerts.notify.message import IncidentMessage
 from alerts.notify.message_text import text, title
 
 VERSION = 1
@@ -18,7 +18,7 @@ VERSION = 1
 SIGNATURE = "Tailspan-Signature"
 
 
-def render(channel: Channel, message: Message, now_s: int) -> Post:
+def render(channel: Channel, message: IncidentMessage, now_s: int) -> ChannelPost:
     """Return the request that posts the message and its text. A retry has the same id."""
     key = f"{message.incident}/{message.transition}{'/update' if message.update else ''}"
     document = {
@@ -33,7 +33,7 @@ def render(channel: Channel, message: Message, now_s: int) -> Post:
     headers = {"Idempotency-Key": key}
     if channel.key is not None:
         headers[SIGNATURE] = signature(channel.key.reveal(), body, now_s)
-    return Post(body, headers=headers)
+    return ChannelPost(body, headers=headers)
 
 
 def signature(key: str, body: bytes, sent_s: int) -> str:

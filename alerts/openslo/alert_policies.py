@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from alerts.burnrate import Pair, Policy
+from alerts.burnrate import Policy, WindowPair
 from alerts.errors import DocumentError, shown
 from alerts.openslo.metadata import METADATA, name_of
 from alerts.policy import SEVERITIES, policy_for
-from alerts.strict_yaml import Items, Node, Reader, Text
+from alerts.strict_yaml import Items, MappingReader, Node, YamlScalar
 from telemetry import durations
 
 POLICY: Final = (
@@ -49,11 +49,11 @@ class AlertPolicy:
 
     name: str
     where: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[WindowPair, ...]
     when_no_data: bool
 
 
-def read_condition(spec: Reader) -> Pair:
+def read_condition(spec: MappingReader) -> WindowPair:
     """Return the pair of windows of an AlertCondition.
 
     Raises:
@@ -81,10 +81,12 @@ def read_condition(spec: Reader) -> Pair:
         raise condition.error(
             "alertAfter", f"must be shorter than lookbackWindow: {durations.render(long_s)}"
         )
-    return Pair(severity, long_s, short_s, Fraction(text))
+    return WindowPair(severity, long_s, short_s, Fraction(text))
 
 
-def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> AlertPolicy:
+def read_policy(
+    spec: MappingReader, name: str, conditions: Mapping[str, MappingReader]
+) -> AlertPolicy:
     """Return the policy of an AlertPolicy document.
 
     Raises:
@@ -107,13 +109,13 @@ def read_policy(spec: Reader, name: str, conditions: Mapping[str, Reader]) -> Al
     return AlertPolicy(name, where, pairs, spec.flag("alertWhenNoData", True))
 
 
-def read_target(spec: Reader) -> None:
+def read_target(spec: MappingReader) -> None:
     """Check an AlertNotificationTarget, which has no effect: `notify.yaml` configures
     notifications."""
     spec.text("target")
 
 
-def _condition(reference: Reader, conditions: Mapping[str, Reader]) -> Reader:
+def _condition(reference: MappingReader, conditions: Mapping[str, MappingReader]) -> MappingReader:
     if "conditionRef" not in reference:
         name_of(reference.inner("metadata", METADATA))
         return reference.inner("spec", CONDITION)
@@ -127,7 +129,9 @@ def _condition(reference: Reader, conditions: Mapping[str, Reader]) -> Reader:
 
 
 def policies_of(
-    slo: Reader, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+    slo: MappingReader,
+    policies: Mapping[str, MappingReader],
+    conditions: Mapping[str, MappingReader],
 ) -> tuple[AlertPolicy, ...]:
     """Return the AlertPolicies that an SLO contains or refers to; empty if there are none.
 
@@ -140,17 +144,20 @@ def policies_of(
 
 
 def _policies(
-    slo: Reader, node: Node, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+    slo: MappingReader,
+    node: Node,
+    policies: Mapping[str, MappingReader],
+    conditions: Mapping[str, MappingReader],
 ) -> Iterator[AlertPolicy]:
-    if isinstance(node, Text) and node.plain and not node.text:
+    if isinstance(node, YamlScalar) and node.plain and not node.text:
         return  # the key has no value, as in OpenSLO's own examples
     if not isinstance(node, Items):
         raise slo.error("alertPolicies", "must be a sequence (- …)")
     for place, each in enumerate(node.items):
-        if isinstance(each, Text):
+        if isinstance(each, YamlScalar):
             yield _policy_by_name(slo, each.text, policies, conditions)
             continue
-        inner = Reader(
+        inner = MappingReader(
             each, slo.file, f"{slo.path}.alertPolicies[{place}]", ("alertPolicyRef", *_INLINE)
         )
         if "alertPolicyRef" in inner:
@@ -161,7 +168,10 @@ def _policies(
 
 
 def _policy_by_name(
-    slo: Reader, wanted: str, policies: Mapping[str, Reader], conditions: Mapping[str, Reader]
+    slo: MappingReader,
+    wanted: str,
+    policies: Mapping[str, MappingReader],
+    conditions: Mapping[str, MappingReader],
 ) -> AlertPolicy:
     if wanted not in policies:
         known = ", ".join(sorted(policies)) or "none was read"
@@ -170,7 +180,7 @@ def _policy_by_name(
 
 
 def resolved(
-    chosen: tuple[AlertPolicy, ...], objective: Reader, period_s: int, target: Fraction
+    chosen: tuple[AlertPolicy, ...], objective: MappingReader, period_s: int, target: Fraction
 ) -> Policy:
     """Return the policy of one objective.
 
@@ -185,7 +195,7 @@ def resolved(
         return built_in
     # If two conditions have the same windows, the lower threshold alerts first, so the other
     # condition is dropped.
-    lowest: dict[tuple[int, int, int], Pair] = {}
+    lowest: dict[tuple[int, int, int], WindowPair] = {}
     for pair in sorted(
         (pair for each in chosen for pair in each.pairs), key=lambda pair: pair.factor
     ):

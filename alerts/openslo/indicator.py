@@ -10,10 +10,10 @@ from alerts.errors import ExpressionError, shown
 from alerts.expression import Expression, Vocabulary
 from alerts.fields import GOOD, GROUPING, PROBE_GOOD, PROBE_GROUPING, PROBE_WHERE, WHERE
 from alerts.groups import OTHER, PLACES, Group
-from alerts.objectives import GoodProbes, Goodput, Indicator, Query, QueryRatio, RawRatio
+from alerts.objectives import EventQuery, GoodProbes, Goodput, Indicator, QueryRatio, RawRatio
 from alerts.openslo.metadata import METADATA, RESERVED, name_of
 from alerts.prometheus.promql import read_query, read_ratio
-from alerts.strict_yaml import Reader
+from alerts.strict_yaml import MappingReader
 
 TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
@@ -32,7 +32,7 @@ MAX_LABELS: Final = 5
 budget."""
 
 
-def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
+def sli_spec(spec: MappingReader, slis: Mapping[str, MappingReader]) -> MappingReader:
     """Return the spec of the inline or referenced indicator."""
     if ("indicator" in spec) == ("indicatorRef" in spec):
         raise spec.error("indicator", "give indicator or indicatorRef: one of them, not both")
@@ -48,7 +48,7 @@ def sli_spec(spec: Reader, slis: Mapping[str, Reader]) -> Reader:
     return slis[wanted]
 
 
-def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
+def read_indicator(sli: MappingReader, sources: Mapping[str, str]) -> Indicator:
     """Return the indicator of an SLI.
 
     Raises:
@@ -76,7 +76,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
             raise part.inner("spec", _QUERY).error("by", "is given in the spec of total")
         by = _labels(total)
 
-        def counts(text: str) -> Query:
+        def counts(text: str) -> EventQuery:
             return read_query(text, gauges=gauges, by=by)
 
         return QueryRatio(_query(total, counts), _query(part, counts), part_key == "bad", by)
@@ -95,7 +95,7 @@ def read_indicator(sli: Reader, sources: Mapping[str, str]) -> Indicator:
     return counted(where, good, by, _reserved(selection, by))
 
 
-def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
+def _reserved(selection: MappingReader, by: tuple[str, ...]) -> tuple[Group, ...]:
     """Return the groups that are always counted separately: values of the only field of `by`."""
     if "reserved" not in selection:
         return ()
@@ -115,7 +115,7 @@ def _reserved(selection: Reader, by: tuple[str, ...]) -> tuple[Group, ...]:
     return tuple((value,) for value in values)
 
 
-def _labels(source: Reader) -> tuple[str, ...]:
+def _labels(source: MappingReader) -> tuple[str, ...]:
     spec = source.inner("spec", _QUERY)
     if "by" not in spec:
         return ()
@@ -132,7 +132,7 @@ def _labels(source: Reader) -> tuple[str, ...]:
     return labels
 
 
-def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
+def _raw(ratio: MappingReader, sources: Mapping[str, str]) -> RawRatio:
     for key in ("good", "bad", "total"):
         if key in ratio:
             raise ratio.error(key, "give raw, or total with good or bad: not both")
@@ -150,11 +150,11 @@ def _raw(ratio: Reader, sources: Mapping[str, str]) -> RawRatio:
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 
 
-def _source(ratio: Reader, key: str) -> Reader:
+def _source(ratio: MappingReader, key: str) -> MappingReader:
     return ratio.inner(key, ("metricSource",)).inner("metricSource", _SOURCE)
 
 
-def _source_type(source: Reader, sources: Mapping[str, str]) -> str:
+def _source_type(source: MappingReader, sources: Mapping[str, str]) -> str:
     if "type" in source or "metricSourceRef" not in source:
         return source.choice("type", TYPES).lower()
     wanted = source.text("metricSourceRef")
@@ -169,14 +169,14 @@ def _source_type(source: Reader, sources: Mapping[str, str]) -> str:
     return sources[wanted].lower()
 
 
-def _expression(reader: Reader, key: str, vocabulary: Vocabulary) -> Expression:
+def _expression(reader: MappingReader, key: str, vocabulary: Vocabulary) -> Expression:
     try:
         return expression.parse(reader.text(key), vocabulary)
     except ExpressionError as error:
         raise reader.error(key, str(error)) from error
 
 
-def _query(source: Reader, read: Callable[[str], Query]) -> Query:
+def _query(source: MappingReader, read: Callable[[str], EventQuery]) -> EventQuery:
     spec = source.inner("spec", _QUERY)
     key = "promql" if "promql" in spec else "query"
     try:

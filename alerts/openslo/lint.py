@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from alerts.explorer_links import LATENCIES
-from alerts.expression import And, Comparison, Expression, Or, render
+from alerts.expression import And, Expression, FieldComparison, Or, render
 from alerts.fields import PROBE_DURATIONS
 from alerts.objectives import GoodEvents, Objective
 
@@ -31,11 +31,11 @@ def notes(objective: Objective) -> Iterator[str]:
             )
 
 
-def _limits(good: Expression) -> Iterator[Comparison]:
+def _limits(good: Expression) -> Iterator[FieldComparison]:
     """Yield the comparisons of latencies, except those inside a `not`."""
     match good:
         case And(operands) | Or(operands):
             for operand in operands:
                 yield from _limits(operand)
-        case Comparison(field=field) if field in LATENCIES or field in PROBE_DURATIONS:
+        case FieldComparison(field=field) if field in LATENCIES or field in PROBE_DURATIONS:
             yield good

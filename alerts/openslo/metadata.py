@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from alerts.errors import shown
-from alerts.strict_yaml import Fields, Items, Reader, Text
+from alerts.strict_yaml import Fields, Items, MappingReader, YamlScalar
 
 METADATA: Final = ("name", "displayName", "labels", "annotations")
 
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 
-def name_of(metadata: Reader) -> str:
+def name_of(metadata: MappingReader) -> str:
     """Return the name. Check that the labels and annotations are strings.
 
     Raises:
@@ -36,7 +36,7 @@ def name_of(metadata: Reader) -> str:
     return name
 
 
-def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
+def labels_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
     """Return the labels with their names in Prometheus.
 
     The items of a sequence are joined by commas. Characters that Prometheus does not allow in a
@@ -60,7 +60,7 @@ def labels_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
 
 
-def annotations_of(metadata: Reader) -> tuple[tuple[str, str], ...]:
+def annotations_of(metadata: MappingReader) -> tuple[tuple[str, str], ...]:
     """Return the annotations with names that Prometheus allows.
 
     Raises:
@@ -89,14 +89,14 @@ def _prometheus_name(key: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _texts(metadata: Reader, key: str) -> list[tuple[str, str]]:
+def _texts(metadata: MappingReader, key: str) -> list[tuple[str, str]]:
     if key not in metadata:
         return []
     node = metadata.node(key)
     found: list[tuple[str, str]] = []
     for name, value in node.fields.items() if isinstance(node, Fields) else [("", node)]:
         items = value.items if isinstance(value, Items) else (value,)
-        texts = [each.text for each in items if isinstance(each, Text)]
+        texts = [each.text for each in items if isinstance(each, YamlScalar)]
         if not name or len(texts) != len(items):
             raise metadata.error(key, "must be a mapping of texts")
         found.append((name, ",".join(texts)))

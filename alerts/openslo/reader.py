@@ -36,7 +36,7 @@ from alerts.openslo.time_window import (
     read_share,
     read_slices,
 )
-from alerts.strict_yaml import Items, Node, Reader, read_documents
+from alerts.strict_yaml import Items, MappingReader, Node, read_documents
 
 VERSION: Final = "openslo/v1"
 ENVIRONMENT_KEY: Final = "TAILSPAN_OBJECTIVES"
@@ -142,8 +142,8 @@ class _Collected:
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []
         self._notes: list[str] = []
-        self._slos: list[tuple[Reader, Reader]] = []
-        self._specs: dict[str, dict[str, Reader]] = {kind: {} for kind in KINDS}
+        self._slos: list[tuple[MappingReader, MappingReader]] = []
+        self._specs: dict[str, dict[str, MappingReader]] = {kind: {} for kind in KINDS}
 
     def take(self, document: Node, file: str) -> None:
         """Record a document, or each document of a sequence."""
@@ -154,7 +154,7 @@ class _Collected:
                 self.errors.append(error)
 
     def _take(self, document: Node, file: str) -> None:
-        whole = Reader(document, file, "", _DOCUMENT)
+        whole = MappingReader(document, file, "", _DOCUMENT)
         whole.choice("apiVersion", (VERSION,))
         kind = whole.choice("kind", KINDS)
         metadata = whole.inner("metadata", METADATA)
@@ -246,9 +246,9 @@ _OBJECTIVE: Final = ("displayName", "target", "targetPercent", "op", *SLICE, *_R
 
 
 def _slo(
-    whole: Reader,
-    metadata: Reader,
-    specs: Mapping[str, Mapping[str, Reader]],
+    whole: MappingReader,
+    metadata: MappingReader,
+    specs: Mapping[str, Mapping[str, MappingReader]],
     sources: Mapping[str, str],
 ) -> list[Objective]:
     spec = whole.inner("spec", _SLO)

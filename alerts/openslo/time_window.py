@@ -13,7 +13,7 @@ from alerts.burnrate import Policy
 from alerts.errors import shown
 from alerts.periods import DAY_S, NOMINAL_DAYS, Calendar
 from alerts.slices import Slices
-from alerts.strict_yaml import Reader
+from alerts.strict_yaml import MappingReader
 from telemetry import durations
 
 SHORTEST_PERIOD_S: Final = 7 * DAY_S
@@ -28,7 +28,7 @@ SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)
 
 
-def read_period(spec: Reader) -> tuple[int, Calendar | None]:
+def read_period(spec: MappingReader) -> tuple[int, Calendar | None]:
     """Return the period of an SLO.
 
     Returns:
@@ -62,7 +62,7 @@ def read_period(spec: Reader) -> tuple[int, Calendar | None]:
     return period_s, calendar
 
 
-def _calendar(window: Reader) -> Calendar:
+def _calendar(window: MappingReader) -> Calendar:
     written = window.text("duration")
     match = _CALENDAR.fullmatch(written)
     if match is None:
@@ -94,7 +94,7 @@ _START: Final = (
 )
 
 
-def read_slices(objective: Reader, sliced: bool) -> Slices | None:
+def read_slices(objective: MappingReader, sliced: bool) -> Slices | None:
     """Return the time slices of an objective; None if each request or probe is an event.
 
     Raises:
@@ -117,7 +117,7 @@ def read_slices(objective: Reader, sliced: bool) -> Slices | None:
     return Slices(length_s, target, written)
 
 
-def over_slices(policy: Policy, slices: Slices, objective: Reader) -> Policy:
+def over_slices(policy: Policy, slices: Slices, objective: MappingReader) -> Policy:
     """Return a policy for an objective with time slices. A minimum of N bad events becomes a
     minimum of N minutes in bad slices.
 
@@ -143,7 +143,7 @@ def _windows(policy: Policy) -> Iterator[int]:
 
 
 def read_share(
-    reader: Reader, key: str, percent_key: str | None = None, *, all_allowed: bool = False
+    reader: MappingReader, key: str, percent_key: str | None = None, *, all_allowed: bool = False
 ) -> tuple[Fraction, str]:
     """Return a share as an exact fraction, and as display text.
 

@@ -5,7 +5,7 @@ line. Source: monitoring.mixins.dev, "Guidelines for alert names, labels, and an
 """
 
 from alerts import vocabulary
-from alerts.burnrate import Pair
+from alerts.burnrate import WindowPair
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.prometheus.rulefile import label_text, literal, quoted
 from telemetry import durations
@@ -34,7 +34,7 @@ def subject(objective: Objective) -> str:
     return f"{objective.name}{literal('{')}{labels}}}"
 
 
-def alerting_burn(objective: Objective, pair: Pair) -> str:
+def alerting_burn(objective: Objective, pair: WindowPair) -> str:
     """Return the name of the series that exists while a window pair alerts."""
     window = durations.render(pair.long_s)
     if sum(each.long_s == pair.long_s for each in objective.policy.pairs) > 1:
@@ -47,7 +47,7 @@ def what(objective: Objective) -> str:
     return f"What: {literal(objective.display_name)}. {literal(objective.statement)}"
 
 
-def fired_by(objective: Objective, pair: Pair) -> str:
+def fired_by(objective: Objective, pair: WindowPair) -> str:
     """Return the template that expands to a pair's burn rates and counts. It expands to nothing if
     the pair does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)

@@ -19,7 +19,7 @@ from alerts import vocabulary
 from alerts.objectives import Objective
 from alerts.periods import DAY_S, Calendar
 from alerts.prometheus.alert_text import of_objective
-from alerts.prometheus.rulefile import Recording, number
+from alerts.prometheus.rulefile import RecordingRule, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
@@ -40,7 +40,7 @@ _OF_EACH: Final = f"on ({vocabulary.SLO}) group_left ()"
 groups."""
 
 
-def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Recording]:
+def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[RecordingRule]:
     """Return the recording rules of an objective's budget.
 
     Args:
@@ -115,7 +115,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             ),
         ]
     labels = {vocabulary.SLO: objective.name}
-    return [Recording(name, expr, labels) for name, expr in recorded]
+    return [RecordingRule(name, expr, labels) for name, expr in recorded]
 
 
 def horizon_s(now_s: int) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from alerts import vocabulary
 from alerts.blindness import REASONS
-from alerts.burnrate import Pair, detection_s
+from alerts.burnrate import WindowPair, detection_s
 from alerts.explorer_links import group_filters, objective_link
 from alerts.objectives import Objective
 from alerts.prometheus.alert_text import (
@@ -26,7 +26,7 @@ from alerts.prometheus.alert_text import (
 )
 from alerts.prometheus.budget_rules import BUDGET_INTERVAL, ENDS_SOON_S, budget_rules, horizon_s
 from alerts.prometheus.indicators import EventQueries
-from alerts.prometheus.rulefile import Alert, Group, Recording, literal, number
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, literal, number
 from telemetry import durations
 
 INTERVAL: Final = {"page": "15s", "ticket": "2m"}
@@ -46,7 +46,7 @@ target misses one or two scrapes; the default interval is a minute."""
 
 def burn_groups(
     objective: Objective, counted: EventQueries, explorer_url: str, now_s: int
-) -> list[Group]:
+) -> list[RuleGroup]:
     """Return the rules of one objective, with one rule group per severity."""
     rules = _Rules(objective, counted, explorer_url, now_s)
     return list(rules.groups())
@@ -64,14 +64,16 @@ class _Rules:
         self._labels = {vocabulary.SLO: objective.name}
         self._link = literal(objective_link(objective, explorer_url)) + group_filters(objective)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[RuleGroup]:
         recorded: set[int] = set()
         for severity in dict.fromkeys(pair.severity for pair in self._pairs):
             pairs = [pair for pair in self._pairs if pair.severity == severity]
-            rules: list[Recording | Alert] = []
+            rules: list[RecordingRule | AlertingRule] = []
             if not recorded:
                 if self._counted.places is not None:
-                    rules.append(Recording(vocabulary.PLACED, self._counted.places, self._labels))
+                    rules.append(
+                        RecordingRule(vocabulary.PLACED, self._counted.places, self._labels)
+                    )
                 rules.append(self._seen())
             lengths = sorted({length for pair in pairs for length in (pair.short_s, pair.long_s)})
             for length_s in lengths:
@@ -83,28 +85,30 @@ class _Rules:
             rules += self._held_back(severity, pairs)
             if severity == self._pairs[0].severity and self._objective.alert_when_no_data:
                 rules += [self._absent(), *self._blind()]
-            yield Group(f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules)
-        budget: list[Recording | Alert] = []
+            yield RuleGroup(
+                f"tailspan-{self._objective.name}-{severity}", INTERVAL[severity], rules
+            )
+        budget: list[RecordingRule | AlertingRule] = []
         budget += budget_rules(self._objective, min(recorded), self._now_s)
         if self._objective.calendar:
             budget.append(self._calendar_ends())
-        yield Group(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
+        yield RuleGroup(f"tailspan-{self._objective.name}-budget", BUDGET_INTERVAL, budget)
 
-    def _seen(self) -> Recording:
-        return Recording(vocabulary.SEEN, f"0 * {self._counted.present} + time()", self._labels)
+    def _seen(self) -> RecordingRule:
+        return RecordingRule(vocabulary.SEEN, f"0 * {self._counted.present} + time()", self._labels)
 
-    def _window(self, length_s: int) -> list[Recording]:
+    def _window(self, length_s: int) -> list[RecordingRule]:
         window = durations.render(length_s)
         seen, events = self._series(vocabulary.SEEN), self._series(vocabulary.events(window))
         return [
-            Recording(vocabulary.events(window), self._counted.events(window), self._labels),
-            Recording(vocabulary.bad_events(window), self._counted.bad(window), self._labels),
-            Recording(
+            RecordingRule(vocabulary.events(window), self._counted.events(window), self._labels),
+            RecordingRule(vocabulary.bad_events(window), self._counted.bad(window), self._labels),
+            RecordingRule(
                 vocabulary.coverage(window),
                 f"clamp_max((time() - min_over_time({seen}[{window}]) + {STEP_S}) / {length_s}, 1)",
                 self._labels,
             ),
-            Recording(
+            RecordingRule(
                 vocabulary.burn_rate(window),
                 f"{self._series(vocabulary.bad_events(window))} / ({events} > 0)"
                 f" / {number(self._objective.budget)}",
@@ -112,20 +116,20 @@ class _Rules:
             ),
         ]
 
-    def _alerting(self, pair: Pair) -> Recording:
+    def _alerting(self, pair: WindowPair) -> RecordingRule:
         name = alerting_burn(self._objective, pair)
         needed = [
             self._over(pair, pair.long_s, covered=True),
             self._over(pair, pair.short_s, covered=True),
             self._enough(pair),
         ]
-        return Recording(name, self._arms([(pair, needed)]), self._labels)
+        return RecordingRule(name, self._arms([(pair, needed)]), self._labels)
 
-    def _any_alerting(self, pairs: Sequence[Pair]) -> str:
+    def _any_alerting(self, pairs: Sequence[WindowPair]) -> str:
         names = (alerting_burn(self._objective, pair) for pair in pairs)
         return "\nor\n".join(map(self._series, names)) + "\n"
 
-    def _burning(self, severity: str, pairs: Sequence[Pair]) -> Alert:
+    def _burning(self, severity: str, pairs: Sequence[WindowPair]) -> AlertingRule:
         return self._alert(
             vocabulary.ALERT_BURNING,
             self._any_alerting(pairs),
@@ -141,7 +145,7 @@ class _Rules:
             ],
         )
 
-    def _held_back(self, severity: str, pairs: Sequence[Pair]) -> list[Alert]:
+    def _held_back(self, severity: str, pairs: Sequence[WindowPair]) -> list[AlertingRule]:
         """Return the `info` alerts that fire while a guard suppresses an alert."""
         minimum = self._policy.minimum_bad_events
         over = {
@@ -192,7 +196,7 @@ class _Rules:
             ),
         ]
 
-    def _absent(self) -> Alert:
+    def _absent(self) -> AlertingRule:
         return self._alert(
             vocabulary.ALERT_ABSENT,
             f"absent({self._series(vocabulary.SEEN)})",
@@ -205,7 +209,7 @@ class _Rules:
             for_=durations.render(absent_for_s(self._objective, self._counted)),
         )
 
-    def _calendar_ends(self) -> Alert:
+    def _calendar_ends(self) -> AlertingRule:
         last_s = horizon_s(self._now_s)
         until = datetime.fromtimestamp(last_s, UTC).strftime("%Y-%m-%d")
         return self._alert(
@@ -220,7 +224,7 @@ class _Rules:
             ],
         )
 
-    def _blind(self) -> list[Alert]:
+    def _blind(self) -> list[AlertingRule]:
         return [
             self._alert(
                 vocabulary.ALERT_BLIND,
@@ -246,7 +250,7 @@ class _Rules:
         summary: str,
         description: Sequence[str],
         for_: str | None = None,
-    ) -> Alert:
+    ) -> AlertingRule:
         about = self._objective
         annotations = {
             **{key: literal(value) for key, value in about.annotations},
@@ -258,9 +262,9 @@ class _Rules:
         # Prometheus also expands templates in labels.
         theirs = {key: literal(value) for key, value in about.labels}
         own = {**self._labels, "service": literal(about.service), **labels}
-        return Alert(alert, expr, {**theirs, **own}, annotations, for_=for_)
+        return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
-    def _arms(self, conditions: Sequence[tuple[Pair, Sequence[str]]]) -> str:
+    def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
         """Return an expression with the long window's burn rate of each pair whose conditions are
         all met."""
         arms = []
@@ -269,7 +273,9 @@ class _Rules:
             arms.append(burning + "".join(f"\n  and {each}" for each in needed))
         return "\nor\n".join(arms) + "\n"
 
-    def _over(self, pair: Pair, length_s: int, *, covered: bool, negated: bool = False) -> str:
+    def _over(
+        self, pair: WindowPair, length_s: int, *, covered: bool, negated: bool = False
+    ) -> str:
         window = durations.render(length_s)
         threshold = pair.factor * self._objective.budget
         bad, events = (
@@ -279,7 +285,7 @@ class _Rules:
         sign = "<=" if negated else ">"
         return f"{bad}{share} {sign} {number(threshold)} * {events}"
 
-    def _enough(self, pair: Pair, *, negated: bool = False) -> str:
+    def _enough(self, pair: WindowPair, *, negated: bool = False) -> str:
         bad = self._series(vocabulary.bad_events(durations.render(pair.long_s)))
         # Counts are whole numbers, but increase() may return 4.9999, so subtract half an event from
         # the minimum.

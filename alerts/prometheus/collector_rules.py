@@ -7,7 +7,7 @@ names these tenants, and counts the requests of all other tenants as `other`.
 
 from typing import Final
 
-from alerts.prometheus.rulefile import Alert, Group, Recording, literal
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, literal
 
 TENANT_REQUESTS: Final = "tenant:tailspan_tenant_requests:rate5m"
 _NAMED: Final = (
@@ -19,21 +19,21 @@ rate."""
 _RATE: Final = "rate(tailspan_tenant_requests_total[5m])"
 
 
-def collector_group(explorer_url: str) -> Group:
+def collector_group(explorer_url: str) -> RuleGroup:
     """Return the rules for several collectors."""
     complete = f"sum by (tenant) ({_RATE}) and on (tenant) ({_NAMED})"
     unnamed = 'sum by (tenant) (rate(tailspan_tenant_requests_total{tenant=""}[5m]))'
     named = f"(({complete}) or on (tenant) ({unnamed}))"
     rest = f"sum({_RATE}) - (sum({named}) or on () vector(0))"
-    return Group(
+    return RuleGroup(
         "tailspan-collectors",
         "30s",
         [
-            Recording(
+            RecordingRule(
                 TENANT_REQUESTS,
                 f'{named} or on (tenant) label_replace({rest}, "tenant", "other", "", "")',
             ),
-            Alert(
+            AlertingRule(
                 "TailspanReplicaAtSeveralCollectors",
                 "count by (replica, engine)"
                 " (tailspan_engine_last_sample_timestamp_seconds > time() - 60) > 1",

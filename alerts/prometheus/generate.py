@@ -11,7 +11,7 @@ from alerts.prometheus.indicators import EventQueries, of_tailspan, of_vllm
 from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.operation_rules import operation_group
 from alerts.prometheus.probe_rules import probe_group
-from alerts.prometheus.rulefile import Group, render
+from alerts.prometheus.rulefile import RuleGroup, render
 from alerts.prometheus.selectors import matched_groups
 from alerts.prometheus.sliced_indicators import Sliced
 from alerts.prometheus.symptom_rules import symptom_groups
@@ -69,10 +69,10 @@ def _objectives(
     explorer_url: str,
     selector: str,
     now_s: int | None,
-) -> list[Group]:
+) -> list[RuleGroup]:
     if now_s is None:
         now_s = int(time.time())
-    made: list[Group] = []
+    made: list[RuleGroup] = []
     for each in objectives:
         counted = count(each)
         if each.indicator.slices:

@@ -19,11 +19,11 @@ from alerts.blindness import (
     NONE_SELECTED,
 )
 from alerts.errors import RuleError
-from alerts.expression import Comparison, Expression, conjuncts, render
+from alerts.expression import Expression, FieldComparison, conjuncts, render
 from alerts.objectives import GoodEvents, GoodProbes, Goodput, Objective, QueryRatio, RawRatio
 from alerts.prometheus.query_indicators import Queries, Seconds, summed
 from alerts.prometheus.rulefile import quoted
-from alerts.prometheus.vllm_metrics import HISTOGRAMS, MODEL_LABEL, Histogram
+from alerts.prometheus.vllm_metrics import HISTOGRAMS, MODEL_LABEL, VllmHistogram
 from telemetry import durations
 
 
@@ -140,7 +140,7 @@ class ProbeCounters(OwnCounters):
 class Buckets:
     """A vLLM histogram, split at one of its bounds."""
 
-    histogram: Histogram
+    histogram: VllmHistogram
     le: str
     selector: str
     about: str = (
@@ -221,7 +221,7 @@ def _query_counts(objective: Objective) -> EventQueries | None:
             return None
 
 
-def _single(goodput: Goodput, where: str) -> Comparison:
+def _single(goodput: Goodput, where: str) -> FieldComparison:
     allowed = f"allowed: FIELD <= BOUND, with one of {', '.join(HISTOGRAMS)}"
     good = goodput.good
     if len(conjuncts(good)) > 1:
@@ -230,7 +230,7 @@ def _single(goodput: Goodput, where: str) -> Comparison:
             f" requests that met all of {render(good)}; {allowed}"
         )
     if (
-        not isinstance(good, Comparison)
+        not isinstance(good, FieldComparison)
         or good.field not in HISTOGRAMS
         or good.operator not in ("<=", "<")
     ):
@@ -240,7 +240,7 @@ def _single(goodput: Goodput, where: str) -> Comparison:
     return good
 
 
-def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
+def _le(histogram: VllmHistogram, comparison: FieldComparison, where: str) -> str:
     """Return a regular expression for the label `le` of the bound, which may be `1` or `1.0`."""
     threshold = float(comparison.value)
     if threshold not in histogram.bounds_s:
@@ -258,7 +258,7 @@ def _le(histogram: Histogram, comparison: Comparison, where: str) -> str:
 def _selector(where: Expression | None, named: str) -> str:
     if where is None:
         return ""
-    if isinstance(where, Comparison) and where.field == "model" and where.operator == "==":
+    if isinstance(where, FieldComparison) and where.field == "model" and where.operator == "==":
         return f"{MODEL_LABEL}={quoted(str(where.value))}"
     raise RuleError(
         f'{named}: the histograms of vLLM have only the label model; allowed in where: model == "…"'

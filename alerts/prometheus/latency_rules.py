@@ -12,7 +12,7 @@ of a model.
 
 from typing import Final, NamedTuple
 
-from alerts.prometheus.rulefile import Alert, Group, label_text, literal
+from alerts.prometheus.rulefile import AlertingRule, RuleGroup, label_text, literal
 
 
 class Limit(NamedTuple):
@@ -70,14 +70,14 @@ LIMITS: Final = (
 """If one of these limits does not suit a service, define an objective and silence the alert."""
 
 
-def latency_group(explorer_url: str) -> Group:
+def latency_group(explorer_url: str) -> RuleGroup:
     """Return the rule group with one alert per limit."""
-    return Group("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
+    return RuleGroup("tailspan-latency", "30s", [_alert(each, explorer_url) for each in LIMITS])
 
 
-def _alert(limit: Limit, explorer_url: str) -> Alert:
+def _alert(limit: Limit, explorer_url: str) -> AlertingRule:
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h&latency={limit.latency}&page=root-cause"
-    return Alert(
+    return AlertingRule(
         limit.alert,
         f"max by (model) ({limit.series}) > {limit.limit_s}",
         {"severity": "ticket"},

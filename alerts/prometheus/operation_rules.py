@@ -6,7 +6,7 @@ Tailspan does not run, the series on the evaluation is 0.
 
 from typing import Final
 
-from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
@@ -18,12 +18,12 @@ DELAY_S: Final = 60
 (`alerts/notify/retry.py`), so several attempts to deliver a late notification have failed."""
 
 
-def operation_group(explorer_url: str) -> Group:
+def operation_group(explorer_url: str) -> RuleGroup:
     """Return the rules on Tailspan's own operation."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
-    def ticket(name: str, expr: str, for_: str, summary: str, do: str) -> Alert:
-        return Alert(
+    def ticket(name: str, expr: str, for_: str, summary: str, do: str) -> AlertingRule:
+        return AlertingRule(
             name,
             expr,
             {"severity": "ticket"},
@@ -32,16 +32,16 @@ def operation_group(explorer_url: str) -> Group:
         )
 
     lease, channel = label_text("lease"), label_text("channel")
-    return Group(
+    return RuleGroup(
         "tailspan-operation",
         "15s",
         [
-            Recording(
+            RecordingRule(
                 EVALUATION_ON_TIME,
                 f"time() - max(tailspan_evaluation_timestamp_seconds) <= bool {LAG_S}"
                 " or on () vector(0)",
             ),
-            Recording(
+            RecordingRule(
                 NOTIFICATION_ON_TIME,
                 f"max(tailspan_notification_oldest_pending_seconds) <= bool {DELAY_S}",
             ),

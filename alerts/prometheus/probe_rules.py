@@ -7,7 +7,7 @@ files of their probers use the same name for an endpoint.
 
 from typing import Final
 
-from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
@@ -42,12 +42,14 @@ ENDPOINT: Final = label_text("endpoint")
 REGION: Final = label_text("region")
 
 
-def probe_group(explorer_url: str) -> Group:
+def probe_group(explorer_url: str) -> RuleGroup:
     """Return the rules on probes."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
-    def alert(name: str, expr: str, for_: str, severity: str, summary: str, do: str) -> Alert:
-        return Alert(
+    def alert(
+        name: str, expr: str, for_: str, severity: str, summary: str, do: str
+    ) -> AlertingRule:
+        return AlertingRule(
             name,
             expr,
             {"severity": severity},
@@ -58,11 +60,13 @@ def probe_group(explorer_url: str) -> Group:
     now, usual = f"avg_over_time({WAIT}[10m])", f"avg_over_time({WAIT}[6h] offset 10m)"
     slow = f"({now} > {SLOWER} * {usual} and {now} - {usual} > {NOTICED_S})"
     by = "by (endpoint, model)"
-    return Group(
+    return RuleGroup(
         "tailspan-probes",
         "30s",
         [
-            Recording(WAIT, "sum by (region, endpoint, model) (tailspan_probe_duration_seconds)"),
+            RecordingRule(
+                WAIT, "sum by (region, endpoint, model) (tailspan_probe_duration_seconds)"
+            ),
             alert(
                 "TailspanProbeFails",
                 "max_over_time(tailspan_probe_success[5m]) == 0",

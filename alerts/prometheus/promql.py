@@ -13,7 +13,7 @@ from typing import Final
 import promql_parser as promql
 
 from alerts.errors import ExpressionError
-from alerts.objectives import Query
+from alerts.objectives import EventQuery
 from alerts.prometheus.rulefile import quoted
 
 WINDOW: Final = "{{.window}}"
@@ -61,7 +61,7 @@ _RANGE: Final = re.compile(r"\[\s*" + re.escape(WINDOW) + r"\s*([\]:])")
 _PART: Final = re.compile(r"[(\[{+\-*/%^<>=!]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 
 
-def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> Query:
+def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> EventQuery:
     """Check a query that counts events, and normalise it.
 
     Args:
@@ -90,7 +90,9 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
                 f"{aggregation} of a counter does not count events; allowed: {allowed}"
             )
         summed = f"sum by ({', '.join(by)}) " if by else "sum"
-        return Query(f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False)
+        return EventQuery(
+            f"{summed}({functions[aggregation]}({selector}[{WINDOW}]))", per_second=False
+        )
     if (losing := _label_removing_aggregation(tree, by)) is not None:
         raise ExpressionError(
             f"{losing} removes labels of by; allowed: sum by ({', '.join(by)}) (…), or no sum"
@@ -105,10 +107,10 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
             "it divides events by events, which gives a ratio and not a count; allowed: one query"
             " for the total, and one for the good or bad events"
         )
-    return Query(text, per_second=_per_second(names, allowed))
+    return EventQuery(text, per_second=_per_second(names, allowed))
 
 
-def read_ratio(text: str) -> Query:
+def read_ratio(text: str) -> EventQuery:
     """Check that a query returns a ratio as a single series, and that every range is the window.
 
     A query that can return several series is rejected: the mean of their ratios would be wrong
@@ -135,7 +137,7 @@ def read_ratio(text: str) -> Query:
         )
     _per_second(names, RATIO_ALLOWED)
     _parsed(f"sum(\n{text}\n)")
-    return Query(text, per_second=False)
+    return EventQuery(text, per_second=False)
 
 
 def _per_second(names: Sequence[str], allowed: str) -> bool:

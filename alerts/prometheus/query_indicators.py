@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from alerts import vocabulary
 from alerts.groups import OTHER, PLACES
-from alerts.objectives import Query, QueryRatio, RawRatio
+from alerts.objectives import EventQuery, QueryRatio, RawRatio
 from alerts.prometheus.rulefile import literal, quoted
 from telemetry import durations
 
@@ -69,7 +69,7 @@ class Queries:
         bad = f"({part} or {on}0 * {events})"
         return bad if self.ratio.part_is_bad else f"{events} - {on}{bad}"
 
-    def _count(self, query: Query, window: str) -> str:
+    def _count(self, query: EventQuery, window: str) -> str:
         """Return the number of events of each group that is counted separately, and of the group
         `other`."""
         whole = _count(query, window, self.ratio.by)
@@ -92,7 +92,7 @@ class Queries:
         return expression
 
 
-def _count(query: Query, window: str, by: Sequence[str]) -> str:
+def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
     """Return the expression that counts a query's events: one result per group, or a single result
     without labels. The query has its own lines, because it may end with a comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"

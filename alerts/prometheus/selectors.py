@@ -15,7 +15,7 @@ import promql_parser as promql
 
 from alerts import vocabulary
 from alerts.errors import ExpressionError, shown
-from alerts.prometheus.rulefile import Alert, Group, Recording, quoted
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, quoted
 
 ALLOWED: Final = 'matchers as within {…} of a selector: env="prod",region=~"eu-.*"'
 MAX_CHARACTERS: Final = 1_000
@@ -81,10 +81,10 @@ def matched(expression: str, selector: str) -> str:
     return _OWN.sub(more, expression) if selector else expression
 
 
-def matched_groups(groups: Sequence[Group], selector: str) -> list[Group]:
+def matched_groups(groups: Sequence[RuleGroup], selector: str) -> list[RuleGroup]:
     """Return the generated rule groups with the matchers added to every rule."""
 
-    def rule(each: Recording | Alert) -> Recording | Alert:
+    def rule(each: RecordingRule | AlertingRule) -> RecordingRule | AlertingRule:
         return replace(each, expr=matched(each.expr, selector))
 
     return [replace(group, rules=[rule(each) for each in group.rules]) for group in groups]

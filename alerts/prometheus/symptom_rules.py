@@ -7,7 +7,7 @@ because an objective may not detect these faults: Tailspan is not scraped, and a
 
 from typing import Final
 
-from alerts.prometheus.rulefile import Alert, Group, Recording, label_text, literal
+from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, label_text, literal
 from alerts.vocabulary import ALERT_HUNG
 from telemetry.engines import HUNG_REMEDY, HUNG_S
 
@@ -23,14 +23,14 @@ REPLICA: Final = label_text("replica")
 ENGINE: Final = f"{REPLICA} engine {{{{ $labels.engine }}}}"
 
 
-def symptom_groups(explorer_url: str) -> list[Group]:
+def symptom_groups(explorer_url: str) -> list[RuleGroup]:
     """Return the rules on Tailspan's own series."""
     link = f"{literal(explorer_url.rstrip('/'))}/?last=1h"
 
     def alert(
         name: str, expr: str, for_: str, summary: str, description: str, severity: str = "ticket"
-    ) -> Alert:
-        return Alert(
+    ) -> AlertingRule:
+        return AlertingRule(
             name,
             expr,
             {"severity": severity},
@@ -47,8 +47,8 @@ def symptom_groups(explorer_url: str) -> list[Group]:
     hits, queries = (
         f"tailspan_engine_prefix_cache_{each}_tokens_total" for each in ("hits", "queries")
     )
-    recorded: list[Recording | Alert] = [
-        Recording(
+    recorded: list[RecordingRule | AlertingRule] = [
+        RecordingRule(
             f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}",
             f"{by_engine} (increase({series}[{window}]))",
         )
@@ -60,7 +60,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
         return f"engine:tailspan_prefix_cache_{name}_tokens:increase{window}"
 
     return [
-        Group(
+        RuleGroup(
             "tailspan-hangs",
             "15s",
             [
@@ -75,7 +75,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
             ],
         ),
-        Group(
+        RuleGroup(
             "tailspan-saturation",
             "30s",
             [
@@ -110,7 +110,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
             ],
         ),
-        Group(
+        RuleGroup(
             "tailspan-cache",
             "1m",
             [
@@ -131,7 +131,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
             ],
         ),
-        Group(
+        RuleGroup(
             "tailspan-failures",
             "30s",
             [
@@ -152,7 +152,7 @@ def symptom_groups(explorer_url: str) -> list[Group]:
                 ),
             ],
         ),
-        Group(
+        RuleGroup(
             "tailspan-silence",
             "30s",
             [

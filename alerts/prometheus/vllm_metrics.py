@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 MODEL_LABEL: Final = "model_name"
 
 
-class Histogram(NamedTuple):
+class VllmHistogram(NamedTuple):
     """A histogram on vLLM's /metrics."""
 
     name: str
@@ -31,11 +31,11 @@ INTER_TOKEN_LATENCY_S: Final = (
 )
 
 HISTOGRAMS: Final = {
-    "ttft_s": Histogram("vllm:time_to_first_token_seconds", TIME_TO_FIRST_TOKEN_S),
-    "tpot_s": Histogram("vllm:request_time_per_output_token_seconds", INTER_TOKEN_LATENCY_S),
-    "e2e_s": Histogram("vllm:e2e_request_latency_seconds", REQUEST_LATENCY_S),
-    "queue_s": Histogram("vllm:request_queue_time_seconds", REQUEST_LATENCY_S),
-    "prefill_s": Histogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
-    "decode_s": Histogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
+    "ttft_s": VllmHistogram("vllm:time_to_first_token_seconds", TIME_TO_FIRST_TOKEN_S),
+    "tpot_s": VllmHistogram("vllm:request_time_per_output_token_seconds", INTER_TOKEN_LATENCY_S),
+    "e2e_s": VllmHistogram("vllm:e2e_request_latency_seconds", REQUEST_LATENCY_S),
+    "queue_s": VllmHistogram("vllm:request_queue_time_seconds", REQUEST_LATENCY_S),
+    "prefill_s": VllmHistogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
+    "decode_s": VllmHistogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
 }
 """For each latency field of an expression, vLLM's histogram of it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import shown
-from alerts.strict_yaml import Fields, Reader, Text
+from alerts.strict_yaml import Fields, MappingReader, YamlScalar
 from alerts.yaml_files import read_file
 from store.access.access import OTHERS, Grant
 from store.rollups.names import OTHER
@@ -80,7 +80,7 @@ def roles_in_force() -> Roles | None:
     return load_roles(Path(path)) if path else None
 
 
-def _roles(whole: Reader) -> tuple[AccessRole, ...]:
+def _roles(whole: MappingReader) -> tuple[AccessRole, ...]:
     node = whole.node("roles")
     if not isinstance(node, Fields) or not node.fields:
         raise whole.error("roles", "must be a mapping of names to roles")
@@ -89,7 +89,7 @@ def _roles(whole: Reader) -> tuple[AccessRole, ...]:
     return tuple(_role(whole, name) for name in node.fields)
 
 
-def _role(whole: Reader, name: str) -> AccessRole:
+def _role(whole: MappingReader, name: str) -> AccessRole:
     if not name or len(name) > LONGEST_NAME or not NAME_CHARACTERS.issuperset(name):
         raise whole.error(
             "roles",
@@ -97,7 +97,7 @@ def _role(whole: Reader, name: str) -> AccessRole:
         )
     every = whole.node("roles")
     assert isinstance(every, Fields)
-    role = Reader(every.fields[name], whole.file, f"roles.{name}", _ROLE_KEYS)
+    role = MappingReader(every.fields[name], whole.file, f"roles.{name}", _ROLE_KEYS)
     if "costs" not in role:
         raise role.error("costs", "is missing; allowed: true, false")
     return AccessRole(
@@ -107,18 +107,18 @@ def _role(whole: Reader, name: str) -> AccessRole:
     )
 
 
-def _claims(role: Reader) -> Mapping[str, frozenset[str]]:
+def _claims(role: MappingReader) -> Mapping[str, frozenset[str]]:
     node = role.node("claims")
     if not isinstance(node, Fields) or not node.fields:
         raise role.error("claims", "must be a mapping of claims to sequences of values")
-    claims = Reader(node, role.file, f"{role.path}.claims", tuple(node.fields))
+    claims = MappingReader(node, role.file, f"{role.path}.claims", tuple(node.fields))
     return {name: frozenset(claims.texts(name, "values of the claim")) for name in node.fields}
 
 
-def _names(role: Reader, key: str) -> frozenset[str] | None:
+def _names(role: MappingReader, key: str) -> frozenset[str] | None:
     """Return the names that a key lists, or None if the key allows all names."""
     node = role.node(key)
-    if isinstance(node, Text):
+    if isinstance(node, YamlScalar):
         if node.text == ALL:
             return None
         raise role.error(key, f"{shown(node.text)}; allowed: '*', or a sequence of names")

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from alerts import groups
 from alerts.evaluation.group_places import expanded
-from alerts.expression import Comparison, conjuncts
+from alerts.expression import FieldComparison, conjuncts
 from alerts.objectives import GoodEvents, GoodProbes, Objective
 from store.access.access import Access
 from store.access.restricted import access_of, restricted
@@ -41,7 +41,7 @@ def is_visible(objective: Objective, access: Access) -> bool:
     labels: dict[str, str | None] = {
         each.field: str(each.value)
         for each in (conjuncts(indicator.where) if indicator.where else ())
-        if isinstance(each, Comparison) and each.operator == "=="
+        if isinstance(each, FieldComparison) and each.operator == "=="
     }
     if isinstance(indicator, GoodProbes):  # probes have no tenant
         return access.models is None or labels.get("model") in access.models

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.errors import DocumentError, shown
-from alerts.strict_yaml import MAX_CHARACTERS, Fields, Reader, Text
+from alerts.strict_yaml import MAX_CHARACTERS, Fields, MappingReader, YamlScalar
 from alerts.yaml_files import read_mapping
 from analysis.budget.budget import (
     AROUND,
@@ -76,7 +76,7 @@ def parse_budget(text: str, file: str, name: str) -> LatencyBudget:
     return LatencyBudget(name, latency, percentile, total_ns, layers_ns, source)
 
 
-def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:
+def _layers(top: MappingReader, latency: str) -> list[tuple[str, int]]:
     layers = top.inner("layers", LAYERS)
     found: list[tuple[str, int]] = []
     for layer in LAYERS:
@@ -104,9 +104,9 @@ def _layers(top: Reader, latency: str) -> list[tuple[str, int]]:
     return found
 
 
-def _duration_ns(reader: Reader, key: str) -> int:
+def _duration_ns(reader: MappingReader, key: str) -> int:
     allowed = "a duration above 0 and up to 24h, such as 40ms or 1.5s"
-    if not isinstance(reader.node(key), Text):
+    if not isinstance(reader.node(key), YamlScalar):
         raise reader.error(key, f"a list or a mapping; allowed: {allowed}")
     written = reader.text(key)
     try:

@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from analysis.budget.application_time import TimeAroundCall, time_around_call
 from analysis.budget.budget import AROUND, BEYOND_TTFT, LAYERS, PARTS
 from store.queries import Window
-from store.requests.network_time import Pair, pairs
+from store.requests.network_time import NetworkTime, pairs
 from store.requests.operations import operations_of
 from telemetry.quantiles import FloatArray
 from telemetry.requests import Outcome
@@ -142,7 +142,7 @@ def _around(
     return extents
 
 
-def _spans(found: Sequence[Pair | None]) -> Mapping[int, tuple[str, str]]:
+def _spans(found: Sequence[NetworkTime | None]) -> Mapping[int, tuple[str, str]]:
     return {
         row: pair.span
         for row, pair in enumerate(found)

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import VERDICTS, judge_table
 from alerts.objectives import Goodput, Objective
 from analysis.compare.decision import MIN_COMPARED, MIN_REQUESTS
@@ -77,8 +77,8 @@ def attainment_of(objective: Objective, before: Chosen, after: Chosen) -> Attain
 
 def _good_and_counted(side: Chosen, indicator: Goodput) -> tuple[BoolArray, BoolArray]:
     codes = judge_table(indicator.where, indicator.good, side.requests.table)
-    good = codes == VERDICTS.index(Verdict.GOOD)
-    return good, side.rows & (good | (codes == VERDICTS.index(Verdict.BAD)))
+    good = codes == VERDICTS.index(RequestVerdict.GOOD)
+    return good, side.rows & (good | (codes == VERDICTS.index(RequestVerdict.BAD)))
 
 
 def _parts(

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from store.joined.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 
 LABELS: Final = ("model", "lora", "route", "tenant", "region")
 _HOP_KEYS: Final = (
@@ -39,7 +39,7 @@ def joined_json(request: JoinedRequest) -> dict[str, Any]:
     }
 
 
-def _hop_json(hop: Hop) -> dict[str, Any]:
+def _hop_json(hop: RequestHop) -> dict[str, Any]:
     row = hop.row
     return {
         "role": hop.role.value,

@@ -31,15 +31,15 @@ from store.joined.joined_request import (
     KV_TRANSFER,
     PREFILL,
     PREFILL_QUEUE,
+    EngineRole,
     JoinedRequest,
-    Role,
 )
 from store.joined.read import JoinedAnswer, read_joined
 from store.queries import Window
 
 _PHASES: Final = {
-    Role.PREFILL: (PREFILL_QUEUE, PREFILL),
-    Role.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
+    EngineRole.PREFILL: (PREFILL_QUEUE, PREFILL),
+    EngineRole.DECODE: (KV_TRANSFER, DECODE_QUEUE, DECODE),
 }
 """The phases of each pool. The transfer belongs to the decode pool, because the decode engine loads
 the KV cache."""
@@ -72,7 +72,7 @@ class Pool:
     """The servers of one role (prefill or decode), and the explanation of their latency. `excess_s`
     is the growth of the pool's phases in the slowest joined requests; None if unknown."""
 
-    role: Role
+    role: EngineRole
     replicas: tuple[str, ...]
     explanation: Explanation
     excess_s: float | None = None
@@ -146,10 +146,10 @@ def growth(
     )
 
 
-def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
+def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, ...]]:
     """Return the servers of each role. A server with both roles belongs to its more frequent
     role."""
-    hops: defaultdict[str, Counter[Role]] = defaultdict(Counter)
+    hops: defaultdict[str, Counter[EngineRole]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
             if hop.row["replica"] is not None:
@@ -157,7 +157,7 @@ def pools_of(requests: Sequence[JoinedRequest]) -> dict[Role, tuple[str, ...]]:
     role_of = {replica: counts.most_common(1)[0][0] for replica, counts in hops.items()}
     found = {
         role: tuple(sorted(each for each, its_role in role_of.items() if its_role is role))
-        for role in Role
+        for role in EngineRole
     }
     return {role: replicas for role, replicas in found.items() if replicas}
 
@@ -211,16 +211,16 @@ def _read_span(engine: Engine, span: Span, where: Mapping[str, str | None]) -> J
 
 
 def _explain_pool(
-    engine: Engine, question: Question, role: Role, replicas: Sequence[str]
+    engine: Engine, question: Question, role: EngineRole, replicas: Sequence[str]
 ) -> Explanation:
-    if role is Role.PREFILL and question.metric is Metric.TTFT:
+    if role is EngineRole.PREFILL and question.metric is Metric.TTFT:
         question = replace(question, metric=Metric.E2E)
     found = explain_question(engine, question, (), frozenset(replicas))
     causes = [replace(each, where={**each.where, POOL: role.value}) for each in found.causes]
     return replace(found, causes=causes)
 
 
-def _excess_s(grown: TailGrowth | None, role: Role) -> float | None:
+def _excess_s(grown: TailGrowth | None, role: EngineRole) -> float | None:
     if grown is None:
         return None
     own = (each for each in grown.phases if each.phase in _PHASES[role])

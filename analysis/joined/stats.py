@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from analysis.stats import StatsQuestion, largest_first, percentiles
 from store import queries
-from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedRequest, Role
+from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedBasis, JoinedRequest
 from store.joined.read import MAX_ROWS, read_joined
 from store.queries import Window
 from telemetry.requests import Outcome
@@ -27,7 +27,7 @@ JOINED_DIMENSIONS: Final = (
 
 JOINED_LATENCIES: Final = ("ttft_s", "first_content_s", "tpot_s", "e2e_s")
 
-_ROLES: Final = {"prefill_replica": Role.PREFILL, "decode_replica": Role.DECODE}
+_ROLES: Final = {"prefill_replica": EngineRole.PREFILL, "decode_replica": EngineRole.DECODE}
 _Phases = Mapping[str, float | None]
 
 

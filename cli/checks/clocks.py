@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from cli.checks.findings import Finding, length
+from cli.checks.findings import CheckFinding, length
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
@@ -24,7 +24,7 @@ _LOOKBACK_NS = 300 * 10**9
 _APART_S = 1.0
 
 
-def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def clocks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Compare the clocks of the senders with the collector's clock."""
     leads_s: dict[str, float] = {}
     ahead_s: dict[str, float] = {}
@@ -49,7 +49,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
     behind = [-lead_s for lead_s in leads_s.values() if lead_s < -LATE_S]
     theirs = ours if 1 < len(leads_s) == len(behind) else ""
     for source, seconds in sorted(ahead_s.items(), key=lambda each: -each[1])[:_MAX_NAMED]:
-        yield Finding(
+        yield CheckFinding(
             "clocks",
             False,
             f"{_printable_source(source)}: its clock is at least {length(seconds)} ahead;"
@@ -58,7 +58,7 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         )
     late = {name: -lead_s for name, lead_s in leads_s.items() if lead_s < -LATE_S}
     for source, seconds in sorted(late.items(), key=lambda each: -each[1])[:_MAX_NAMED]:
-        yield Finding(
+        yield CheckFinding(
             "clocks",
             None,
             f"{_printable_source(source)}: its telemetry is {length(seconds)} old when it arrives;"
@@ -68,13 +68,13 @@ def clocks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         )
     if not ahead_s and not late:
         number = f"{len(leads_s)} senders" if len(leads_s) > 1 else "one sender"
-        yield Finding("clocks", True, f"{number}, none with a clock ahead of the collector's")
+        yield CheckFinding("clocks", True, f"{number}, none with a clock ahead of the collector's")
 
 
-def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
+def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
     if jump_s:
         way = "ahead of" if jump_s > 0 else "behind"
-        yield Finding(
+        yield CheckFinding(
             "clocks",
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
@@ -84,7 +84,7 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
             " accepted after 5 min",
         )
     if behind_s > RETENTION_BEHIND_S:
-        yield Finding(
+        yield CheckFinding(
             "retention",
             None,
             f"deletion of old rows is {length(behind_s)} late: Tailspan was down for this time, or"
@@ -93,7 +93,7 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[Finding]:
         )
 
 
-def against_clients(url: str | None) -> Iterator[Finding]:
+def against_clients(url: str | None) -> Iterator[CheckFinding]:
     """Compare the clocks of servers and clients, by the requests that both reported."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
@@ -106,7 +106,7 @@ def against_clients(url: str | None) -> Iterator[Finding]:
     for each in off[:_MAX_NAMED]:
         ahead = each.low_s > 0
         seconds, which = (each.low_s, "ahead of") if ahead else (-each.high_s, "behind")
-        yield Finding(
+        yield CheckFinding(
             "clocks",
             False,
             f"{_printable_source(each.replica)}: its clock is {which} its clients' by at"
@@ -114,7 +114,9 @@ def against_clients(url: str | None) -> Iterator[Finding]:
             "set the clock of both machines by NTP (timedatectl, chronyc tracking)",
         )
     if found and not off:
-        yield Finding("clocks", True, f"{len(found)} replicas have the same time as their clients")
+        yield CheckFinding(
+            "clocks", True, f"{len(found)} replicas have the same time as their clients"
+        )
 
 
 def _printable_source(source: str) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from cli.checks.findings import Finding, length
+from cli.checks.findings import CheckFinding, length
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import TIMEOUT_S, own_series
 from cli.options.addresses import authority
 from cli.options.shared import state_url
 from cli.render.text import usd as usd_text
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from telemetry.printable import printable
 
 RECENT_S = 60
@@ -25,7 +25,7 @@ PRICED_NS = 600 * 10**9
 """Each server that reported within this time before the newest telemetry must have a price."""
 
 
-def database(url: str | None, *, server_expected: bool = False) -> Iterator[Finding]:
+def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
     """Check that the database opens, and that its telemetry is recent.
 
     Old telemetry is a failure only with `server_expected`.
@@ -42,21 +42,23 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
         slow = slow_because(engine)
         state = _state(engine)
     except DatabaseMissing as error:
-        yield Finding("database", False, str(error), "run `tailspan up`, or correct --database")
+        yield CheckFinding(
+            "database", False, str(error), "run `tailspan up`, or correct --database"
+        )
         return
     except StoreError as error:
-        yield Finding("database", False, str(error))
+        yield CheckFinding("database", False, str(error))
         return
     finally:
         if engine is not None:
             engine.dispose()
-    yield Finding(
+    yield CheckFinding(
         "database", True, f"{masked_url(engine)} opens, and this version can use its schema"
     )
     if state is not None:
         yield state
     if slow:
-        yield Finding(
+        yield CheckFinding(
             "columns",
             None,
             f"reading many requests takes about four times as long as necessary: {slow}",
@@ -65,7 +67,7 @@ def database(url: str | None, *, server_expected: bool = False) -> Iterator[Find
     yield _freshness(newest, time.time_ns(), server_expected)
 
 
-def _state(engine: Engine) -> Finding | None:
+def _state(engine: Engine) -> CheckFinding | None:
     from store.alerting.incidents import read_overlapping
     from store.database import masked_url
     from store.errors import StoreUnavailable
@@ -77,11 +79,11 @@ def _state(engine: Engine) -> Finding | None:
     try:
         read_overlapping(engine, 0, 1)
     except StoreUnavailable as error:
-        return Finding("state database", False, f"{masked_url(state)}: {error}")
-    return Finding("state database", True, f"{masked_url(state)} belongs to this database")
+        return CheckFinding("state database", False, f"{masked_url(state)}: {error}")
+    return CheckFinding("state database", True, f"{masked_url(state)} belongs to this database")
 
 
-def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
+def prices(url: str | None, path: Path | None) -> Iterator[CheckFinding]:
     """Check that each engine that reported recently has a price."""
     from cost.bill import bill
     from cost.errors import PriceError
@@ -92,7 +94,7 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
     try:
         in_force = prices_in_force(path, os.environ)
     except PriceError as error:
-        yield Finding("prices", False, str(error), "correct the file: tailspan cost --help")
+        yield CheckFinding("prices", False, str(error), "correct the file: tailspan cost --help")
         return
     found = query_newest_data(
         url,
@@ -110,13 +112,15 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
         }
     ):
         each = f"{number} × {what}" if number > 1 else what
-        yield Finding("prices", True, f"an engine on {each}: {usd_text(usd)} per hour ({origin})")
+        yield CheckFinding(
+            "prices", True, f"an engine on {each}: {usd_text(usd)} per hour ({origin})"
+        )
     for server in found.unpriced:
         if not server.wall_s:
             continue
         device = "an unknown device" if server.device is None else repr(server.device)
         name = printable(server.replica, http_check.WIDEST_WHY)
-        yield Finding(
+        yield CheckFinding(
             "prices",
             None,
             f"{name} runs on {printable(device, http_check.WIDEST_WHY)}, which has no price:"
@@ -125,10 +129,10 @@ def prices(url: str | None, path: Path | None) -> Iterator[Finding]:
         )
 
 
-def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> Finding:
+def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bool) -> CheckFinding:
     ok = False if server_expected else None
     if newest_unix_ns is None:
-        return Finding(
+        return CheckFinding(
             "telemetry",
             ok,
             "nothing has been received yet",
@@ -136,15 +140,15 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
         )
     age_s = (now_unix_ns - newest_unix_ns) / 1e9
     if age_s < -AHEAD_S:
-        return Finding(
+        return CheckFinding(
             "telemetry",
             False,
             f"the newest data is from {length(-age_s)} in the future",
             "set the clocks of this machine and of the servers (NTP)",
         )
     if age_s <= RECENT_S:
-        return Finding("telemetry", True, f"the newest data is {max(age_s, 0):.0f} s old")
-    return Finding(
+        return CheckFinding("telemetry", True, f"the newest data is {max(age_s, 0):.0f} s old")
+    return CheckFinding(
         "telemetry",
         ok,
         f"the newest data is {length(age_s)} old",
@@ -153,28 +157,30 @@ def _freshness(newest_unix_ns: int | None, now_unix_ns: int, server_expected: bo
     )
 
 
-def vllm(url: str) -> Iterator[Finding]:
+def vllm(url: str) -> Iterator[CheckFinding]:
     """Check that a vLLM server is healthy and exports the state of its engine."""
     health = http_check.get(f"{url}/health", TIMEOUT_S)
     if not health.ok:
-        yield Finding("vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm")
+        yield CheckFinding(
+            "vllm", False, f"{url}/health: {health.why}", "start it, or correct --vllm"
+        )
         return
-    yield Finding("vllm", True, f"{url} is healthy")
+    yield CheckFinding("vllm", True, f"{url} is healthy")
     metrics = http_check.get(f"{url}/metrics", TIMEOUT_S)
     if not metrics.ok:
-        yield Finding("vllm", False, f"{url}/metrics: {metrics.why}", "is this a vLLM?")
+        yield CheckFinding("vllm", False, f"{url}/metrics: {metrics.why}", "is this a vLLM?")
     elif "vllm:" not in metrics.body:
-        yield Finding(
+        yield CheckFinding(
             "vllm",
             False,
             f"{url}/metrics has no vllm: series",
             "check that this is a vLLM, and that it was started without --disable-log-stats",
         )
     else:
-        yield Finding("vllm", True, f"{url}/metrics has the state of its engine")
+        yield CheckFinding("vllm", True, f"{url}/metrics has the state of its engine")
 
 
-def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that the collector accepts an export over gRPC."""
     import grpc
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -193,26 +199,28 @@ def otlp_grpc(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             # gRPC's message lists the attempts to connect, and then the last error.
             why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                yield Finding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
+                yield CheckFinding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
                 return
-            yield Finding("OTLP gRPC", False, f"{where}: {why}", _remedy("--grpc-port"))
+            yield CheckFinding("OTLP gRPC", False, f"{where}: {why}", _remedy("--grpc-port"))
             return
-    yield Finding("OTLP gRPC", True, f"{where} accepts an export")
+    yield CheckFinding("OTLP gRPC", True, f"{where} accepts an export")
 
 
-def otlp_http(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def otlp_http(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that the collector accepts an export over HTTP."""
     where = authority(host, port)
     # An empty body is a valid OTLP message, and so is an empty response.
     url = f"{access.scheme}://{where}/v1/traces"
     answer = http_check.post(url, b"", "application/x-protobuf", TIMEOUT_S, access)
     if answer.ok:
-        yield Finding("OTLP HTTP", True, f"{where} accepts an export")
+        yield CheckFinding("OTLP HTTP", True, f"{where} accepts an export")
     else:
-        yield Finding("OTLP HTTP", False, f"{where}: {answer.why}", _remedy("--http-port", answer))
+        yield CheckFinding(
+            "OTLP HTTP", False, f"{where}: {answer.why}", _remedy("--http-port", answer)
+        )
 
 
-def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that Prometheus can scrape Tailspan, and that its readiness probe succeeds."""
     where = authority(host, port)
     for path, what in (("healthz", "is alive"), ("readyz", "is ready")):
@@ -221,26 +229,26 @@ def metrics(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             found = f"{where}/{path}: {answer.why}"
             answered = printable(answer.body.strip(), http_check.WIDEST_WHY)
             if answered.startswith("not ready; failing"):
-                yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
+                yield CheckFinding("metrics", False, f"{where}/{path}: {answered}", _LOG)
                 return
-            yield Finding("metrics", False, found, _remedy("--metrics-port"))
+            yield CheckFinding("metrics", False, found, _remedy("--metrics-port"))
             return
         answered = printable(answer.body.strip(), http_check.WIDEST_WHY)
         if path == "readyz" and answered.startswith("ready; degraded"):
-            yield Finding("metrics", False, f"{where}/{path}: {answered}", _LOG)
+            yield CheckFinding("metrics", False, f"{where}/{path}: {answered}", _LOG)
         else:
-            yield Finding("metrics", True, f"{where}/{path} {what}")
+            yield CheckFinding("metrics", True, f"{where}/{path} {what}")
     answer = http_check.get(f"{access.scheme}://{where}/metrics", TIMEOUT_S, access)
     if "tailspan_" in answer.body:
-        yield Finding("metrics", True, f"{where}/metrics serves Tailspan's series")
+        yield CheckFinding("metrics", True, f"{where}/metrics serves Tailspan's series")
     elif answer.status == _UNAUTHORISED:
-        yield Finding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
+        yield CheckFinding("metrics", False, f"{where}/metrics: {answer.why}", _TOKEN)
     else:
         found = f"{where}/metrics has no tailspan_ series: the port belongs to another program"
-        yield Finding("metrics", False, found, _remedy("--metrics-port"))
+        yield CheckFinding("metrics", False, found, _remedy("--metrics-port"))
 
 
-def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def tasks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Report components that failed earlier and work now. `/readyz` names those that fail now."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
@@ -252,12 +260,14 @@ def tasks(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         if sample.value:
             name = printable(sample.labels.get("task", ""), http_check.WIDEST_WHY)
             found = f"{name} failed {sample.value:.0f} times since the start, and works again"
-            yield Finding("tasks", None, found, _LOG)
+            yield CheckFinding("tasks", None, found, _LOG)
     if up:
-        yield Finding("tasks", working == len(up), f"{working} of {len(up)} components work", None)
+        yield CheckFinding(
+            "tasks", working == len(up), f"{working} of {len(up)} components work", None
+        )
 
 
-def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def refusals(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Yield the number of items that the collector has refused since it started, by reason."""
     refused: dict[str, float] = {}
     for sample in own_series(host, port, access, "tailspan_collector_items_total"):
@@ -266,7 +276,7 @@ def refusals(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             refused[reason] = refused.get(reason, 0) + sample.value
     for reason, count in refused.items():
         items = "item" if count == 1 else "items"
-        yield Finding(
+        yield CheckFinding(
             "refused",
             None,
             f"{count:,.0f} {items} since the collector started: {reason}",
@@ -293,7 +303,7 @@ _REFUSED_MENDS = {
 }
 
 
-def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def scrapes(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that each scrape target responds."""
     samples = own_series(host, port, access, "tailspan_scrape_")
     failures: dict[str, list[str]] = {}
@@ -306,28 +316,28 @@ def scrapes(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
             target = sample.labels.get("target", "")
             shown = printable(target, http_check.WIDEST_WHY)
             if sample.value:
-                yield Finding("scrape", True, f"{shown} is up")
+                yield CheckFinding("scrape", True, f"{shown} is up")
             else:
                 why = ", ".join(failures.get(target, []))
                 found = f"{shown} is down; failures: {printable(why, http_check.WIDEST_WHY)}"
-                yield Finding("scrape", False, found, _mend_scrape(why))
+                yield CheckFinding("scrape", False, found, _mend_scrape(why))
         elif sample.name == "tailspan_scrape_discovery_up" and not sample.value:
             name = printable(sample.labels.get("discovery", ""), http_check.WIDEST_WHY)
             mend = "the log of `tailspan up` has the reason; the previous targets are still scraped"
-            yield Finding("scrape", False, f"{name} does not return its targets", mend)
+            yield CheckFinding("scrape", False, f"{name} does not return its targets", mend)
 
 
-def explorer(host: str, port: int, base_path: str = "") -> Iterator[Finding]:
+def explorer(host: str, port: int, base_path: str = "") -> Iterator[CheckFinding]:
     """Check that the explorer serves its pages under the given base path."""
     where = f"{authority(host, port)}/{base_path.strip('/')}".rstrip("/")
     answer = http_check.get(f"http://{where}/_stcore/health", TIMEOUT_S)
     if answer.ok:
-        yield Finding("explorer", True, f"http://{where} answers")
+        yield CheckFinding("explorer", True, f"http://{where} answers")
     else:
         found = f"http://{where}: {answer.why}"
         option = _remedy("--explorer-port, --base-path")
         mend = f"{option}; explorer.log in the database's folder has the reason"
-        yield Finding("explorer", False, found, mend)
+        yield CheckFinding("explorer", False, found, mend)
 
 
 def _mend_scrape(reasons: str) -> str:

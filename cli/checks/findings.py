@@ -11,7 +11,7 @@ _WIDEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """The result of one check.
 
     Attributes:
@@ -26,22 +26,24 @@ class Finding:
     mend: str | None = None
 
 
-def guarded(look: Iterator[Finding]) -> Iterator[Finding]:
+def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
     """Yield the findings of a check, and a finding for an error that the check raises."""
     try:
         yield from look
     except Exception as error:  # a defect
         what = getattr(look, "__name__", "look")
         detail = printable(f"the check failed: {type(error).__name__}: {error}", _WIDEST)
-        yield Finding(what, None, detail, "this is a defect of tailspan doctor; please report it")
+        yield CheckFinding(
+            what, None, detail, "this is a defect of tailspan doctor; please report it"
+        )
 
 
-def as_json(finding: Finding) -> str:
+def as_json(finding: CheckFinding) -> str:
     """Return a finding as a JSON object on one line."""
     return json.dumps(asdict(finding))
 
 
-def as_text(finding: Finding) -> str:
+def as_text(finding: CheckFinding) -> str:
     """Return the result in one line, and instructions, if any, in a second line."""
     mark = {True: "ok  ", False: "FAIL", None: "?   "}[finding.ok]
     line = f"{mark}  {finding.check:<10} {finding.detail}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from telemetry.printable import printable
 
@@ -12,7 +12,7 @@ _MAX_NAMED: Final = 20
 _WIDEST: Final = 120
 
 
-def front_ends(url: str | None) -> Iterator[Finding]:
+def front_ends(url: str | None) -> Iterator[CheckFinding]:
     """Yield a finding for each server whose requests are measured only by the engine core."""
     from store.queries import Window
     from store.replicas.engine_only_replicas import engine_only_replicas
@@ -24,7 +24,7 @@ def front_ends(url: str | None) -> Iterator[Finding]:
         ),
     )
     for replica in (found or [])[:_MAX_NAMED]:
-        yield Finding(
+        yield CheckFinding(
             "front end",
             True,
             f"{printable(replica, _WIDEST)}: the front end is not Python, so requests are measured"

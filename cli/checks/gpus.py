@@ -7,12 +7,12 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from cli.render.gpus import missing_by_reason, reasons
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from server.gpu_setup import GpuSetup
 from telemetry.printable import printable
 
@@ -40,7 +40,7 @@ _MEND: Final = {
 _ELSE: Final = "run nvidia-smi or amd-smi for details"
 
 
-def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
+def local(setup: GpuSetup | None = None) -> Iterator[CheckFinding]:
     """Check which values the GPUs report, and why other values are missing."""
     from cli.commands.gpus import look
     from collector.gpus.reader import MEASURED
@@ -50,24 +50,24 @@ def local(setup: GpuSetup | None = None) -> Iterator[Finding]:
         if state.up is False and state.absence is not None:
             why = state.absence.why
             found = printable(f"{state.name}: {state.absence}", _WIDEST)
-            yield Finding("gpus", False, found, _MEND.get(why, _ELSE))
+            yield CheckFinding("gpus", False, found, _MEND.get(why, _ELSE))
         for what, absence in state.lost.items():
             found = printable(f"{state.name}: {what}: {absence}", _WIDEST)
-            yield Finding("gpus", False, found, _MEND.get(absence.why, _ELSE))
+            yield CheckFinding("gpus", False, found, _MEND.get(absence.why, _ELSE))
     for gpu in (gpu for state in states for gpu in state.gpus):
         about = printable(f"{gpu.model_name or 'GPU'} {gpu.gpu} ({gpu.source})", _WIDEST)
         reported = f"{about} reports {len(gpu.values)} of {len(MEASURED) - 1} values"
         missing = missing_by_reason(gpu)
         if missing:
             cannot = printable("; ".join(missing), _WIDEST)
-            yield Finding("gpus", None, f"{reported}; not {cannot}")
+            yield CheckFinding("gpus", None, f"{reported}; not {cannot}")
         else:
-            yield Finding("gpus", True, reported)
+            yield CheckFinding("gpus", True, reported)
     if not samples and not any(state.up is False or state.lost for state in states):
-        yield Finding("gpus", True, f"none here. {reasons(states)}")
+        yield CheckFinding("gpus", True, f"none here. {reasons(states)}")
 
 
-def owners(url: str | None) -> Iterator[Finding]:
+def owners(url: str | None) -> Iterator[CheckFinding]:
     """Check that each GPU that reported recently is assigned to an engine."""
     from store.queries import Window
     from store.rollups.sample_rollups import read_counter_spans
@@ -91,7 +91,7 @@ def owners(url: str | None) -> Iterator[Finding]:
     for replica, gpu in sorted(strangers):
         machines.setdefault(replica, []).append(gpu)
     for replica, gpus in machines.items():
-        yield Finding(
+        yield CheckFinding(
             "whose GPU",
             None,
             printable(
@@ -111,7 +111,7 @@ def owners(url: str | None) -> Iterator[Finding]:
         )
 
 
-def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
+def readers(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
     """Check that each GPU reader of a running Tailspan works."""
     samples = own_series(host, port, access, "tailspan_gpu_reader_")
     failures: dict[str, list[str]] = {}
@@ -125,10 +125,10 @@ def readers(host: str, port: int, access: Access = OPEN) -> Iterator[Finding]:
         name = sample.labels.get("reader", "")
         shown = printable(name, http_check.WIDEST_WHY)
         if sample.value:
-            yield Finding("GPU reader", True, f"{shown} is up")
+            yield CheckFinding("GPU reader", True, f"{shown} is up")
         else:
             why = printable(", ".join(failures.get(name, [])), http_check.WIDEST_WHY)
             found = f"{shown} reports no values; errors since the start: {why}"
             shut = any(each.endswith(" shut") for each in failures.get(name, []))
             mend = _MEND["shut"] if shut else "the log of `tailspan up` has the details"
-            yield Finding("GPU reader", False, found, mend)
+            yield CheckFinding("GPU reader", False, found, mend)

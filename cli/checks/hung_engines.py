@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.options.shared import state_url
 from store.replicas.hung_replicas import HungReplica, progress
 from telemetry.engines import HUNG_REMEDY
@@ -21,7 +21,7 @@ UNFINISHED: Final = (
 )
 
 
-def steps(url: str | None) -> Iterator[Finding]:
+def steps(url: str | None) -> Iterator[CheckFinding]:
     """Yield a finding for each replica that hangs, or one finding if no replica hangs."""
     from store.database import open_database
     from store.errors import StoreError
@@ -36,9 +36,9 @@ def steps(url: str | None) -> Iterator[Finding]:
         if engine is not None:
             engine.dispose()
     for each in found.hung[:_MAX_NAMED]:
-        yield Finding("steps", False, sentence(each), HUNG_REMEDY)
+        yield CheckFinding("steps", False, sentence(each), HUNG_REMEDY)
     if found.replicas and not found.hung:
-        yield Finding("steps", True, f"replicas that report: {found.replicas}; none hangs")
+        yield CheckFinding("steps", True, f"replicas that report: {found.replicas}; none hangs")
 
 
 def hung_lines(engine: Engine, at_unix_ns: int) -> list[str]:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from alerts import vocabulary
 from alerts.blindness import LOOKBACK_S, REASONS, blind_because
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError
 from alerts.evaluation.counting import by_second, read_tally
 from alerts.evaluation.group_places import expanded
@@ -16,20 +16,20 @@ from alerts.objectives import GoodEvents, GoodProbes, Objective
 from alerts.openslo.reader import OBJECTIVES, load
 from analysis.blind_objectives import blind_reason
 from cli.checks.clocks import LEAD, SLO_LATE_S
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from cli.checks.own_metrics import own_series
 from exporters.totals.slo import LATE
 from server import http_check
-from server.client_access import OPEN, Access
+from server.client_access import OPEN, ClientAccess
 from store.probes import probe_count
 from store.queries import Window, request_count
 from telemetry.printable import printable
 
 
 def objectives(
-    url: str | None, paths: Sequence[Path], host: str, port: int, access: Access = OPEN
-) -> Iterator[Finding]:
+    url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
+) -> Iterator[CheckFinding]:
     """Yield one finding for each blind objective, and one for all other objectives on requests or
     probes.
 
@@ -42,16 +42,16 @@ def objectives(
     try:
         known = load(paths or [OBJECTIVES]).objectives
     except FileNotFoundError as error:
-        yield Finding("objectives", False, f"{error}: no such file", "correct --objectives")
+        yield CheckFinding("objectives", False, f"{error}: no such file", "correct --objectives")
         return
     except AlertsError as error:
-        yield Finding("objectives", False, str(error), "correct the file: tailspan slo check")
+        yield CheckFinding("objectives", False, str(error), "correct the file: tailspan slo check")
         return
     exported = _exported(host, port, access)
     looked_at = [each for each in known if not exported or each.name in exported]
     if others := sorted(exported.keys() - {each.name for each in known}):
         names = ", ".join(printable(each, http_check.WIDEST_WHY) for each in others)
-        yield Finding(
+        yield CheckFinding(
             "objectives",
             None,
             f"Tailspan runs with objectives that this command does not check: {names}",
@@ -70,10 +70,10 @@ def objectives(
         if own := sorted(
             each.name for each in looked_at if each.rows == rows and each.name in seeing
         ):
-            yield Finding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
+            yield CheckFinding("objectives", True, f"{rows} are counted for: {', '.join(own)}")
 
 
-def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
+def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
     """Map each objective on `/metrics` to the reason why it is blind, or to None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
@@ -89,7 +89,9 @@ def _exported(host: str, port: int, access: Access) -> dict[str, str | None]:
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {
-        slo: blind_because(Counts(0, number), {LATE: late.get(slo, 0)}, 0) if late_now else None
+        slo: blind_because(EventCounts(0, number), {LATE: late.get(slo, 0)}, 0)
+        if late_now
+        else None
         for slo, number in events.items()
     }
 
@@ -120,7 +122,7 @@ def _reasons(
     return found
 
 
-def _blind(name: str, when: str, reason: str) -> Finding:
+def _blind(name: str, when: str, reason: str) -> CheckFinding:
     why, remedy = REASONS[reason]
     shown = printable(name, http_check.WIDEST_WHY)
-    return Finding("objectives", False, f"{shown} is blind {when}: {why}", remedy)
+    return CheckFinding("objectives", False, f"{shown} is blind {when}: {why}", remedy)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from cli.options.addresses import authority
 from server import http_check
-from server.client_access import Access
+from server.client_access import ClientAccess
 
 if TYPE_CHECKING:  # importing it would delay each command
     from prometheus_client.samples import Sample
@@ -16,7 +16,7 @@ checks come last."""
 
 
 def own_series(
-    host: str, port: int, access: Access, prefix: str | tuple[str, ...]
+    host: str, port: int, access: ClientAccess, prefix: str | tuple[str, ...]
 ) -> "list[Sample]":
     """Return the samples whose name has one of these prefixes.
 

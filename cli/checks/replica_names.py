@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.newest_data import query_newest_data
 from telemetry import time_text
 from telemetry.printable import printable
@@ -14,7 +14,7 @@ _WIDEST: Final = 120
 _LOOKBACK_NS: Final = 600 * 10**9
 
 
-def names(url: str | None) -> Iterator[Finding]:
+def names(url: str | None) -> Iterator[CheckFinding]:
     """Find servers that share a name with another server."""
     from store.queries import Window
     from store.replicas.senders import names as named
@@ -32,7 +32,7 @@ def names(url: str | None) -> Iterator[Finding]:
         ]
         more = len(starts) - _MAX_SERVERS
         listed = "; ".join(starts[:_MAX_SERVERS]) + (f"; and {more} more" if more > 0 else "")
-        yield Finding(
+        yield CheckFinding(
             "names",
             False,
             f"{printable(each.replica, _WIDEST)}: {len(each.servers)} servers send data as engine"
@@ -43,4 +43,4 @@ def names(url: str | None) -> Iterator[Finding]:
         )
     if not found.shared:
         number = "one engine has" if found.engines == 1 else f"{found.engines} engines have"
-        yield Finding("names", True, f"{number} a name that no other server uses")
+        yield CheckFinding("names", True, f"{number} a name that no other server uses")

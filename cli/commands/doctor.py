@@ -9,7 +9,7 @@ import click
 from cli.checks import clocks, connections, front_ends, gpus, hung_engines, replica_names
 from cli.checks.findings import as_json, as_text, guarded
 from cli.checks.objectives import objectives as objectives_check
-from cli.options.addresses import REMOTE_PORT, Host, Server
+from cli.options.addresses import REMOTE_PORT, Host, ServerAddress
 from cli.options.client_access import access_of, access_options
 from cli.options.settings import SettingsCommand, config_option, setting
 from cli.options.shared import database_option, format_option, objectives_option, prices_option
@@ -40,7 +40,7 @@ def _port(name: str, default: int, what: str) -> Callable[..., Any]:
 @setting(
     "--vllm",
     group="Servers to watch",
-    type=Server(),
+    type=ServerAddress(),
     metavar="URL",
     help="Also check this vLLM, and fail if no recent telemetry arrived.",
 )

@@ -33,7 +33,7 @@ SHOWN = 5
 """Maximum number of incidents that an error lists, the newest first."""
 
 
-class Answer(NamedTuple):
+class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
     `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
     explanation: Explanation
     stored: StoredAnswer | None = None
 
-    def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "Answer":
+    def with_shares(self, replayed: Callable[[Explanation], Explanation]) -> "IncidentAnswer":
         """Return the answer with shares computed by replay, for each latency that has causes.
 
         An explanation from a stored answer already has these shares.
@@ -75,7 +75,7 @@ def incident_explained(
     where: Mapping[str, str | None],
     baseline: Callable[[Span], Span | None],
     stored: bool = True,
-) -> Answer:
+) -> IncidentAnswer:
     """Explain one incident, for all latencies of its objective.
 
     Return the stored answer. Compute a new answer if none is stored, if the user chose a baseline,
@@ -141,7 +141,7 @@ def incident_explained(
             f" --metric {'|'.join(each.value for each in Metric)}"
         )
     shown = verdict.first if metric is None else explanations[metric]
-    return Answer(incident, verdict, shown, answer)
+    return IncidentAnswer(incident, verdict, shown, answer)
 
 
 def incident_line(incident: IncidentRow) -> str:
@@ -155,7 +155,7 @@ def incident_line(incident: IncidentRow) -> str:
     )
 
 
-def verdict_lines(answer: Answer) -> Iterator[str]:
+def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
     """Yield the verdict, and a line for each other latency that has a cause."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"

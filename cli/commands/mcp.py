@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cli.errors import Unreachable
-from cli.options.addresses import PORT, Server, authority, check_own_address, host_option
+from cli.options.addresses import PORT, ServerAddress, authority, check_own_address, host_option
 from cli.options.api import timeout_option
 from cli.options.endpoints import access_control_options, endpoint_access_of
 from cli.options.extras import check_extra
@@ -52,7 +52,7 @@ Examples:
 )
 @click.option(
     "--explorer-url",
-    type=Server(),
+    type=ServerAddress(),
     envvar="TAILSPAN_EXPLORER_URL",
     show_envvar=True,
     metavar="URL",

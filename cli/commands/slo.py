@@ -15,7 +15,7 @@ from alerts.blindness import REASONS
 from alerts.burnrate import State
 from alerts.errors import AlertsError, DocumentError, ExpressionError
 from alerts.evaluation.counting import by_second
-from alerts.evaluation.status import Status
+from alerts.evaluation.status import ObjectiveStatus
 from alerts.objectives import GoodEvents
 from alerts.openslo.reader import OBJECTIVES, inspect, load
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
@@ -300,7 +300,7 @@ def _reading(read: Callable[[Sequence[Path]], Any], paths: Sequence[Path]) -> An
         raise click.UsageError(str(error)) from error
 
 
-def _as_json(found: Status) -> dict[str, Any]:
+def _as_json(found: ObjectiveStatus) -> dict[str, Any]:
     def number(value: Any) -> float | None:
         return None if value is None else float(value)
 
@@ -345,11 +345,11 @@ _STATE_TEXTS: Final = {
 }
 
 
-def _state_text(found: Status, state: State) -> str:
+def _state_text(found: ObjectiveStatus, state: State) -> str:
     return _STATE_TEXTS[state].replace("requests", found.objective.rows)
 
 
-def _print_group(found: Status) -> None:
+def _print_group(found: ObjectiveStatus) -> None:
     """Print a line about one group, such as a tenant, of an objective.
 
     The line names each alert that fires, or would fire with enough data.
@@ -370,7 +370,7 @@ def _print_group(found: Status) -> None:
     )
 
 
-def _print(found: Status) -> None:
+def _print(found: ObjectiveStatus) -> None:
     objective = found.objective
     click.echo(f"{objective.name}: {objective.display_name}")
     period = objective.period_text
@@ -456,12 +456,12 @@ def _print_incidents(rows: Sequence[IncidentRow]) -> None:
     click.echo()
 
 
-def _burn(found: Status, length_s: int) -> str:
+def _burn(found: ObjectiveStatus, length_s: int) -> str:
     burning = found.burns[length_s]
     return text.UNKNOWN if burning is None else f"{float(burning):.2f}"
 
 
-def _budget_outlook(found: Status) -> str:
+def _budget_outlook(found: ObjectiveStatus) -> str:
     if found.budget_left is not None and found.budget_left <= 0:
         return "and spent"
     if not found.burns[found.burning_s]:

@@ -15,8 +15,8 @@ from alerts.notify.channel_sender import RENDER
 from alerts.notify.channels import Channel
 from alerts.notify.configuration import Configuration, load_configuration
 from alerts.notify.example import example
-from alerts.notify.http_post import Sender, Verdict
-from alerts.notify.message import Message, Transition
+from alerts.notify.http_post import ChannelPoster, DeliveryVerdict
+from alerts.notify.message import IncidentMessage, Transition
 from alerts.notify.webhook import SIGNATURE
 from alerts.secrets import Secret
 from cli.errors import reason
@@ -25,9 +25,9 @@ from cli.render import text
 
 HIDDEN: Final = "***"
 _VERDICTS: Final = {
-    Verdict.DELIVERED: "delivered",
-    Verdict.LATER: "failed",
-    Verdict.REFUSED: "refused",
+    DeliveryVerdict.DELIVERED: "delivered",
+    DeliveryVerdict.LATER: "failed",
+    DeliveryVerdict.REFUSED: "refused",
 }
 
 
@@ -108,7 +108,7 @@ def _chosen_channels(configuration: Configuration, names: Sequence[str]) -> list
     return [known[name] for name in dict.fromkeys(names or known)]
 
 
-def _show(channel: Channel, message: Message, now_s: int, form: str) -> None:
+def _show(channel: Channel, message: IncidentMessage, now_s: int, form: str) -> None:
     hidden = replace(channel, key=Secret(HIDDEN) if channel.key else None)
     post = RENDER[channel.kind](hidden, message, now_s)
     headers = {**post.headers}
@@ -133,12 +133,12 @@ def _show(channel: Channel, message: Message, now_s: int, form: str) -> None:
     click.echo("\n".join(f"  {line}" for line in body.splitlines()) + "\n")
 
 
-def _send(channel: Channel, message: Message, now_s: int, form: str) -> bool:
-    answer = Sender(channel)(RENDER[channel.kind](channel, message, now_s))
+def _send(channel: Channel, message: IncidentMessage, now_s: int, form: str) -> bool:
+    answer = ChannelPoster(channel)(RENDER[channel.kind](channel, message, now_s))
     result = _VERDICTS[answer.verdict]
     if form == "json":
         fields = {"channel": channel.name, "result": result, "status": answer.status}
         click.echo(json.dumps({**fields, "answer": answer.text}))
     else:
         click.echo(f"{channel.name}  {result}  {text.printable(str(answer), 240)}")
-    return answer.verdict is Verdict.DELIVERED
+    return answer.verdict is DeliveryVerdict.DELIVERED

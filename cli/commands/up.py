@@ -13,7 +13,7 @@ import click
 from cli.errors import Unreachable, reason
 from cli.options.addresses import (
     PORT,
-    Server,
+    ServerAddress,
     authority,
     check_own_address,
     host_option,
@@ -60,7 +60,7 @@ Examples:
 @setting(
     "--vllm",
     group="Servers to watch",
-    type=Server(),
+    type=ServerAddress(),
     metavar="URL",
     help=(
         "A vLLM server. Tailspan checks its health, and prints a line when its telemetry arrives."

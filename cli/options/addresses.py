@@ -77,7 +77,7 @@ host_option = setting(
 )
 
 
-class Server(click.ParamType[str]):
+class ServerAddress(click.ParamType[str]):
     """The base address of an HTTP server, as in `http://gpu-host:8000`."""
 
     name = "url"

@@ -12,7 +12,7 @@ from cli.options.addresses import authority
 from cli.options.bearer_tokens import token_file_option
 from cli.options.credentials import check_exposure, insecure_credentials_option
 from cli.options.settings import with_options
-from server.client_access import Access
+from server.client_access import ClientAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -57,7 +57,7 @@ def access_of(
     tls_client_key: Path | None,
     host: str = "127.0.0.1",
     insecure_credentials: bool = False,
-) -> Access:
+) -> ClientAccess:
     """Parse the options.
 
     Raises:
@@ -74,7 +74,7 @@ def access_of(
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
     pair = (tls_client_cert, tls_client_key) if tls_client_cert and tls_client_key else None
-    access = Access(token, tls or bool(tls_ca or pair), tls_ca, pair)
+    access = ClientAccess(token, tls or bool(tls_ca or pair), tls_ca, pair)
     if access.token:
         url = f"{access.scheme}://{authority(host, 4318)}"
         check_exposure("--host", url, "the token", insecure_credentials)

@@ -14,14 +14,14 @@ import click
 
 from cli.options.addresses import is_loopback
 from cli.options.bearer_tokens import token_file_option
-from cli.options.host_names import Names
+from cli.options.host_names import HostNames
 from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting, with_options
 
 if TYPE_CHECKING:  # imports libraries that would delay each command
     from analysis.access.roles_file import Roles
-    from collector.listen.bearer_tokens import Tokens
+    from collector.listen.bearer_tokens import BearerTokens
     from server.endpoint_access import EndpointAccess
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,7 +41,7 @@ allowed_host_option = setting(
     "--allowed-host",
     group="Access",
     variable="TAILSPAN_ALLOWED_HOSTS",
-    type=Names(),
+    type=HostNames(),
     multiple=True,
     metavar="NAME",
     help=(
@@ -148,8 +148,8 @@ def endpoint_access_of(
         could reach a port without access control.
     """
     from collector.errors import SecurityError
-    from collector.limits.sender_limits import Limits
-    from collector.listen.bearer_tokens import Tokens, read_tokens, token_without_role
+    from collector.limits.sender_limits import CollectorLimits
+    from collector.listen.bearer_tokens import BearerTokens, read_tokens, token_without_role
     from collector.listen.host_check import AllowedHosts, names_in
     from collector.listen.tls import Tls
     from server.endpoint_access import EndpointAccess
@@ -160,7 +160,7 @@ def endpoint_access_of(
         raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
     try:
         given = read_tokens(token_file, os.environ)
-        tokens = None if given is None else Tokens(*given)
+        tokens = None if given is None else BearerTokens(*given)
         tls = Tls(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
@@ -191,7 +191,7 @@ def endpoint_access_of(
         tokens=tokens,
         tls=tls,
         hosts=hosts,
-        limits=Limits(
+        limits=CollectorLimits(
             max_body_bytes=max(1, round(max_body * _MIB)),
             max_peer_bytes_per_s=max_peer_rate * _MIB,
             max_bytes_per_s=max_rate * _MIB,
@@ -202,7 +202,7 @@ def endpoint_access_of(
     )
 
 
-def _check_roles(tokens: "Tokens", roles: "Roles | None") -> None:
+def _check_roles(tokens: "BearerTokens", roles: "Roles | None") -> None:
     """Raise click.UsageError if a role does not exist."""
     known = () if roles is None else roles.by_name
     for each in sorted(tokens.roles):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 
-class Names(click.ParamType[str]):
+class HostNames(click.ParamType[str]):
     """DNS names. In the variable, the names are separated by commas or blanks."""
 
     name = "name"

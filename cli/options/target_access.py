@@ -11,7 +11,7 @@ import click
 from cli.options.settings import setting
 
 if TYPE_CHECKING:  # imports a library that would delay each command
-    from collector.scrape.credentials import Access
+    from collector.scrape.credentials import TargetCredentials
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
@@ -60,7 +60,7 @@ class TargetAccess:
         token_file: Path | None,
         ca: Path | None,
         insecure: bool = False,
-    ) -> "Access":
+    ) -> "TargetCredentials":
         """Parse the options.
 
         Args:
@@ -70,7 +70,7 @@ class TargetAccess:
             click.UsageError: there is a credential but no target, or a file cannot be read.
         """
         from collector.errors import SecurityError
-        from collector.scrape.credentials import OPEN, Access
+        from collector.scrape.credentials import OPEN, TargetCredentials
 
         token_option, ca_option = f"{self.targets}-token-file", f"{self.targets}-ca"
         for option, path in ((token_option, token_file), (ca_option, ca)):
@@ -81,7 +81,9 @@ class TargetAccess:
         if token_file is None and (named := os.environ.get(f"{self.token_variable}_FILE")):
             token_file = Path(named)
         token = None if token_file else os.environ.get(self.token_variable)
-        access = Access(token=token or None, token_file=token_file, ca_file=ca, insecure=insecure)
+        access = TargetCredentials(
+            token=token or None, token_file=token_file, ca_file=ca, insecure=insecure
+        )
         try:
             access.check()
         except SecurityError as error:

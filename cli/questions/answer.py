@@ -14,7 +14,7 @@ from cli.options.prediction_storage import READS_ONLY
 from cli.questions.command_line import arguments
 from cli.questions.declared import MAX_LINES, as_parameters, questions
 from cli.questions.reader import EVERYTHING, Reader, reading_as
-from cli.questions.refusal import Refused, refusal_of
+from cli.questions.refusal import QuestionRefused, refusal_of
 from cli.questions.row_limit import check_rows, limited
 from store.access.access import NotAllowed
 from store.errors import StoreError
@@ -24,7 +24,7 @@ MAX_CHARACTERS: Final = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """The output of a command that answered a question."""
 
     text: str
@@ -63,18 +63,20 @@ class _TooMuchError(BaseException):
     """The answer exceeds a limit. A BaseException, so that no command catches this exception."""
 
 
-def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERYTHING) -> Answer:
+def answered(
+    name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERYTHING
+) -> CommandAnswer:
     """Answer a question.
 
     Args:
         reader: who asks, and what the reader may see.
 
     Raises:
-        Refused: there is no answer. The error states why, and what is allowed.
+        QuestionRefused: there is no answer. The error states why, and what is allowed.
     """
     known = questions()
     if name not in known:
-        raise Refused(
+        raise QuestionRefused(
             f"there is no question {name[:80]!r}; allowed: {', '.join(known)}", HTTPStatus.NOT_FOUND
         )
     question = known[name]
@@ -86,25 +88,25 @@ def answered(name: str, given: Sequence[tuple[str, str]], reader: Reader = EVERY
             _run(name, question.command, words)
         found = bool(printed.tell())
     except _TooMuchError as error:
-        raise Refused(
+        raise QuestionRefused(
             f"the answer has {error}; ask about a shorter range, or for fewer rows or groups",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         ) from error
     except click.ClickException as error:
         raise refusal_of(error, question, given) from error
     except NotAllowed as error:
-        raise Refused(str(error), HTTPStatus.FORBIDDEN) from error
+        raise QuestionRefused(str(error), HTTPStatus.FORBIDDEN) from error
     except StoreError as error:
-        raise Refused(str(error), HTTPStatus.SERVICE_UNAVAILABLE) from error
+        raise QuestionRefused(str(error), HTTPStatus.SERVICE_UNAVAILABLE) from error
     except MemoryError as error:
-        raise Refused(
+        raise QuestionRefused(
             "the answer needs too much memory; ask about a shorter range",
             HTTPStatus.UNPROCESSABLE_ENTITY,
         ) from error
     finally:
         reader.record(given, found=found)
     note = as_parameters(noted.getvalue().strip(), question.parameters)
-    return Answer(printed.getvalue(), note, question.lines)
+    return CommandAnswer(printed.getvalue(), note, question.lines)
 
 
 def _run(name: str, command: click.Command, words: list[str]) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from cli.questions.declared import Parameter, Question
-from cli.questions.refusal import Refused
+from cli.questions.declared import Parameter, QuestionCommand
+from cli.questions.refusal import QuestionRefused
 
 MAX_PARAMETERS: Final = 64
 LONGEST_VALUE: Final = 1_000
@@ -16,29 +16,29 @@ LONGEST_VALUE: Final = 1_000
 _FLAGS: Final = {"true": True, "false": False}
 
 
-def arguments(question: Question, given: Sequence[tuple[str, str]]) -> list[str]:
+def arguments(question: QuestionCommand, given: Sequence[tuple[str, str]]) -> list[str]:
     """Return the arguments of the command, with `--format json`.
 
     Raises:
 
-        Refused: a parameter is unknown, is repeated although only one is allowed, or has an invalid
-            value.
+        QuestionRefused: a parameter is unknown, is repeated although only one is allowed, or has
+            an invalid value.
     """
     if len(given) > MAX_PARAMETERS:
-        raise Refused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")
+        raise QuestionRefused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")
     words = ["--format=json"]
     for (name, value), times in zip(given, _times(given), strict=True):
         parameter = question.parameters.get(name)
         if parameter is None:
             known = ", ".join(question.parameters)
-            raise Refused(
+            raise QuestionRefused(
                 f"{question.name} has no parameter {name[:80]!r}; allowed: {known}",
                 parameter=name[:80],
                 value=value[:80],
                 allowed=known,
             )
         if times > 1 and not parameter.repeated:
-            raise Refused(
+            raise QuestionRefused(
                 f"{name} is given {times} times; allowed: once", parameter=name, allowed="once"
             )
         words += _words(parameter, value)
@@ -53,14 +53,14 @@ def _times(given: Sequence[tuple[str, str]]) -> list[int]:
 def _words(parameter: Parameter, value: str) -> list[str]:
     name = parameter.name
     if len(value) > LONGEST_VALUE:
-        raise Refused(
+        raise QuestionRefused(
             f"{name} has {len(value):,} characters; allowed: at most {LONGEST_VALUE:,}",
             parameter=name,
             value=f"{value[:80]}…",
             allowed=f"at most {LONGEST_VALUE:,} characters",
         )
     if any(character < " " or character == "\x7f" for character in value):
-        raise Refused(
+        raise QuestionRefused(
             f"{name} {value[:80]!r} has a control character; allowed: {parameter.allowed}",
             parameter=name,
             value=value[:80],
@@ -69,7 +69,7 @@ def _words(parameter: Parameter, value: str) -> list[str]:
     if not parameter.flag:
         return [f"--{name}={value}"]
     if value not in _FLAGS:
-        raise Refused(
+        raise QuestionRefused(
             f"{name} {value[:80]!r}; allowed: {parameter.allowed}",
             parameter=name,
             value=value[:80],

@@ -31,7 +31,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuestionCommand:
     """A command that answers a question."""
 
     name: str
@@ -78,10 +78,10 @@ _OMITTED: Final = ("form", "block_tokens")
 
 
 @cache
-def questions() -> Mapping[str, Question]:
+def questions() -> Mapping[str, QuestionCommand]:
     """Import the commands, and return the questions by name."""
     return {
-        name: Question(name, words, command, lines, _parameters(command))
+        name: QuestionCommand(name, words, command, lines, _parameters(command))
         for name, (words, lines) in _COMMANDS.items()
         for command in [_command(words)]
     }

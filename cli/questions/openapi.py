@@ -6,7 +6,7 @@ Source: OpenAPI Specification 3.1.
 from importlib.metadata import version
 from typing import Any, Final
 
-from cli.questions.declared import Parameter, Question, questions
+from cli.questions.declared import Parameter, QuestionCommand, questions
 from server.api.app import BASE
 from server.api.problem import MEDIA_TYPE as PROBLEM
 
@@ -41,7 +41,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _get(question: Question) -> dict[str, Any]:
+def _get(question: QuestionCommand) -> dict[str, Any]:
     whole: dict[str, Any] = {"type": "object"}
     content = {"application/json": {"schema": whole}}
     if question.lines:

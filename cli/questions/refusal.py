@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cli.errors import Unreachable
-from cli.questions.declared import Question, as_parameters
+from cli.questions.declared import QuestionCommand, as_parameters
 from server.api.problem import problem
 
 _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
@@ -22,7 +22,7 @@ _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""
 
 
-class Refused(Exception):  # noqa: N818 -- it names the condition
+class QuestionRefused(Exception):  # noqa: N818 -- it names the condition
     """The question cannot be answered.
 
     Args:
@@ -47,24 +47,24 @@ class Refused(Exception):  # noqa: N818 -- it names the condition
 
 
 def refusal_of(
-    error: click.ClickException, question: Question, given: Sequence[tuple[str, str]]
-) -> Refused:
+    error: click.ClickException, question: QuestionCommand, given: Sequence[tuple[str, str]]
+) -> QuestionRefused:
     """Return the refusal for an error of a command."""
     text = error.format_message()
     if isinstance(error, Unreachable):
-        return Refused(text, HTTPStatus.SERVICE_UNAVAILABLE)
+        return QuestionRefused(text, HTTPStatus.SERVICE_UNAVAILABLE)
     name = _wrong_parameter(text, given)
     if not isinstance(error, click.UsageError) or name in _NOT_OPTIONS:
-        return Refused(text, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return QuestionRefused(text, HTTPStatus.INTERNAL_SERVER_ERROR)
     detail = _NO_PARAMETER.sub("", as_parameters(text, question.parameters))
     parameter = question.parameters.get(name or "")
     if parameter is None:
-        return Refused(detail)
+        return QuestionRefused(detail)
     values = [value for key, value in given if key == name]
     # If a parameter is repeated, the message contains its malformed value.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
-    return Refused(
+    return QuestionRefused(
         detail,
         parameter=parameter.name,
         value=wrong if wrong is not None else next(iter(values), None),

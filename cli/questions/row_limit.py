@@ -12,7 +12,7 @@ from cli.options import time_range
 from cli.options.question import equals_of
 from cli.options.shared import state_url
 from cli.questions.declared import MAX_LINES
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 from store.access.restricted import with_masked_rows
 from store.database import open_database
 from store.queries import Window, request_count
@@ -30,7 +30,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
 
     Raises:
 
-        Refused: there are too many requests.
+        QuestionRefused: there are too many requests.
     """
     windows = list(_windows(name, chosen))
     if not windows:
@@ -50,7 +50,7 @@ def check_rows(name: str, chosen: Mapping[str, Any]) -> None:
         place = numbers.index(number)
     if number > most:
         parameter, value = _range_of(chosen, place)
-        raise Refused(
+        raise QuestionRefused(
             f"the range has {number:,} requests; allowed: at most {most:,}; ask about a"
             " shorter range",
             HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -80,14 +80,14 @@ def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, 
     `MAX_LINES` requests is detected and refused.
 
     Raises:
-        Refused: the reader's limit is 0 or too high.
+        QuestionRefused: the reader's limit is 0 or too high.
     """
     if name != "requests":
         return given
     for key, value in given:
         if key == "limit" and value.isdecimal() and not 1 <= int(value) <= MAX_LINES:
             allowed = f"1 to {MAX_LINES:,}"
-            raise Refused(
+            raise QuestionRefused(
                 f"limit {value[:80]}; allowed: {allowed}",
                 parameter=key,
                 value=value[:80],

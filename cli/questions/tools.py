@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from cli.commands.explain_request import EXPLORER_KEY
 from cli.questions.answer import answered
-from cli.questions.declared import Parameter, Question, questions
+from cli.questions.declared import Parameter, QuestionCommand, questions
 from cli.questions.explorer_pages import page_link
 from cli.questions.reader import EVERYTHING, Reader
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 from cli.questions.short_answer import DIGITS, MAX_CHARACTERS, OMITTED, dumped, shortened
 
 DEFAULT_REQUESTS: Final = "10"
@@ -114,11 +114,11 @@ def used(tool: str, given: Mapping[str, Any], reader: Reader = EVERYTHING) -> st
     """Return the short answer of a tool for a reader, as JSON.
 
     Raises:
-        Refused: there is no answer.
+        QuestionRefused: there is no answer.
     """
     named = {name.replace("-", "_"): each for name, each in questions().items()}
     if tool not in named:
-        raise Refused(f"there is no tool {tool[:80]!r}; allowed: {', '.join(named)}")
+        raise QuestionRefused(f"there is no tool {tool[:80]!r}; allowed: {', '.join(named)}")
     question = named[tool]
     pairs = list(_pairs(question, given))
     if question.name == "requests" and "limit" not in given:
@@ -144,11 +144,11 @@ def _property(each: Parameter) -> dict[str, Any]:
     return {**schema, "description": each.meaning}
 
 
-def _pairs(question: Question, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _pairs(question: QuestionCommand, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the arguments, as texts.
 
     Raises:
-        Refused: a value is not a text, a number, true, false, or a list of these.
+        QuestionRefused: a value is not a text, a number, true, false, or a list of these.
     """
     for name, value in given.items():
         parameter = question.parameters.get(name)
@@ -159,7 +159,7 @@ def _pairs(question: Question, given: Mapping[str, Any]) -> Iterator[tuple[str, 
             if isinstance(each, bool):
                 each = str(each).lower()
             if not isinstance(each, str | int | float):
-                raise Refused(
+                raise QuestionRefused(
                     f"{name} {dumped(each)[:80]}: wrong type; allowed: {allowed}",
                     parameter=name,
                     value=dumped(each)[:80],

@@ -20,7 +20,7 @@ from analysis.access.audit_log import Interface
 from cli.questions.answer import answered
 from cli.questions.openapi import document
 from cli.questions.reader import Reader
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 from cli.questions.tools import listed, used
 from server.api.problem import MEDIA_TYPE as PROBLEM
 from server.api.problem import problem
@@ -71,7 +71,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
         try:
             message = json.loads(line)
             head["type"], text = _ANSWERS[message["ask"]](message)
-        except Refused as refused:
+        except QuestionRefused as refused:
             head |= {"status": refused.problem["status"], "type": PROBLEM}
             text = json.dumps(refused.problem)
         except Exception as error:  # a defect; the process must still answer the next question

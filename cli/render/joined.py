@@ -10,7 +10,7 @@ from cli.render import text
 from cli.render.explanation import cause_lines
 from diagnosis.explanation import ExplanationVerdict
 from diagnosis.question import Metric
-from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest
+from store.joined.joined_request import JOINED_PHASES, JoinedRequest, RequestHop
 from store.joined.read import MAX_ROWS
 from telemetry import time_text
 
@@ -95,6 +95,6 @@ def _pool(pool: Pool) -> Iterator[str]:
         yield from cause_lines(cause, name)
 
 
-def _engine(hop: Hop) -> str:
+def _engine(hop: RequestHop) -> str:
     name = text.label(hop.server)
     return f"{name} (recomputed)" if hop.recomputed else name

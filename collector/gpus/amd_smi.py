@@ -18,7 +18,7 @@ from collector.gpus.reader import (
     LOST_GPU,
     Absence,
     AbsenceReason,
-    Failure,
+    GpuReadFailure,
     GpuReading,
     Measurements,
     ReaderError,
@@ -115,7 +115,7 @@ class AmdSmiReader:
             try:
                 gpus.append(self._gpu(smi, index, handle, at_unix_ns))
             except ReaderError as error:
-                failures.append(Failure(f"GPU {index}", error.absence))
+                failures.append(GpuReadFailure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
             self.close()  # reopening the library finds GPUs that work again
         return Reading(tuple(gpus), tuple(failures))

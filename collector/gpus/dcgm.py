@@ -13,19 +13,26 @@ from collections.abc import Callable
 from typing import Final
 
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reader import Absence, AbsenceReason, Failure, GpuReading, ReaderError, Reading
+from collector.gpus.reader import (
+    Absence,
+    AbsenceReason,
+    GpuReadFailure,
+    GpuReading,
+    ReaderError,
+    Reading,
+)
 from collector.scrape.exposition import samples_of
-from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.failure_reasons import DiscoveryError, ScrapeError, ScrapeFailureReason
 from collector.scrape.fetch import Clients, fetch
 from collector.scrape.targets import Discovery, Target
 
 TIMEOUT_S: Final = 5.0
 _WHY: Final = {
-    Reason.UNREACHABLE: AbsenceReason.UNREACHABLE,
-    Reason.TIMEOUT: AbsenceReason.TIMEOUT,
-    Reason.UNAUTHORISED: AbsenceReason.SHUT,
-    Reason.TLS: AbsenceReason.SHUT,
-    Reason.NO_TOKEN: AbsenceReason.SHUT,
+    ScrapeFailureReason.UNREACHABLE: AbsenceReason.UNREACHABLE,
+    ScrapeFailureReason.TIMEOUT: AbsenceReason.TIMEOUT,
+    ScrapeFailureReason.UNAUTHORISED: AbsenceReason.SHUT,
+    ScrapeFailureReason.TLS: AbsenceReason.SHUT,
+    ScrapeFailureReason.NO_TOKEN: AbsenceReason.SHUT,
 }
 
 
@@ -53,13 +60,15 @@ class DcgmReader:
         except DiscoveryError as error:
             raise ReaderError(Absence(AbsenceReason.UNREACHABLE, str(error))) from error
         answers = await asyncio.gather(*(self._ask(target) for target in targets))
-        failures = tuple(answer for answer in answers if isinstance(answer, Failure))
+        failures = tuple(answer for answer in answers if isinstance(answer, GpuReadFailure))
         if failures and len(failures) == len(targets):
             raise ReaderError(failures[0].absence)
-        gpus = (gpu for answer in answers if not isinstance(answer, Failure) for gpu in answer)
+        gpus = (
+            gpu for answer in answers if not isinstance(answer, GpuReadFailure) for gpu in answer
+        )
         return Reading(tuple(gpus), failures)
 
-    async def _ask(self, target: Target) -> tuple[GpuReading, ...] | Failure:
+    async def _ask(self, target: Target) -> tuple[GpuReading, ...] | GpuReadFailure:
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, TIMEOUT_S, target.access)
@@ -67,13 +76,13 @@ class DcgmReader:
             gpus = await asyncio.to_thread(lambda: gpus_of(samples_of(body, NAMES), at_unix_ns))
         except ScrapeError as error:
             why = _WHY.get(error.reason, AbsenceReason.NOT_UNDERSTOOD)
-            return Failure(target.url, Absence(why, f"{target.url}: {error}"))
+            return GpuReadFailure(target.url, Absence(why, f"{target.url}: {error}"))
         except Exception as error:  # a defect of Tailspan
-            return Failure(
+            return GpuReadFailure(
                 target.url, Absence(AbsenceReason.FAILED, f"{target.url}: {type(error).__name__}")
             )
         if not gpus:
-            return Failure(
+            return GpuReadFailure(
                 target.url, Absence(AbsenceReason.NOT_UNDERSTOOD, f"{target.url}: no DCGM_FI_*")
             )
         return gpus

@@ -19,7 +19,7 @@ class Library(Protocol):
     """Reads GPUs with calls that may block."""
 
     def read(self) -> Reading:
-        """See `Reader.read`."""
+        """See `GpuReader.read`."""
 
     def close(self) -> None:
         """Release the library's resources."""

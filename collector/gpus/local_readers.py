@@ -8,7 +8,7 @@ from collector.gpus.amd_smi import AmdSmiReader
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.driver_thread import DriverThread
 from collector.gpus.nvml import NvmlReader
-from collector.gpus.sampler import GpuReader
+from collector.gpus.sampler import ScheduledGpuReader
 from collector.scrape.fetch import Clients
 from collector.scrape.targets import Discovery
 
@@ -33,11 +33,12 @@ class GpuReaders:
             else {}
         )
         self._clients = Clients()
-        self.all: list[GpuReader] = [
-            GpuReader(name, reader, EVERY_S) for name, reader in self._local.items()
+        self.all: list[ScheduledGpuReader] = [
+            ScheduledGpuReader(name, reader, EVERY_S) for name, reader in self._local.items()
         ]
         self.all += [
-            GpuReader(each.name, DcgmReader(each, self._clients), dcgm_every_s) for each in dcgm
+            ScheduledGpuReader(each.name, DcgmReader(each, self._clients), dcgm_every_s)
+            for each in dcgm
         ]
 
     async def close(self) -> None:

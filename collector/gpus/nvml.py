@@ -23,7 +23,7 @@ from collector.gpus.reader import (
     LOST_GPU,
     Absence,
     AbsenceReason,
-    Failure,
+    GpuReadFailure,
     GpuReading,
     Measurements,
     ReaderError,
@@ -84,12 +84,12 @@ class NvmlReader:
             raise ReaderError(Absence(AbsenceReason.NO_GPU, "NVML finds no GPU"))
         at_unix_ns = self._clock_unix_ns()
         gpus: list[GpuReading] = []
-        failures: list[Failure] = []
+        failures: list[GpuReadFailure] = []
         for index in range(count):
             try:
                 gpus += self._card(nvml, index, at_unix_ns, failures)
             except ReaderError as error:
-                failures.append(Failure(f"GPU {index}", error.absence))
+                failures.append(GpuReadFailure(f"GPU {index}", error.absence))
         self._some_lost = any(each.absence.why in _MAY_COME_BACK for each in failures)
         self._forget(nvml, {each.gpu for each in gpus})
         return Reading(tuple(gpus), tuple(failures))
@@ -118,7 +118,7 @@ class NvmlReader:
         return self._nvml
 
     def _card(
-        self, nvml: Any, index: int, at_unix_ns: int, failures: list[Failure]
+        self, nvml: Any, index: int, at_unix_ns: int, failures: list[GpuReadFailure]
     ) -> Iterator[GpuReading]:
         device = _needed(result_of(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index)))
         gpu = str(_needed(result_of(nvml, lambda: nvml.nvmlDeviceGetUUID(device))))
@@ -150,7 +150,7 @@ class NvmlReader:
         return iter((card, *slices))
 
     def _slices(
-        self, nvml: Any, index: int, device: Any, at_unix_ns: int, failures: list[Failure]
+        self, nvml: Any, index: int, device: Any, at_unix_ns: int, failures: list[GpuReadFailure]
     ) -> Iterator[GpuReading]:
         most = result_of(nvml, lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(device))
         for place in range(0 if isinstance(most, Absence) else most):
@@ -162,12 +162,12 @@ class NvmlReader:
                 if (
                     part.why is not AbsenceReason.NO_DATA
                 ):  # NO_DATA: there is no slice with this index
-                    failures.append(Failure(f"GPU {index} MIG slice {place}", part))
+                    failures.append(GpuReadFailure(f"GPU {index} MIG slice {place}", part))
                 continue
             try:
                 yield self._slice(nvml, device, part, at_unix_ns)
             except ReaderError as error:
-                failures.append(Failure(f"GPU {index} MIG slice {place}", error.absence))
+                failures.append(GpuReadFailure(f"GPU {index} MIG slice {place}", error.absence))
 
     def _slice(self, nvml: Any, device: Any, part: Any, at_unix_ns: int) -> GpuReading:
         gpu = str(_needed(result_of(nvml, lambda: nvml.nvmlDeviceGetUUID(part))))

@@ -17,7 +17,7 @@ from typing import Final
 from collector.gpus.configured_owners import ALL, ConfiguredOwners, names_of
 from collector.gpus.cuda_visible_devices import visible
 from collector.gpus.process_replica import EngineProcess, by_process, host_of, replica_of, server_of
-from collector.gpus.processes import Processes
+from collector.gpus.processes import HostProcesses
 from collector.gpus.reader import GpuReading
 from collector.normalise.values import MAX_TEXT_CHARS
 from collector.sink import Listener
@@ -43,7 +43,7 @@ class Owners(Listener):
     def __init__(
         self,
         host: str,
-        processes: Processes,
+        processes: HostProcesses,
         configured: ConfiguredOwners,
         clock_unix_ns: Callable[[], int] = time.time_ns,
         *,

@@ -13,7 +13,7 @@ launcher, which runs the same program, started them at about the same time.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from collector.gpus.processes import Process
+from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
@@ -41,11 +41,11 @@ def by_process(engines: Iterable[EngineProcess]) -> Mapping[int, Sequence[Engine
 
 
 def replica_of(
-    ancestry: Iterable[Process],
+    ancestry: Iterable[HostProcess],
     engines: Mapping[int, Sequence[EngineProcess]],
     here: str,
     hostname: Callable[[int], str | None],
-    children: Callable[[int], Iterable[Process]] = lambda _pid: (),
+    children: Callable[[int], Iterable[HostProcess]] = lambda _pid: (),
 ) -> str | None:
     """Return the replica of a process, or None if it is uncertain.
 
@@ -53,7 +53,7 @@ def replica_of(
         ancestry: the process, its parent, and so on.
         hostname: returns the host name of a process's container.
     """
-    branch: Process | None = None
+    branch: HostProcess | None = None
     for process in ancestry:
         related = [process]
         if branch is not None and process.program == branch.program is not None:
@@ -68,7 +68,7 @@ def replica_of(
 
 
 def server_of(
-    ancestry: Iterable[Process],
+    ancestry: Iterable[HostProcess],
     here: str,
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
@@ -91,18 +91,18 @@ def server_of(
     return None
 
 
-def _candidates(process: Process, engines: Mapping[int, Sequence[EngineProcess]]) -> set[str]:
+def _candidates(process: HostProcess, engines: Mapping[int, Sequence[EngineProcess]]) -> set[str]:
     same_pid = engines.get(process.own_pid, ())
     return {each.replica for each in same_pid if _started_together(each, process)}
 
 
-def _siblings(one: Process, other: Process) -> bool:
+def _siblings(one: HostProcess, other: HostProcess) -> bool:
     if one.program != other.program or one.started_unix_s is None or other.started_unix_s is None:
         return False
     return abs(one.started_unix_s - other.started_unix_s) <= TOGETHER_S
 
 
-def _started_together(engine: EngineProcess, process: Process) -> bool:
+def _started_together(engine: EngineProcess, process: HostProcess) -> bool:
     if engine.started_unix_ns is None or process.started_unix_s is None:
         return True
     later_s = engine.started_unix_ns / 1e9 - process.started_unix_s

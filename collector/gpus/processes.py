@@ -21,7 +21,7 @@ _DEEPEST: Final = 64
 """Maximum number of ancestors. A longer chain means that processes changed during the read."""
 
 
-class Process(NamedTuple):
+class HostProcess(NamedTuple):
     """A process.
 
     Attributes:
@@ -37,7 +37,7 @@ class Process(NamedTuple):
     program: str | None = None
 
 
-class Processes:
+class HostProcesses:
     """Reads processes."""
 
     def __init__(self, root: Path = Path("/proc"), ticks_per_s: float | None = None) -> None:
@@ -45,7 +45,7 @@ class Processes:
         self._ticks_per_s = ticks_per_s or os.sysconf("SC_CLK_TCK")
         self._booted_s: float | None = None
 
-    def ancestry(self, pid: int) -> Iterator[Process]:
+    def ancestry(self, pid: int) -> Iterator[HostProcess]:
         """Yield a process, its parent, its grandparent, and so on.
 
         Process 1 of the machine is left out. Process 1 of a container is not, because it may be a
@@ -63,7 +63,7 @@ class Processes:
             if pid <= 0:
                 return
 
-    def children(self, pid: int) -> list[Process]:
+    def children(self, pid: int) -> list[HostProcess]:
         """Return the running child processes of a process."""
         try:
             text = (self._root / str(pid) / "task" / str(pid) / "children").read_text("utf-8")
@@ -129,12 +129,12 @@ class Processes:
         except OSError:
             return False
 
-    def _process(self, pid: int, status: dict[str, str]) -> Process:
+    def _process(self, pid: int, status: dict[str, str]) -> HostProcess:
         # NSpid has the process's id in each namespace, from Tailspan's to its own. Linux before 4.1
         # does not report NSpid.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
-        return Process(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
+        return HostProcess(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))
 
     def _program(self, pid: int) -> str | None:
         try:

@@ -119,7 +119,7 @@ class GpuReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class GpuReadFailure:
     """A GPU or an address that could not be read."""
 
     what: str
@@ -131,10 +131,10 @@ class Reading:
     """The result of one call of `read`."""
 
     gpus: tuple[GpuReading, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[GpuReadFailure, ...] = ()
 
 
-class Reader(Protocol):
+class GpuReader(Protocol):
     """Reads GPUs."""
 
     async def read(self) -> Reading:

@@ -17,8 +17,8 @@ from collector.gpus.reader import (
     ABSENT_HERE,
     Absence,
     AbsenceReason,
+    GpuReader,
     GpuReading,
-    Reader,
     ReaderError,
 )
 from collector.gpus.source_preference import SourcePreference
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 REDISCOVER_S: Final = 60.0
 
 
-class GpuReader(NamedTuple):
+class ScheduledGpuReader(NamedTuple):
     """A reader, its name, and its interval."""
 
     name: str
-    reader: Reader
+    reader: GpuReader
     every_s: float = 1.0
 
 
@@ -65,7 +65,7 @@ class GpuSampler:
 
     def __init__(
         self,
-        readers: Sequence[GpuReader],
+        readers: Sequence[ScheduledGpuReader],
         owners: Owners,
         keep: Callable[[Sequence[GpuSample]], Awaitable[None]],
         *,
@@ -94,7 +94,7 @@ class GpuSampler:
             for gpu in self._owners.unseen:
                 _log.warning("gpus: --gpu-replica %s: no such GPU was found on this machine", gpu)
 
-    async def _read_forever(self, reader: GpuReader) -> None:
+    async def _read_forever(self, reader: ScheduledGpuReader) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
@@ -112,7 +112,7 @@ class GpuSampler:
             due_s = max(due_s + (REDISCOVER_S if nothing_here else reader.every_s), loop.time())
             await self._pause(due_s - loop.time())
 
-    async def read(self, reader: GpuReader) -> None:
+    async def read(self, reader: ScheduledGpuReader) -> None:
         """Call one reader once and store its samples, or count the failure."""
         state = self._states[reader.name]
         begun = time.monotonic()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from collector.counters import Counters
-from collector.errors import BusyError
-from collector.limits.sender_limits import Limits
+from collector.errors import IntakeBusyError
+from collector.limits.sender_limits import CollectorLimits
 
 
 @dataclass(slots=True)
@@ -21,39 +21,42 @@ class _Usage:
 class MessageMemory:
     """The reservations of all unanswered messages."""
 
-    def __init__(self, limits: Limits, counters: Counters) -> None:
+    def __init__(self, limits: CollectorLimits, counters: Counters) -> None:
         self._limits = limits
         self._counters = counters
         self._all = _Usage()
         self._peers: dict[str, _Usage] = {}
 
-    def enter(self, peer: str) -> "Reservation":
+    def enter(self, peer: str) -> "MemoryReservation":
         """Reserve memory for a message that begins to arrive.
 
         Raises:
-            BusyError: too many messages are waiting.
+            IntakeBusyError: too many messages are waiting.
         """
         limits = self._limits
         usage = self._peers.get(peer)
         if usage is not None and usage.messages >= limits.max_peer_waiting_messages:
-            raise BusyError(f"{usage.messages} messages from this address wait; send again later")
+            raise IntakeBusyError(
+                f"{usage.messages} messages from this address wait; send again later"
+            )
         if self._all.messages >= limits.max_waiting_messages:
-            raise BusyError(f"{self._all.messages} messages wait; send again later")
+            raise IntakeBusyError(f"{self._all.messages} messages wait; send again later")
         self.change(peer, 1, 0)
-        return Reservation(self, peer)
+        return MemoryReservation(self, peer)
 
     def check(self, peer: str, own_bytes: int, more_bytes: int) -> None:
         """Check that a message with `own_bytes` reserved may reserve `more_bytes`, or raise
-        BusyError.
+        IntakeBusyError.
         """
         for usage, most, origin in (
             (self._peers[peer], self._limits.max_peer_waiting_bytes, " from this address"),
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # If no other message waits, any size is accepted; `Limits.max_body_bytes` limits it.
+            # If no other message waits, any size is accepted. `CollectorLimits.max_body_bytes`
+            # limits it.
             if others and usage.size_bytes + more_bytes > most:
-                raise BusyError(
+                raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"
                     f" would exceed {most}"
                 )
@@ -69,7 +72,7 @@ class MessageMemory:
         self._counters.waiting(messages, size_bytes)
 
 
-class Reservation:
+class MemoryReservation:
     """The memory of one message. As a context manager, it releases the memory."""
 
     def __init__(self, memory: MessageMemory, peer: str) -> None:
@@ -82,7 +85,7 @@ class Reservation:
         """Reserve more bytes before they are used.
 
         Raises:
-            BusyError: not enough memory is left.
+            IntakeBusyError: not enough memory is left.
         """
         self._memory.check(self.peer, self.size_bytes, more_bytes)
         self.set(self.size_bytes + more_bytes)
@@ -93,10 +96,10 @@ class Reservation:
             self._memory.change(self.peer, 0, size_bytes - self.size_bytes)
             self.size_bytes = size_bytes
 
-    def move(self) -> "Reservation":
+    def move(self) -> "MemoryReservation":
         """Transfer the reserved memory to a new reservation, which is returned, and close this
         one."""
-        moved = Reservation(self._memory, self.peer)
+        moved = MemoryReservation(self._memory, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False
         return moved

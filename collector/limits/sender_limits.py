@@ -19,7 +19,7 @@ MESSAGE_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
     Bytes are counted after decompression. A rate limit is an average: the bytes allowed in one
@@ -68,10 +68,10 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Rates:
+class RateLimiter:
     """Enforces the rates, on one event loop only."""
 
-    limits: Limits
+    limits: CollectorLimits
     clock: Callable[[], float] = time.monotonic
     _all: _Bucket = field(init=False)
     _peers: OrderedDict[str, _Bucket] = field(init=False, default_factory=OrderedDict)

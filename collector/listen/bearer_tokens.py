@@ -42,7 +42,7 @@ class Holder(NamedTuple):
     role: str | None = None
 
 
-class Tokens:
+class BearerTokens:
     """The valid tokens, at least one.
 
     Args:
@@ -147,7 +147,7 @@ def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
     if given is None:
         return None
     tokens, where = given
-    Tokens(tokens, where)
+    BearerTokens(tokens, where)
     found = token_without_role(tokens)
     if found is None:
         raise SecurityError(
@@ -167,7 +167,7 @@ class BearerGate:
     def __init__(
         self,
         app: ASGIApp,
-        tokens: Tokens,
+        tokens: BearerTokens,
         open_paths: Collection[str] = (),
         role_paths: str | None = None,
     ) -> None:

@@ -2,7 +2,7 @@
 
 Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
 decoded value. If the value is a double, only the bytes before the double (its last eight bytes) are
-cached. `values.Reader` checks the values.
+cached. `values.AttributeReader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from collector.drop_reasons import Refusal
 from collector.normalise.otlp_envelope import decoded
-from collector.normalise.values import MAX_DURATION_S, Reader, RefusalError, ratio, seconds
+from collector.normalise.values import MAX_DURATION_S, AttributeReader, RefusalError, ratio, seconds
 
 _MAX_CACHED: Final = 16_384
 _MAX_CACHED_BYTES: Final = 384
@@ -22,8 +22,8 @@ _MAX_CACHED_BYTES: Final = 384
 _DOUBLE = Struct("<d").unpack_from
 _DOUBLE_BYTES: Final = 8
 
-Read = Callable[[Reader, str], Any]
-"""Reads an attribute, or raises RefusalError. Usually a method of `Reader`."""
+Read = Callable[[AttributeReader, str], Any]
+"""Reads an attribute, or raises RefusalError. Usually a method of `AttributeReader`."""
 
 
 REFUSED: Final = object()
@@ -49,8 +49,8 @@ class _Number(NamedTuple):
 
 
 _NUMBERS: Final[Mapping[Read, tuple[float, Callable[[float], float]]]] = {
-    Reader.seconds: (MAX_DURATION_S, seconds),
-    Reader.ratio: (1.0, ratio),
+    AttributeReader.seconds: (MAX_DURATION_S, seconds),
+    AttributeReader.ratio: (1.0, ratio),
 }
 
 
@@ -131,7 +131,7 @@ class AttributeTable:
 
 
 def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
-    reader = Reader({pair.key: pair.value})
+    reader = AttributeReader({pair.key: pair.value})
     try:
         value = read(reader, pair.key)
     except RefusalError as refusal:

@@ -16,7 +16,7 @@ from telemetry.starts import EngineStart
 
 
 @dataclass(slots=True)
-class Batch:
+class NormalisedBatch:
     """The rows of one message. Each item of the message is counted as accepted, skipped or
     refused."""
 

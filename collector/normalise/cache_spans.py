@@ -13,14 +13,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import DroppedValue
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.client_spans import GENERATES, OPERATION
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import SPAN_ID_BYTES, span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
 from collector.normalise.values import (
     MAX_DURATION_S,
-    Reader,
+    AttributeReader,
     attributes_of,
     seconds,
 )
@@ -84,7 +84,7 @@ def reports_a_lookup(span: Span) -> bool:
 
 
 def lookup_of_span(
-    span: Span, origin: Origin, now_unix_ns: int, batch: Batch
+    span: Span, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> CacheLookup | None:
     """Return the lookup that a span reports, or None if no value is valid.
 
@@ -94,7 +94,7 @@ def lookup_of_span(
         RefusalError: an id or a time is invalid.
     """
     attributes = attributes_of(span.attributes)
-    reader = Reader(attributes)
+    reader = AttributeReader(attributes)
     operation = _text(reader, attributes, OPERATION)
     path = _path(reader, attributes)
     calls_a_model = operation in GENERATES | EMBEDS or (path or "").endswith(MODEL_PATHS)
@@ -152,7 +152,9 @@ def _duration_s(span: Span, now_unix_ns: int) -> float:
     return seconds((end_unix_ns - start_unix_ns) / 1e9)
 
 
-def _lookup_s(reported: Reported, attributes: Mapping[str, AnyValue], batch: Batch) -> float | None:
+def _lookup_s(
+    reported: Reported, attributes: Mapping[str, AnyValue], batch: NormalisedBatch
+) -> float | None:
     """Return the duration of the lookup, without the call to the model, or None if unknown."""
     names: CacheNames = next(each for each in CACHES if each.cache == reported.cache)
     total_s = None
@@ -197,7 +199,9 @@ _MAX_VALUES: Final = 16
 """Maximum number of values of a header that are read."""
 
 
-def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]) -> str | None:
+def _text(
+    reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
+) -> str | None:
     """Return the text of the first of these attributes that has a text.
 
     The text of an array is its first text.
@@ -211,13 +215,13 @@ def _text(reader: Reader, attributes: Mapping[str, AnyValue], names: tuple[str, 
     return None
 
 
-def _route(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
+def _route(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str | None:
     """Return the route of a call. LiteLLM reports a path, possibly with a query."""
     route = _text(reader, attributes, ROUTE)
     return route and (route.split("?")[0].split("#")[0] or None)
 
 
-def _path(reader: Reader, attributes: Mapping[str, AnyValue]) -> str | None:
+def _path(reader: AttributeReader, attributes: Mapping[str, AnyValue]) -> str | None:
     """Return the path of a call, without its query, which may contain a credential."""
     address = _text(reader, attributes, PATH)
     if address is None:

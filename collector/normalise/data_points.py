@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.values import (
     MAX_DURATION_S,
     MAX_TOTAL,
@@ -29,7 +29,7 @@ from collector.normalise.values import (
 from telemetry.fields import Quantity, on_the_wire
 
 
-class Field(NamedTuple):
+class SampleField(NamedTuple):
     """The field of a sample row that stores a metric's value, and its type."""
 
     name: str
@@ -37,10 +37,10 @@ class Field(NamedTuple):
     quantity: Quantity
 
 
-def targets(row_type: type) -> dict[str, Field]:
+def targets(row_type: type) -> dict[str, SampleField]:
     """Return, by metric name, the field that stores the metric's value."""
     return {
-        wire: Field(each.name, "sum" if each.is_total else "gauge", each.quantity)
+        wire: SampleField(each.name, "sum" if each.is_total else "gauge", each.quantity)
         for wire, each in on_the_wire(row_type).items()
     }
 
@@ -51,7 +51,9 @@ def points_in(metric: Metric) -> int:
     return 0 if shape is None else len(getattr(metric, shape).data_points)
 
 
-def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberDataPoint]:
+def measured(
+    batch: NormalisedBatch, metric: Metric, target: SampleField
+) -> Iterator[NumberDataPoint]:
     """Yield the points that have a value, and count the others. Refuse a metric of a wrong type."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
@@ -71,7 +73,7 @@ def measured(batch: Batch, metric: Metric, target: Field) -> Iterator[NumberData
             yield point
 
 
-def value_of(point: NumberDataPoint, target: Field) -> float:
+def value_of(point: NumberDataPoint, target: SampleField) -> float:
     """Return the point's value in the type of its field, or raise RefusalError."""
     match point.WhichOneof("value"):
         case "as_int":

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import Refusal
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
 from collector.normalise.values import (
-    Reader,
+    AttributeReader,
     RefusalError,
     attributes_of,
     count,
@@ -63,7 +63,7 @@ _PATHS: Final = {
 
 
 def request_of_dynamo(
-    span: Span, origin: Origin, now_unix_ns: int
+    span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[RequestTimeline, int] | None:
     """Convert a span to a request.
 
@@ -79,7 +79,7 @@ def request_of_dynamo(
     path = _PATHS.get(attributes["uri"].string_value) if "uri" in attributes else None
     if path is None or "target" not in attributes or attributes["target"].string_value != _TARGET:
         return None
-    reader = Reader(attributes)
+    reader = AttributeReader(attributes)
     start_unix_ns, end_unix_ns = start_and_end(span, now_unix_ns)
     e2e_s = seconds((end_unix_ns - start_unix_ns) / 1e9)
     ttft_s = _milliseconds(reader, "ttft_ms")
@@ -138,12 +138,12 @@ def _decode_s(
     return min(decode_s, max_s)
 
 
-def _milliseconds(reader: Reader, name: str) -> float | None:
+def _milliseconds(reader: AttributeReader, name: str) -> float | None:
     value = _number(reader, name)
     return None if value is None else seconds(value / 1e3)
 
 
-def _count(reader: Reader, name: str) -> int | None:
+def _count(reader: AttributeReader, name: str) -> int | None:
     value = _number(reader, name)
     if value is None:
         return None
@@ -152,7 +152,7 @@ def _count(reader: Reader, name: str) -> int | None:
     return count(int(value))
 
 
-def _number(reader: Reader, name: str) -> float | None:
+def _number(reader: AttributeReader, name: str) -> float | None:
     value = reader.scalar(name)
     if value is None:
         return None
@@ -164,7 +164,7 @@ def _number(reader: Reader, name: str) -> float | None:
 def _event_text(span: Span, name: str, attribute: str) -> str | None:
     for event in span.events:
         if event.name == name:
-            return Reader(attributes_of(event.attributes)).label(attribute)
+            return AttributeReader(attributes_of(event.attributes)).label(attribute)
     return None
 
 

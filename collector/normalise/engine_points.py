@@ -11,13 +11,19 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
-from collector.normalise.data_points import Field, measured, points_in, targets, value_of
+from collector.normalise.batch import NormalisedBatch
+from collector.normalise.data_points import SampleField, measured, points_in, targets, value_of
 from collector.normalise.gpu_points import FIELDS as GPU_FIELDS
 from collector.normalise.gpu_points import GpuPoints
 from collector.normalise.otlp_envelope import decoded, not_too_many, unfold
-from collector.normalise.resources import Origin, origin_of
-from collector.normalise.values import MAX_TOTAL, Reader, RefusalError, attributes_of, instant
+from collector.normalise.resources import ResourceLabels, origin_of
+from collector.normalise.values import (
+    MAX_TOTAL,
+    AttributeReader,
+    RefusalError,
+    attributes_of,
+    instant,
+)
 from telemetry.engines import EngineSample
 from telemetry.requests import Source
 
@@ -38,7 +44,7 @@ class _Gathered:
     A metric with one point per hook or per drop reason is summed to one value.
     """
 
-    origin: Origin
+    origin: ResourceLabels
     model: str | None = None
     config: str | None = None
     started_unix_ns: int = 0
@@ -46,14 +52,14 @@ class _Gathered:
     values: dict[tuple[str, str | None], float] = field(default_factory=dict)
 
 
-def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
+def normalise_points(body: bytes, now_unix_ns: int) -> NormalisedBatch:
     """Return the engine and GPU samples of an OTLP metrics message.
 
     Raises:
         MalformedError: the body is not an OTLP metrics message.
         TooLargeError: the message has too many items.
     """
-    batch = Batch()
+    batch = NormalisedBatch()
     gathered: dict[_Key, _Gathered] = {}
     gpus = GpuPoints()
     points = 0
@@ -87,14 +93,14 @@ def normalise_points(body: bytes, now_unix_ns: int) -> Batch:
 
 
 def _take(
-    batch: Batch,
+    batch: NormalisedBatch,
     gathered: dict[_Key, _Gathered],
-    target: Field,
+    target: SampleField,
     point: NumberDataPoint,
-    origin: Origin,
+    origin: ResourceLabels,
     now_unix_ns: int,
 ) -> None:
-    reader = Reader(attributes_of(point.attributes))
+    reader = AttributeReader(attributes_of(point.attributes))
     engine = reader.count(names.ENGINE)
     if engine is None:
         raise RefusalError(Refusal.MISSING_ENGINE)

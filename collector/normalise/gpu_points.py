@@ -10,10 +10,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
-from collector.normalise.data_points import Field, measured, targets, value_of
-from collector.normalise.resources import Origin
-from collector.normalise.values import Reader, RefusalError, attributes_of, instant
+from collector.normalise.batch import NormalisedBatch
+from collector.normalise.data_points import SampleField, measured, targets, value_of
+from collector.normalise.resources import ResourceLabels
+from collector.normalise.values import AttributeReader, RefusalError, attributes_of, instant
 from telemetry.gpus import GpuSample, GpuSource, throttle_reasons
 
 FIELDS: Final = targets(GpuSample)
@@ -40,7 +40,9 @@ class GpuPoints:
     def __init__(self) -> None:
         self._gathered: dict[_Key, _Gathered] = {}
 
-    def take(self, batch: Batch, metric: Metric, origin: Origin, now_unix_ns: int) -> None:
+    def take(
+        self, batch: NormalisedBatch, metric: Metric, origin: ResourceLabels, now_unix_ns: int
+    ) -> None:
         """Add the points of a metric, and count invalid points."""
         target = FIELDS[metric.name]
         for point in measured(batch, metric, target):
@@ -70,13 +72,13 @@ class GpuPoints:
 
     def _take(
         self,
-        batch: Batch,
-        target: Field,
+        batch: NormalisedBatch,
+        target: SampleField,
         point: NumberDataPoint,
-        origin: Origin,
+        origin: ResourceLabels,
         now_unix_ns: int,
     ) -> None:
-        reader = Reader(attributes_of(point.attributes))
+        reader = AttributeReader(attributes_of(point.attributes))
         gpu = reader.label(names.GPU)
         if gpu is None:
             raise RefusalError(Refusal.MISSING_GPU)
@@ -99,7 +101,7 @@ class GpuPoints:
         batch.truncated_texts += reader.truncated_texts
 
 
-def _source(given: str | None, origin: Origin) -> GpuSource | None:
+def _source(given: str | None, origin: ResourceLabels) -> GpuSource | None:
     if origin.simulated:
         return GpuSource.SIMULATOR
     return next((source for source in GpuSource if source == given), None)

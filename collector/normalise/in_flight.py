@@ -7,9 +7,9 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
 from collector.normalise.plugin_spans import TOLERANCE_S
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
-from collector.normalise.values import Reader, RefusalError, instant, seconds
+from collector.normalise.values import AttributeReader, RefusalError, instant, seconds
 from telemetry.in_flight import REPORTED_FROM_S, InFlightRequest
 from telemetry.requests import Source
 
@@ -17,7 +17,7 @@ _YOUNGEST_S: Final = REPORTED_FROM_S - TOLERANCE_S
 
 
 def in_flight_of(
-    record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int
+    record: LogRecord, reader: AttributeReader, origin: ResourceLabels, now_unix_ns: int
 ) -> InFlightRequest:
     """Return the report of a request in flight from a log record.
 

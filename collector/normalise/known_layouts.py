@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.layout_learning import Learned
 from collector.normalise.otlp_envelope import MAX_PARTS, encoded_scopes
 from collector.normalise.resources import origin_of
-from collector.normalise.sample_layouts import Description, SampleLayout
+from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
 """Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
@@ -74,7 +74,7 @@ class KnownLayouts:
     def __len__(self) -> int:
         return len(self._layouts)
 
-    def read(self, body: bytes, now_unix_ns: int) -> Batch | None:
+    def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """Return the samples of a metrics message, like `normalise_points`.
 
         Returns:
@@ -84,7 +84,7 @@ class KnownLayouts:
             MalformedError: the body is not an OTLP message.
             TooLargeError: the message has too many parts.
         """
-        batch = Batch()
+        batch = NormalisedBatch()
         for resource, scoped, _ in encoded_scopes(body):
             origin = origin_of(resource)
             layout = self._find(scoped, origin.simulated)
@@ -146,7 +146,7 @@ class KnownLayouts:
         while self._size_bytes > self._max_bytes and len(self._layouts) > 1:
             self._remove(next(iter(self._layouts)))
 
-    def _form(self, length: int, about: Description) -> _Form:
+    def _form(self, length: int, about: LayoutDescription) -> _Form:
         offsets = tuple(each.offset for each in about.numbers)
         forms = self._forms.get(length, [])
         for form in forms:
@@ -175,7 +175,7 @@ def _size_bytes(form: _Form) -> int:
     return form.length + _NUMBER_BYTES * len(form.offsets)
 
 
-def _are_distinct(batch: Batch) -> bool:
+def _are_distinct(batch: NormalisedBatch) -> bool:
     samples, gpus = batch.samples, batch.gpus
     if len(samples) + len(gpus) == 1:
         return True

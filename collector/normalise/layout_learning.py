@@ -16,8 +16,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from tailspan_vllm import names
 
-from collector.normalise.batch import Batch
-from collector.normalise.data_points import Field
+from collector.normalise.batch import NormalisedBatch
+from collector.normalise.data_points import SampleField
 from collector.normalise.engine_points import FIELDS, normalise_points
 from collector.normalise.gpu_points import FIELDS as GPU_FIELDS
 from collector.normalise.number_positions import IrregularError, PointNumbers, numbers_in
@@ -27,14 +27,14 @@ from collector.normalise.sample_layouts import (
     DOUBLE,
     INTEGER,
     TIMESTAMP,
-    Description,
+    LayoutDescription,
     Number,
     SampleLayout,
     SampleParts,
     ScopeRows,
     bounds_of,
 )
-from collector.normalise.values import Reader, attributes_of
+from collector.normalise.values import AttributeReader, attributes_of
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 
@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
     scoped: bytes
     simulated: bool
-    about: Description
+    about: LayoutDescription
 
 
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
@@ -61,7 +61,7 @@ def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     return found
 
 
-def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Description | None:
+def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> LayoutDescription | None:
     metrics = decoded(ScopeMetrics, scoped)
     batch = normalise_points(_message_of_one_scope(resource, metrics), now_unix_ns)
     if batch.refused or not batch.accepted:
@@ -136,8 +136,8 @@ _Point = tuple[Metric, NumberDataPoint, PointNumbers]
 
 
 def _description(
-    batch: Batch, points: Sequence[_Point], truncated_texts: int
-) -> Description | None:
+    batch: NormalisedBatch, points: Sequence[_Point], truncated_texts: int
+) -> LayoutDescription | None:
     """Return the description of a scope, or None if a value has an unusual type."""
     numbers = sorted(each for point in points for each in _numbers(*point))
     places = {number.offset: place for place, number in enumerate(numbers)}
@@ -158,7 +158,7 @@ def _description(
             return None
         value, of_engine = places[at.value], metric.name in FIELDS
         bounds.append(bounds_of(value, target, of_engine=of_engine))
-        reader = Reader(attributes_of(point.attributes))
+        reader = AttributeReader(attributes_of(point.attributes))
         if of_engine:
             parts = engines[reader.count(names.ENGINE), point.time_unix_nano]
             part = reader.text(names.HOOK) or reader.text(names.DROP_REASON)
@@ -171,7 +171,7 @@ def _description(
         parts.times.append(places[at.time])
         if of_engine and at.start is not None:
             parts.starts.append(places[at.start])
-    return Description(
+    return LayoutDescription(
         tuple(numbers),
         tuple(bounds),
         tuple(each.found() for each in engines.values()),
@@ -193,7 +193,7 @@ def _numbers(metric: Metric, point: NumberDataPoint, at: PointNumbers) -> Iterat
         yield Number(at.value, kind, as_float and not at.is_double)
 
 
-def _target(metric: Metric) -> Field | None:
+def _target(metric: Metric) -> SampleField | None:
     return FIELDS.get(metric.name) or GPU_FIELDS.get(metric.name)
 
 

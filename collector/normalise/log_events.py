@@ -9,25 +9,25 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.in_flight import in_flight_of
 from collector.normalise.otlp_envelope import decoded, unfold
-from collector.normalise.resources import Origin, origin_of
-from collector.normalise.values import Reader, RefusalError, attributes_of, instant
+from collector.normalise.resources import ResourceLabels, origin_of
+from collector.normalise.values import AttributeReader, RefusalError, attributes_of, instant
 from telemetry.starts import Argument, EngineStart, written
 
 MAX_ARGUMENTS: Final = 256
 """Maximum number of options in an engine's configuration. vLLM has about fifty relevant options."""
 
 
-def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
+def normalise_events(body: bytes, now_unix_ns: int) -> NormalisedBatch:
     """Return the engine starts and the requests in flight of an OTLP logs message.
 
     Raises:
         MalformedError: the body is not an OTLP logs message.
         TooLargeError: the message has too many items.
     """
-    batch = Batch()
+    batch = NormalisedBatch()
     for resource, scope, records in unfold(body):
         if scope != names.SCOPE:
             batch.skipped[Skip.NOT_AN_EVENT] += len(records)
@@ -39,8 +39,10 @@ def normalise_events(body: bytes, now_unix_ns: int) -> Batch:
     return batch
 
 
-def _add(batch: Batch, record: LogRecord, origin: Origin, now_unix_ns: int) -> None:
-    reader = Reader(attributes_of(record.attributes))
+def _add(
+    batch: NormalisedBatch, record: LogRecord, origin: ResourceLabels, now_unix_ns: int
+) -> None:
+    reader = AttributeReader(attributes_of(record.attributes))
     try:
         match record.event_name or reader.text(names.EVENT_NAME):
             case names.ENGINE_STARTED:
@@ -57,7 +59,9 @@ def _add(batch: Batch, record: LogRecord, origin: Origin, now_unix_ns: int) -> N
     batch.truncated_texts += reader.truncated_texts
 
 
-def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) -> EngineStart:
+def _start(
+    record: LogRecord, reader: AttributeReader, origin: ResourceLabels, now_unix_ns: int
+) -> EngineStart:
     engine, config = reader.count(names.ENGINE), reader.text(names.CONFIG)
     if engine is None:
         raise RefusalError(Refusal.MISSING_ENGINE)
@@ -86,7 +90,7 @@ def _start(record: LogRecord, reader: Reader, origin: Origin, now_unix_ns: int) 
     )
 
 
-def _prefixed(record: LogRecord, reader: Reader, prefix: str) -> dict[str, Argument]:
+def _prefixed(record: LogRecord, reader: AttributeReader, prefix: str) -> dict[str, Argument]:
     keys = {pair.key for pair in record.attributes if pair.key.startswith(prefix)}
     if len(keys) > MAX_ARGUMENTS:
         raise RefusalError(Refusal.TOO_MANY_ARGUMENTS)

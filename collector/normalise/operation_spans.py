@@ -19,10 +19,10 @@ from tailspan_vllm import names
 from collector.drop_reasons import Refusal
 from collector.normalise.client_spans import CLIENT, GENERATES
 from collector.normalise.plugin_spans import TOLERANCE_S
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
-from collector.normalise.values import Reader, RefusalError, attributes_of, seconds
+from collector.normalise.values import AttributeReader, RefusalError, attributes_of, seconds
 from telemetry.application_operations import NAMED, ApplicationOperation, Operation
 
 _ROUTER_SPAN: Final = "gateway.request"
@@ -32,7 +32,7 @@ _FIRST_BYTE: Final = CLIENT.latencies["ttft_s"]
 
 
 def operation_of_span(
-    span: Span, scope: str, origin: Origin, now_unix_ns: int, *, call: bool
+    span: Span, scope: str, origin: ResourceLabels, now_unix_ns: int, *, call: bool
 ) -> ApplicationOperation | None:
     """Return the operation of a span, or None if the span is not an operation.
 
@@ -85,6 +85,6 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
 def _of_router(span: Span) -> tuple[float | None, str | None]:
     """Return the time until the first byte, and the id of the response."""
     attributes = attributes_of(span.attributes)
-    reader = Reader(attributes)
+    reader = AttributeReader(attributes)
     name = next((each for each in _FIRST_BYTE if each in attributes), None)
     return None if name is None else reader.seconds(name), reader.text(names.RESPONSE_ID)

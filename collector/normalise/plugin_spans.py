@@ -8,14 +8,14 @@ from tailspan_vllm import names
 
 from collector.drop_reasons import DroppedValue, Refusal
 from collector.normalise.attributes import AttributeTable, Read
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.otlp_envelope import SpanOutline, decoded, few_enough
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import (
     HTTP_STATUSES,
     MAX_TOTAL,
-    Reader,
+    AttributeReader,
     RefusalError,
     instant,
     seconds,
@@ -46,7 +46,7 @@ _BASES: Final = {basis.value: basis.value for basis in Basis}
 
 
 def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
-    def read(reader: Reader, name: str) -> Any:
+    def read(reader: AttributeReader, name: str) -> Any:
         found = allowed.get(reader.text(name) or "")
         if found is None:
             raise RefusalError(otherwise)
@@ -55,7 +55,7 @@ def _one_of(allowed: Mapping[str, Any], otherwise: Refusal) -> Read:
     return read
 
 
-def _ladder(reader: Reader, name: str) -> str:
+def _ladder(reader: AttributeReader, name: str) -> str:
     """Return the prefix ladder (`telemetry.prefix_ladders`), or a `DroppedValue` if it is invalid;
     the request is stored anyway."""
     try:
@@ -67,23 +67,23 @@ def _ladder(reader: Reader, name: str) -> str:
     return text if is_ladder(text) else DroppedValue.LADDER_MALFORMED
 
 
-def _http_status(reader: Reader, name: str) -> int | DroppedValue | None:
+def _http_status(reader: AttributeReader, name: str) -> int | DroppedValue | None:
     """Return the HTTP status, or a `DroppedValue` if it is invalid; the request is stored
     anyway."""
     status = reader.count(name)
     return status if status is None or status in HTTP_STATUSES else DroppedValue.HTTP_STATUS
 
 
-def _bytes(reader: Reader, name: str) -> int | None:
+def _bytes(reader: AttributeReader, name: str) -> int | None:
     return reader.count(name, MAX_TOTAL)
 
 
 _READERS: Final[Mapping[str, Read]] = {
-    "text": Reader.text,
-    "flag": Reader.flag,
-    "count": Reader.count,
-    "ratio": Reader.ratio,
-    "seconds": Reader.seconds,
+    "text": AttributeReader.text,
+    "flag": AttributeReader.flag,
+    "count": AttributeReader.count,
+    "ratio": AttributeReader.ratio,
+    "seconds": AttributeReader.seconds,
 }
 TABLE: Final[dict[str, tuple[str, Read]]] = {
     **{
@@ -101,7 +101,7 @@ _ATTRIBUTES = AttributeTable(
     FIELDS,
     TABLE,
     unique=(names.RESPONSE_ID, names.PREFIX_LADDER),
-    unstored={names.TIME_TO_FIRST_CHUNK: Reader.seconds},
+    unstored={names.TIME_TO_FIRST_CHUNK: AttributeReader.seconds},
 )
 _OUTCOME, _BASIS, _SOURCE = _AT["outcome"], _AT["basis"], _AT["source"]
 _TRACE_ID, _SPAN_ID = _AT["trace_id"], _AT["span_id"]
@@ -124,7 +124,9 @@ _prefill_parts = itemgetter(*(_AT[part] for part in PREFILL_PARTS))
 _decode_parts = itemgetter(*(_AT[part] for part in DECODE_PARTS))
 
 
-def row_of_span(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> Row | None:
+def row_of_span(
+    raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
+) -> Row | None:
     """Convert a span of the plugin to a row, or return None if the span has no outcome."""
     span = decoded(SpanOutline, raw)
     values, refusal, truncated_texts = _ATTRIBUTES.read(few_enough(span.attributes))

@@ -7,40 +7,46 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
-from collector.normalise.values import HTTP_STATUSES, Reader, RefusalError, attributes_of, number
+from collector.normalise.values import (
+    HTTP_STATUSES,
+    AttributeReader,
+    RefusalError,
+    attributes_of,
+    number,
+)
 from telemetry.fields import on_the_wire
 from telemetry.probes import Probe, ProbeOutcome
 
 
-def _number(reader: Reader, name: str) -> float | None:
+def _number(reader: AttributeReader, name: str) -> float | None:
     value = reader.scalar(name)
     if isinstance(value, str | bool):
         raise RefusalError(Refusal.WRONG_TYPE)
     return None if value is None else number(float(value))
 
 
-def _outcome(reader: Reader, name: str) -> ProbeOutcome:
+def _outcome(reader: AttributeReader, name: str) -> ProbeOutcome:
     try:
         return ProbeOutcome(reader.text(name) or "")
     except ValueError as error:
         raise RefusalError(Refusal.UNKNOWN_OUTCOME) from error
 
 
-def _http_status(reader: Reader, name: str) -> int | None:
+def _http_status(reader: AttributeReader, name: str) -> int | None:
     status = reader.count(name)
     if status is not None and status not in HTTP_STATUSES:
         raise RefusalError(Refusal.OUT_OF_RANGE)
     return status
 
 
-_READERS: Final[Mapping[str, Callable[[Reader, str], Any]]] = {
-    "text": Reader.text,
-    "flag": Reader.flag,
-    "count": Reader.count,
-    "seconds": Reader.seconds,
+_READERS: Final[Mapping[str, Callable[[AttributeReader, str], Any]]] = {
+    "text": AttributeReader.text,
+    "flag": AttributeReader.flag,
+    "count": AttributeReader.count,
+    "seconds": AttributeReader.seconds,
     "number": _number,
 }
 _TABLE: Final = {
@@ -51,13 +57,13 @@ _TABLE: Final = {
 }
 
 
-def probe_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[Probe, int]:
+def probe_of_span(span: Span, origin: ResourceLabels, now_unix_ns: int) -> tuple[Probe, int]:
     """Return the probe of a span, and the number of truncated texts.
 
     Raises:
         RefusalError: a value is invalid, or a required value is missing.
     """
-    reader = Reader(attributes_of(span.attributes))
+    reader = AttributeReader(attributes_of(span.attributes))
     values = {field: read(reader, wire) for wire, (field, read) in _TABLE.items()}
     if values["endpoint"] is None or values["kind"] is None:
         raise RefusalError(Refusal.MISSING_VALUE)

@@ -8,10 +8,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from tailspan_vllm import names
 
 from collector.normalise.otlp_envelope import decoded
-from collector.normalise.values import Reader, attributes_of
+from collector.normalise.values import AttributeReader, attributes_of
 
 
-class Origin(NamedTuple):
+class ResourceLabels(NamedTuple):
     """The labels of a resource, as fields of its rows. None if unknown."""
 
     replica: str | None
@@ -27,7 +27,7 @@ _MAX_CACHED_BYTES: Final = 4096
 _MAX_CACHED: Final = 256
 
 
-def origin_of(resource: bytes) -> Origin:
+def origin_of(resource: bytes) -> ResourceLabels:
     """Read a resource.
 
     A label of the wrong type counts as absent: operators set labels by hand, and make mistakes.
@@ -39,17 +39,17 @@ def origin_of(resource: bytes) -> Origin:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _cached(resource: bytes) -> Origin:
+def _cached(resource: bytes) -> ResourceLabels:
     return _read(resource)
 
 
-def _read(resource: bytes) -> Origin:
+def _read(resource: bytes) -> ResourceLabels:
     labels = decoded(Resource, resource).attributes
     given = attributes_of(labels)
-    reader = Reader(given)
+    reader = AttributeReader(given)
     pid = given.get(names.PROCESS_PID)
     simulated = given.get(names.SIMULATED)
-    return Origin(
+    return ResourceLabels(
         replica=reader.label(names.SERVICE_INSTANCE_ID) or reader.label(names.SERVICE_NAME),
         region=reader.label(names.CLOUD_REGION),
         process=(

@@ -16,8 +16,8 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
 from collector.drop_reasons import Skip
-from collector.normalise.data_points import Field
-from collector.normalise.resources import Origin
+from collector.normalise.data_points import SampleField
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.values import (
     EARLIEST_UNIX_NS,
     MAX_AHEAD_NS,
@@ -47,7 +47,7 @@ class Number(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The allowed range of one number. `place` is its index in `Description.numbers`."""
+    """The allowed range of one number. `place` is its index in `LayoutDescription.numbers`."""
 
     place: int
     low: float
@@ -56,7 +56,7 @@ class Bounds(NamedTuple):
 
 class SampleParts(NamedTuple):
     """The parts of one sample. All integers except `points` are indices in
-    `Description.numbers`."""
+    `LayoutDescription.numbers`."""
 
     constants: Mapping[str, Any]
     """All fields of the row. A field that is not constant in this layout is None."""
@@ -70,7 +70,7 @@ class SampleParts(NamedTuple):
     points: int
 
 
-class Description(NamedTuple):
+class LayoutDescription(NamedTuple):
     """The content of a layout, in a form that can be pickled."""
 
     numbers: tuple[Number, ...]
@@ -94,7 +94,7 @@ class SampleLayout:
 
     __slots__ = ("_checked", "_engines", "_floats", "_gpus", "_highs", "_lows", "_unpack", "about")
 
-    def __init__(self, about: Description) -> None:
+    def __init__(self, about: LayoutDescription) -> None:
         self.about = about
         self._unpack = _unpacking(about.numbers)
         self._floats = tuple(at for at, each in enumerate(about.numbers) if each.as_float)
@@ -104,7 +104,7 @@ class SampleLayout:
         self._engines = tuple(_Sample(each) for each in about.engines)
         self._gpus = tuple(_Sample(each) for each in about.gpus)
 
-    def read(self, scoped: bytes, origin: Origin, now_unix_ns: int) -> ScopeRows | None:
+    def read(self, scoped: bytes, origin: ResourceLabels, now_unix_ns: int) -> ScopeRows | None:
         """Return a scope's samples, or None if a number is invalid or a label is missing."""
         numbers = list(self._unpack(scoped))
         for place in self._floats:
@@ -188,7 +188,7 @@ _MAX_VALUES: Final[Mapping[str, float]] = {
 }
 
 
-def bounds_of(place: int, target: Field, *, of_engine: bool) -> Bounds:
+def bounds_of(place: int, target: SampleField, *, of_engine: bool) -> Bounds:
     """Return the range of values that `data_points.value_of` accepts for a field."""
     most = _MAX_VALUES.get(target.quantity)
     if most is None:

@@ -14,11 +14,11 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from collector.drop_reasons import Refusal
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.values import (
     MAX_DURATION_S,
-    Reader,
+    AttributeReader,
     RefusalError,
     attributes_of,
     count,
@@ -63,7 +63,7 @@ class SpanTable:
 def read_foreign(
     span: Span,
     scope: str,
-    origin: Origin,
+    origin: ResourceLabels,
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
@@ -88,7 +88,7 @@ class _Given:
 
     def __init__(self, attributes: Mapping[str, AnyValue]) -> None:
         self._attributes = attributes
-        self.reader = Reader(attributes)
+        self.reader = AttributeReader(attributes)
 
     def named(self, names: Names) -> str | None:
         """Return the first of the names that is present, or None."""
@@ -141,7 +141,7 @@ class _Given:
 
 
 def _timeline(
-    span: Span, table: SpanTable, given: _Given, origin: Origin, now_unix_ns: int
+    span: Span, table: SpanTable, given: _Given, origin: ResourceLabels, now_unix_ns: int
 ) -> RequestTimeline:
     start_unix_ns = instant(span.start_time_unix_nano, now_unix_ns)
     if span.end_time_unix_nano < start_unix_ns:

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.cache_spans import lookup_of_span, reports_a_lookup
 from collector.normalise.client_spans import CLIENT
 from collector.normalise.dynamo_spans import request_of_dynamo
@@ -20,7 +20,7 @@ from collector.normalise.operation_spans import operation_of_span
 from collector.normalise.otlp_envelope import decoded, unfold
 from collector.normalise.plugin_spans import row_of_span
 from collector.normalise.probe_spans import probe_of_span
-from collector.normalise.resources import Origin, origin_of
+from collector.normalise.resources import ResourceLabels, origin_of
 from collector.normalise.span_tables import read_foreign
 from collector.normalise.start_spans import start_of_span
 from collector.normalise.values import RefusalError
@@ -32,14 +32,14 @@ from telemetry.requests import Basis
 FOREIGN: Final = (VLLM, SGLANG, CLIENT)
 
 
-def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
+def normalise_spans(body: bytes, now_unix_ns: int) -> NormalisedBatch:
     """Return the rows of an OTLP trace message.
 
     Raises:
         MalformedError: the body is not an OTLP trace message.
         TooLargeError: the message has too many items.
     """
-    batch = Batch()
+    batch = NormalisedBatch()
     operations = batch.operations
     keep = batch.requests.rows.append
     for resource, scope, spans in unfold(body):
@@ -76,7 +76,9 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> Batch:
     return batch
 
 
-def _cold_start(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
+def _cold_start(
+    raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
+) -> None:
     found = start_of_span(decoded(Span, raw), origin, now_unix_ns)
     if found is None:
         raise RefusalError(Refusal.MISSING_OUTCOME)
@@ -84,14 +86,14 @@ def _cold_start(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> N
     batch.truncated_texts += found[1]
 
 
-def _probe(raw: bytes, origin: Origin, now_unix_ns: int, batch: Batch) -> None:
+def _probe(raw: bytes, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch) -> None:
     probe, truncated_texts = probe_of_span(decoded(Span, raw), origin, now_unix_ns)
     batch.truncated_texts += truncated_texts
     batch.probes.append(probe)
 
 
 def _read_other_span(
-    raw: bytes, scope: str, origin: Origin, now_unix_ns: int, batch: Batch
+    raw: bytes, scope: str, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> tuple[Row | None, ApplicationOperation | None, bool]:
     """Return the request or None, the operation or None, and whether the span is a lookup."""
     span = decoded(Span, raw)

@@ -7,10 +7,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.drop_reasons import Refusal
-from collector.normalise.resources import Origin
+from collector.normalise.resources import ResourceLabels
 from collector.normalise.span_ids import span_id_of, trace_id_of
 from collector.normalise.span_times import start_and_end
-from collector.normalise.values import Reader, RefusalError, attributes_of
+from collector.normalise.values import AttributeReader, RefusalError, attributes_of
 from telemetry.cold_starts import PARTS, ColdStart
 from telemetry.fields import on_the_wire
 from telemetry.starts import MAX_LOADING_S
@@ -19,18 +19,20 @@ TOLERANCE_S: Final = 1e-3
 """Tolerance when the sum of a start's parts is checked. The rounding to nanoseconds is much
 smaller."""
 
-_Read = Callable[[Reader, str], Any]
+_Read = Callable[[AttributeReader, str], Any]
 _READERS: Final[Mapping[str, _Read]] = {
-    "text": Reader.text,
-    "count": Reader.count,
-    "seconds": Reader.seconds,
+    "text": AttributeReader.text,
+    "count": AttributeReader.count,
+    "seconds": AttributeReader.seconds,
 }
 _TABLE: Final[Mapping[str, tuple[str, _Read]]] = {
     wire: (each.name, _READERS[each.quantity]) for wire, each in on_the_wire(ColdStart).items()
 }
 
 
-def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdStart, int] | None:
+def start_of_span(
+    span: Span, origin: ResourceLabels, now_unix_ns: int
+) -> tuple[ColdStart, int] | None:
     """Return the cold start that a span describes, and the number of truncated texts.
 
     Return None if the span is not an engine start.
@@ -40,7 +42,7 @@ def start_of_span(span: Span, origin: Origin, now_unix_ns: int) -> tuple[ColdSta
     """
     if span.name != names.START:
         return None
-    reader = Reader(attributes_of(span.attributes))
+    reader = AttributeReader(attributes_of(span.attributes))
     values = {field: read(reader, wire) for wire, (field, read) in _TABLE.items()}
     if values["engine"] is None:
         raise RefusalError(Refusal.MISSING_ENGINE)

@@ -100,7 +100,7 @@ def number(value: float) -> float:
     return value
 
 
-class Reader:
+class AttributeReader:
     """Reads the attributes of one item.
 
     An absent attribute gives None. An attribute of the wrong type raises RefusalError.

@@ -28,9 +28,9 @@ from google.rpc.status_pb2 import Status
 from collector.counters import Counters
 from collector.errors import IntakeError, ListenError, TooLargeError
 from collector.intake import Intake
-from collector.limits.sender_limits import Limits, sender
+from collector.limits.sender_limits import CollectorLimits, sender
 from collector.listen.asgi_server import listen
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from collector.listen.tls import Tls
 from collector.signals import SIGNALS, Signal
 
@@ -66,8 +66,8 @@ class GrpcReceiver:
         host: str,
         port: int,
         option: str,
-        limits: Limits,
-        tokens: Tokens | None,
+        limits: CollectorLimits,
+        tokens: BearerTokens | None,
         tls: Tls | None,
     ) -> None:
         self._intake = intake
@@ -162,7 +162,7 @@ class GrpcReceiver:
 class _Reads:
     """Limits how many messages are read from the network at the same time."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CollectorLimits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
         self._each = max(1, min(MAX_READS, of_room) // 2)
         self._all = asyncio.Semaphore(max(1, min(MAX_READS, of_room)))
@@ -186,7 +186,7 @@ class _Reads:
                 del self._users[peer], self._peers[peer]
 
 
-def _options(limits: Limits) -> list[tuple[str, int]]:
+def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
     """Return channel arguments that limit memory, calls and connections."""
     return [
         # By default, the window of a call whose message is not read yet grows to megabytes. 60

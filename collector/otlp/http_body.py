@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from collector.errors import MalformedError, TooLargeError, UnsupportedError
-from collector.limits.message_memory import Reservation
+from collector.limits.message_memory import MemoryReservation
 
 BODY_S: Final = 30.0
 """Time limit for a whole body. At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s."""
@@ -39,7 +39,10 @@ def encoding_of(header: str) -> str:
 
 
 async def read_body(
-    chunks: AsyncIterator[bytes], max_bytes: int, reservation: Reservation, timeout: asyncio.Timeout
+    chunks: AsyncIterator[bytes],
+    max_bytes: int,
+    reservation: MemoryReservation,
+    timeout: asyncio.Timeout,
 ) -> bytes:
     """Return the whole body as it was sent.
 
@@ -49,7 +52,7 @@ async def read_body(
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`.
-        BusyError: not enough memory is left.
+        IntakeBusyError: not enough memory is left.
     """
     loop = asyncio.get_running_loop()
     end = timeout.when() or loop.time() + BODY_S

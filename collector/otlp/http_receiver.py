@@ -25,7 +25,7 @@ from collector.errors import (
 )
 from collector.intake import Intake
 from collector.limits.sender_limits import sender
-from collector.listen.bearer_tokens import CHALLENGE, Tokens
+from collector.listen.bearer_tokens import CHALLENGE, BearerTokens
 from collector.otlp.http_body import BODY_S, encoding_of, read_body
 from collector.otlp.json_mapping import to_json
 from collector.signals import SIGNALS, Signal
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def http_app(
-    intake: Intake, counters: Counters, max_body_bytes: int, tokens: Tokens | None = None
+    intake: Intake, counters: Counters, max_body_bytes: int, tokens: BearerTokens | None = None
 ) -> Starlette:
     """Return the OTLP/HTTP receiver as an ASGI application."""
     return Starlette(
@@ -63,7 +63,7 @@ def _endpoint(
     intake: Intake,
     counters: Counters,
     max_body_bytes: int,
-    tokens: Tokens | None,
+    tokens: BearerTokens | None,
 ) -> Callable[[Request], Awaitable[Response]]:
     async def export(request: Request) -> Response:
         kind = _content_type(request)

@@ -8,7 +8,7 @@ import logging
 from typing import Final
 
 from collector.errors import IntakeError
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.known_layouts import KnownLayouts
 from collector.normalise.layout_learning import learn
 from collector.otlp.message_reader import MessageReader
@@ -32,7 +32,7 @@ class LayoutReader:
         self._other = other
         self._layouts = KnownLayouts()
 
-    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
+    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """Read a small message with a known layout. Return None for other messages."""
         if signal is not METRICS or len(body) > MAX_AT_ONCE_BYTES:
             return None
@@ -41,7 +41,7 @@ class LayoutReader:
         except IntakeError:
             return None
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)

@@ -28,8 +28,8 @@ from typing import IO, Any, Final, Protocol
 
 import numpy as np
 
-from collector.errors import BusyError, IntakeError, TooLargeError, UnreadableError
-from collector.normalise.batch import Batch
+from collector.errors import IntakeBusyError, IntakeError, TooLargeError, UnreadableError
+from collector.normalise.batch import NormalisedBatch
 from collector.otlp.json_mapping import from_json
 from collector.signals import SIGNALS, TRACES, Signal
 from telemetry import child_process
@@ -59,13 +59,13 @@ _log = logging.getLogger(__name__)
 class MessageReader(Protocol):
     """Converts a message to a batch."""
 
-    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
+    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """Read a protobuf message if this takes much less than a millisecond, else return None.
 
         May be called from any thread.
         """
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message, or raise IntakeError. Call from one thread only."""
 
     def close(self) -> None:
@@ -75,11 +75,11 @@ class MessageReader(Protocol):
 class LocalReader:
     """Reads messages in the calling thread."""
 
-    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> Batch | None:
+    def read_known(self, signal: Signal, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """Return None, so that `read` is called for every message."""
         return None
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message."""
         return signal.read(from_json(signal.request, body) if json else body, now_unix_ns)
 
@@ -96,7 +96,7 @@ class ProcessReader(LocalReader):
         self._closed = False
         self.task = Task("message reader")
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         """Read a message."""
         answer = self._answer(signal, body, json, now_unix_ns)
         if isinstance(answer, UnreadableError):
@@ -106,10 +106,10 @@ class ProcessReader(LocalReader):
         self.task.succeeded(time.time())
         if isinstance(answer, IntakeError):
             raise answer
-        if isinstance(answer, Batch):
+        if isinstance(answer, NormalisedBatch):
             return answer
         rows, measures, skipped, refused, truncated_texts, dropped_values = answer
-        return Batch(
+        return NormalisedBatch(
             requests=RequestRows(rows, np.frombuffer(measures).reshape(len(MEASURES), -1)),
             accepted=len(rows),
             skipped=Counter(skipped),
@@ -139,7 +139,7 @@ class ProcessReader(LocalReader):
                 process = self._process = self._process or _started(self._max_cpu_s)
             except OSError as error:
                 self.task.failed(error)
-                raise BusyError(
+                raise IntakeBusyError(
                     f"the process that reads messages cannot be started: {error.strerror}"
                 ) from error
             try:
@@ -159,7 +159,7 @@ class ProcessReader(LocalReader):
                         "the process that reads messages ended twice on this message, so it is"
                         " refused"
                     ) from error
-        raise BusyError("the collector is stopping; send again")
+        raise IntakeBusyError("the collector is stopping; send again")
 
     def _ask(
         self,
@@ -245,7 +245,7 @@ def _error_position(error: Exception) -> str:
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
-def _rows(batch: Batch) -> Any:
+def _rows(batch: NormalisedBatch) -> Any:
     """Return the content of a batch of requests in a form that is faster to pickle."""
     rows, measures = batch.requests.rows, batch.requests.measures().tobytes()
     counts = dict(batch.skipped), dict(batch.refused)

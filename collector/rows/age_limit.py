@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeVar
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from telemetry.application_operations import Operation
 from telemetry.request_rows import PLACE, RequestRows
 
@@ -35,7 +35,7 @@ class AgeLimit:
     keep_ns: int | None
     deletable_unix_ns: Callable[[], int] | None = None
 
-    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+    def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
         """Remove rows that are too old, and count their items as refused."""
         if self.keep_ns is None:
             return
@@ -84,7 +84,7 @@ class AgeLimit:
 
 
 def _rows_within_age(
-    batch: Batch,
+    batch: NormalisedBatch,
     rows: Sequence[_Row],
     items: Sequence[int],
     instant: Callable[[_Row], int],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.values import MAX_AHEAD_NS
 from telemetry.application_operations import ApplicationOperation, Operation
 from telemetry.cold_starts import ColdStart
@@ -100,7 +100,7 @@ class Correction:
         self._own_ns = own_ns
         self.rows: Counter[str | None] = Counter()
 
-    def apply(self, batch: Batch) -> None:
+    def apply(self, batch: NormalisedBatch) -> None:
         """Correct the rows in place. Refuse and count rows that cannot be corrected."""
         kept = [self._request(batch, row) for row in batch.requests.rows]
         batch.requests = RequestRows([row for row in kept if row is not None])
@@ -121,7 +121,7 @@ class Correction:
             batch, batch.gpus, batch.gpu_points, "at_unix_ns"
         )
 
-    def _request(self, batch: Batch, row: Row) -> Row | None:
+    def _request(self, batch: NormalisedBatch, row: Row) -> Row | None:
         sent = (row[_TRACE], row[_SPAN], row[_RECEIVED])
         ahead_ns = self._request_ahead_ns(batch, sent, sender_of(row), end_unix_ns(row))
         if not ahead_ns:
@@ -131,7 +131,7 @@ class Correction:
         values[_AHEAD] = ahead_ns / 1e9
         return tuple(values)
 
-    def _in_flight(self, batch: Batch, report: InFlightRequest) -> InFlightRequest | None:
+    def _in_flight(self, batch: NormalisedBatch, report: InFlightRequest) -> InFlightRequest | None:
         # The request's row will have the same key, and so gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
@@ -144,7 +144,7 @@ class Correction:
             clock_ahead_s=ahead_ns / 1e9,
         )
 
-    def _probe(self, batch: Batch, probe: Probe) -> Probe | None:
+    def _probe(self, batch: NormalisedBatch, probe: Probe) -> Probe | None:
         # A probe has no replica name. It is corrected in the same way as a client's row.
         sent = (probe.trace_id, probe.span_id, probe.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, None, probe.at_unix_ns)
@@ -152,7 +152,9 @@ class Correction:
             return probe if ahead_ns == 0 else None
         return replace(probe, at_unix_ns=probe.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
-    def _operation(self, batch: Batch, row: ApplicationOperation) -> ApplicationOperation | None:
+    def _operation(
+        self, batch: NormalisedBatch, row: ApplicationOperation
+    ) -> ApplicationOperation | None:
         # The same span may be a request with the same key, which gets the same correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
@@ -162,14 +164,14 @@ class Correction:
             return row if ahead_ns == 0 else None
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
-    def _cold_start(self, batch: Batch, row: ColdStart) -> ColdStart | None:
+    def _cold_start(self, batch: NormalisedBatch, row: ColdStart) -> ColdStart | None:
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, row.replica, row.ready_unix_ns)
         if not ahead_ns:
             return row if ahead_ns == 0 else None
         return replace(row, at_unix_ns=row.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
 
-    def _lookups(self, batch: Batch) -> None:
+    def _lookups(self, batch: NormalisedBatch) -> None:
         """Correct the timestamps of the cache lookups.
 
         A span that is also a request has the same key, so both get the same correction.
@@ -188,7 +190,12 @@ class Correction:
         batch.lookups, batch.lookup_spans = kept, kept_spans
 
     def _request_ahead_ns(
-        self, batch: Batch, sent: Hashable, sender: str | None, end_ns: int, items: int = 1
+        self,
+        batch: NormalisedBatch,
+        sent: Hashable,
+        sender: str | None,
+        end_ns: int,
+        items: int = 1,
     ) -> int | None:
         """Return the correction of a request, or None if the request is refused."""
         lead_ns = end_ns - self._arrived_unix_ns
@@ -204,7 +211,7 @@ class Correction:
         return ahead_ns
 
     def _samples(
-        self, batch: Batch, rows: Sequence[Any], points: Sequence[int], *instants: str
+        self, batch: NormalisedBatch, rows: Sequence[Any], points: Sequence[int], *instants: str
     ) -> tuple[list[Any], list[int]]:
         """Return the rows to keep, and their numbers of data points if `points` is given."""
         kept: list[Any] = []
@@ -239,6 +246,6 @@ class Correction:
         self.rows[sender] += 1
 
 
-def _refuse(batch: Batch, items: int) -> None:
+def _refuse(batch: NormalisedBatch, items: int) -> None:
     batch.accepted -= items
     batch.refused[Refusal.IN_THE_FUTURE] += items

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from telemetry.starts import EngineStart
 
 REPLICA_BURST: Final = 256
@@ -34,7 +34,7 @@ _COMPARED: Final = tuple(
 
 
 @dataclass(slots=True)
-class Allowance:
+class EngineStartAllowance:
     """Allows `burst` starts at once, and one more per `refill_ns`."""
 
     burst: int
@@ -57,8 +57,8 @@ class Allowance:
 
 @dataclass(slots=True)
 class _Replica:
-    allowance: Allowance = field(
-        default_factory=lambda: Allowance(REPLICA_BURST, REPLICA_REFILL_NS)
+    allowance: EngineStartAllowance = field(
+        default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
     """By engine and process: the last start's timestamp, and a hash of its other values."""
@@ -68,10 +68,10 @@ class EngineStartLimits:
     """Removes repeated and excessive starts from a message."""
 
     def __init__(self) -> None:
-        self._all = Allowance(ALL_BURST, ALL_REFILL_NS)
+        self._all = EngineStartAllowance(ALL_BURST, ALL_REFILL_NS)
         self._replicas: OrderedDict[str, _Replica] = OrderedDict()
 
-    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+    def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
         """Keep the starts that are not repeated and within the limits."""
         kept = []
         for start in batch.starts:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from typing import Final
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from telemetry.application_operations import MAX_PER_TRACE, Operation
 
 MAX_REMEMBERED: Final = 100_000
@@ -22,7 +22,7 @@ class OperationLimits:
         self._traces: OrderedDict[str, set[str]] = OrderedDict()
         self._remembered = 0
 
-    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+    def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
         """Keep the operations that are within the limit."""
         kept = []
         for each in batch.operations:

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from statistics import median_high, median_low
 from typing import Final
 
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.rows.clock_correction import TOLERANCE_NS, Correction, Lead, end_unix_ns, sender_of
 from store.sender_clocks import MIN_NS
 from telemetry.corroborated_time import CorroboratedClock
@@ -67,7 +67,7 @@ OTHER: Final = "other"
 
 
 @dataclass(slots=True)
-class Source:
+class MeasuredSenderClock:
     """The measured state of one sender's clock."""
 
     name: str
@@ -122,13 +122,13 @@ class SenderClocks:
 
     def __init__(self, own: CorroboratedClock | None = None) -> None:
         self._own = own
-        self._sources: OrderedDict[str, Source] = OrderedDict()
-        self._unnamed, self._other = Source(UNNAMED), Source(OTHER)
+        self._sources: OrderedDict[str, MeasuredSenderClock] = OrderedDict()
+        self._unnamed, self._other = MeasuredSenderClock(UNNAMED), MeasuredSenderClock(OTHER)
         self._now_unix_ns = 0
         self._set_back: OrderedDict[Hashable, int] = OrderedDict()
         self.overflows = 0
 
-    def __call__(self, batch: Batch, arrived_unix_ns: int) -> None:
+    def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
         """Correct the timestamps of a message's rows."""
         self._now_unix_ns = arrived_unix_ns
         ends: dict[str | None, list[int]] = defaultdict(list)
@@ -163,7 +163,7 @@ class SenderClocks:
             while len(self._set_back) > MAX_REPEATS:
                 self._set_back.popitem(last=False)
 
-    def report(self) -> list[Source]:
+    def report(self) -> list[MeasuredSenderClock]:
         """Return the senders that sent a message recently, sorted by name."""
         since = self._now_unix_ns - SILENT_NS
         all_ = (*list(self._sources.values()), self._unnamed, self._other)
@@ -193,10 +193,10 @@ class SenderClocks:
         source.learn(lead_ns, arrived_unix_ns)
         return Lead(lead_ns, source.ahead_ns, source.proven_ns, measured_ns=source.measured_ns)
 
-    def _source_of(self, sender: str | None) -> Source:
+    def _source_of(self, sender: str | None) -> MeasuredSenderClock:
         return self._unnamed if sender is None else self._sources.get(sender, self._other)
 
-    def _source(self, name: str, now_unix_ns: int) -> Source:
+    def _source(self, name: str, now_unix_ns: int) -> MeasuredSenderClock:
         source = self._sources.pop(name, None)
         if source is None and len(self._sources) >= MAX_SOURCES:
             longest_silent = next(iter(self._sources.values()))
@@ -204,6 +204,6 @@ class SenderClocks:
                 self.overflows += 1
                 return self._other
             self._sources.popitem(last=False)
-        source = source or Source(name)
+        source = source or MeasuredSenderClock(name)
         self._sources[name] = source
         return source

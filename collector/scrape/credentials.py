@@ -31,7 +31,7 @@ _LONGEST_TOKEN: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class TargetCredentials:
     """Credentials for a target. By default, Tailspan sends no token, and accepts certificates that
     the system's certificate authorities signed.
 
@@ -144,7 +144,7 @@ class Access:
             raise ValueError(exposure(url, "the token"))
 
 
-OPEN: Final = Access()
+OPEN: Final = TargetCredentials()
 """No credentials."""
 
 

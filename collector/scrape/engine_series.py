@@ -13,7 +13,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class EngineSeries:
     """The series that give a field's value: a name, and optionally required labels.
 
     Attributes:
@@ -24,7 +24,7 @@ class Series:
 
     name: str
     where: Mapping[str, str] = field(default_factory=dict)
-    over: "Series | None" = None
+    over: "EngineSeries | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +43,23 @@ class EngineTable:
     engine_labels: tuple[str, ...] = ()
     model_label: str | None = None
     rank_labels: frozenset[str] = frozenset()
-    fields: Mapping[str, tuple[Series, ...]]
+    fields: Mapping[str, tuple[EngineSeries, ...]]
 
 
-def _vllm(*names: str) -> tuple[Series, ...]:
-    return tuple(Series(f"vllm:{name}") for name in names)
+def _vllm(*names: str) -> tuple[EngineSeries, ...]:
+    return tuple(EngineSeries(f"vllm:{name}") for name in names)
 
 
-def _by_source(source: str) -> Series:
-    return Series("vllm:prompt_tokens_by_source_total", {"source": source})
+def _by_source(source: str) -> EngineSeries:
+    return EngineSeries("vllm:prompt_tokens_by_source_total", {"source": source})
 
 
-def _by_tier(tier: str) -> Series:
-    return Series("vllm:prompt_tokens_cached_by_source_total", {"source": tier})
+def _by_tier(tier: str) -> EngineSeries:
+    return EngineSeries("vllm:prompt_tokens_cached_by_source_total", {"source": tier})
 
 
-def _deprecated(what: str, direction: str) -> Series:
-    return Series(f"vllm:kv_offload_total_{what}_total", {"transfer_type": direction})
+def _deprecated(what: str, direction: str) -> EngineSeries:
+    return EngineSeries(f"vllm:kv_offload_total_{what}_total", {"transfer_type": direction})
 
 
 VLLM: Final = EngineTable(
@@ -69,7 +69,7 @@ VLLM: Final = EngineTable(
     fields={
         "waiting": _vllm("num_requests_waiting"),
         "running": _vllm("num_requests_running"),
-        "deferred": (Series("vllm:num_requests_waiting_by_reason", {"reason": "deferred"}),),
+        "deferred": (EngineSeries("vllm:num_requests_waiting_by_reason", {"reason": "deferred"}),),
         "fetching_kv": _vllm("num_requests_kv_fetch_by_stage"),
         "kv_usage_ratio": _vllm("kv_cache_usage_perc", "gpu_cache_usage_perc"),
         "prefill_tokens_total": (_by_source("local_compute"), *_vllm("prompt_tokens_total")),
@@ -129,20 +129,20 @@ SGLANG: Final = EngineTable(
     model_label="model_name",
     rank_labels=frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"}),
     fields={
-        "waiting": (Series("sglang:num_queue_reqs"),),
-        "running": (Series("sglang:num_running_reqs"),),
-        "kv_usage_ratio": (Series("sglang:token_usage"),),
+        "waiting": (EngineSeries("sglang:num_queue_reqs"),),
+        "running": (EngineSeries("sglang:num_running_reqs"),),
+        "kv_usage_ratio": (EngineSeries("sglang:token_usage"),),
         "prefill_tokens_total": (
-            Series("sglang:realtime_tokens_total", {"mode": "prefill_compute"}),
-            Series("sglang:prompt_tokens_total"),
+            EngineSeries("sglang:realtime_tokens_total", {"mode": "prefill_compute"}),
+            EngineSeries("sglang:prompt_tokens_total"),
         ),
-        "decode_tokens_total": (Series("sglang:generation_tokens_total"),),
+        "decode_tokens_total": (EngineSeries("sglang:generation_tokens_total"),),
         # SGLang looks up every prompt token in its radix cache.
-        "prefix_cache_queries_tokens_total": (Series("sglang:prompt_tokens_total"),),
-        "prefix_cache_hits_tokens_total": (Series("sglang:cached_tokens_total"),),
+        "prefix_cache_queries_tokens_total": (EngineSeries("sglang:prompt_tokens_total"),),
+        "prefix_cache_hits_tokens_total": (EngineSeries("sglang:cached_tokens_total"),),
         "preemptions_total": (
-            Series("sglang:num_retracted_requests_total"),
-            Series("sglang:num_retracted_reqs_total"),
+            EngineSeries("sglang:num_retracted_requests_total"),
+            EngineSeries("sglang:num_retracted_reqs_total"),
         ),
     },
 )
@@ -150,20 +150,20 @@ SGLANG: Final = EngineTable(
 TGI: Final = EngineTable(
     name="Text Generation Inference",
     fields={
-        "waiting": (Series("tgi_queue_size"),),
-        "running": (Series("tgi_batch_current_size"),),
-        "prefill_tokens_total": (Series("tgi_request_input_length_sum"),),
-        "decode_tokens_total": (Series("tgi_request_generated_tokens_sum"),),
+        "waiting": (EngineSeries("tgi_queue_size"),),
+        "running": (EngineSeries("tgi_batch_current_size"),),
+        "prefill_tokens_total": (EngineSeries("tgi_request_input_length_sum"),),
+        "decode_tokens_total": (EngineSeries("tgi_request_generated_tokens_sum"),),
     },
 )
 
 
-def _blocks(kind: str, over: Series | None = None) -> Series:
-    return Series("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": kind}, over)
+def _blocks(kind: str, over: EngineSeries | None = None) -> EngineSeries:
+    return EngineSeries("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": kind}, over)
 
 
-def _requests(kind: str) -> Series:
-    return Series("nv_trt_llm_request_metrics", {"request_type": kind})
+def _requests(kind: str) -> EngineSeries:
+    return EngineSeries("nv_trt_llm_request_metrics", {"request_type": kind})
 
 
 TRITON: Final = EngineTable(
@@ -174,10 +174,10 @@ TRITON: Final = EngineTable(
         "running": (_requests("scheduled"),),
         "kv_usage_ratio": (_blocks("used", over=_blocks("max")),),
         "steps_total": (
-            Series("nv_trt_llm_general_metrics", {"general_type": "iteration_counter"}),
+            EngineSeries("nv_trt_llm_general_metrics", {"general_type": "iteration_counter"}),
         ),
-        "prefill_tokens_total": (Series("nv_llm_input_token_len_sum"),),
-        "decode_tokens_total": (Series("nv_llm_output_token_len_sum"),),
+        "prefill_tokens_total": (EngineSeries("nv_llm_input_token_len_sum"),),
+        "decode_tokens_total": (EngineSeries("nv_llm_output_token_len_sum"),),
     },
 )
 
@@ -187,7 +187,7 @@ STARTED: Final = "process_start_time_seconds"
 """Start of the server's process, in unix seconds."""
 
 
-def _series_names(series: Series) -> set[str]:
+def _series_names(series: EngineSeries) -> set[str]:
     return {series.name} | (_series_names(series.over) if series.over else set())
 
 

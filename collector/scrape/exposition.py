@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from collector.normalise.values import MAX_TEXT_CHARS, MAX_TOTAL, RefusalError, count, finite, ratio
-from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineTable, Series
-from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.engine_series import ENGINES, NAMES, STARTED, EngineSeries, EngineTable
+from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 from collector.scrape.unknown_engines import describe
 
 MAX_LINES: Final = 10_000
@@ -31,7 +31,7 @@ NUMBERS: Final = frozenset(
 )
 
 
-class Engine(NamedTuple):
+class ScrapedEngine(NamedTuple):
     """The engine that a series describes."""
 
     number: int
@@ -39,7 +39,7 @@ class Engine(NamedTuple):
 
 
 @dataclass(slots=True)
-class Answer:
+class ParsedExposition:
     """The parsed content of a response."""
 
     software: str
@@ -49,7 +49,7 @@ class Answer:
     unusable_values: int = 0
 
 
-def read(body: bytes) -> Answer:
+def read(body: bytes) -> ParsedExposition:
     """Parse a response.
 
     Raises:
@@ -59,13 +59,15 @@ def read(body: bytes) -> Answer:
     for sample in samples_of(body, NAMES):
         series[sample.name].append(sample)
     for table in ENGINES:
-        answer = Answer(table.name)
+        answer = ParsedExposition(table.name)
         for name, alternatives in table.fields.items():
             _fill(answer, table, name, alternatives, series)
         if answer.engines:
             answer.started_unix_s = _started(series)
             return answer
-    raise ScrapeError(Reason.UNKNOWN_ENGINE, describe(body, (table.name for table in ENGINES)))
+    raise ScrapeError(
+        ScrapeFailureReason.UNKNOWN_ENGINE, describe(body, (table.name for table in ENGINES))
+    )
 
 
 def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
@@ -85,7 +87,7 @@ def samples_of(body: bytes, names: Collection[str]) -> Iterator[Sample]:
         raise
     # For a malformed line, the parser raises exceptions of any type.
     except Exception as error:
-        raise ScrapeError(Reason.MALFORMED) from error
+        raise ScrapeError(ScrapeFailureReason.MALFORMED) from error
 
 
 def _lines_of_series(text: str, names: Collection[str]) -> Iterator[str]:
@@ -95,15 +97,15 @@ def _lines_of_series(text: str, names: Collection[str]) -> Iterator[str]:
             continue
         lines += 1
         if lines > MAX_LINES or len(line) > MAX_LINE_CHARS:
-            raise ScrapeError(Reason.TOO_LARGE)
+            raise ScrapeError(ScrapeFailureReason.TOO_LARGE)
         yield line
 
 
 def _fill(
-    answer: Answer,
+    answer: ParsedExposition,
     table: EngineTable,
     name: str,
-    alternatives: Iterable[Series],
+    alternatives: Iterable[EngineSeries],
     series: Mapping[str, list[Sample]],
 ) -> None:
     for each in alternatives:
@@ -122,7 +124,7 @@ def _fill(
                 answer.unusable_values += 1
                 continue
             if engine.number not in answer.engines and len(answer.engines) >= MAX_ENGINES:
-                raise ScrapeError(Reason.TOO_LARGE)
+                raise ScrapeError(ScrapeFailureReason.TOO_LARGE)
             fields = answer.engines.setdefault(engine.number, {"model": engine.model})
             # Several models can have the same engine number; their values are summed.
             total = checked if name in RATIOS else fields.get(name, 0) + checked
@@ -135,10 +137,10 @@ def _fill(
 
 
 def _values(
-    table: EngineTable, wanted: Series, series: Mapping[str, list[Sample]]
-) -> dict[Engine, float]:
+    table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
+) -> dict[ScrapedEngine, float]:
     """Return the value of each engine: the maximum over ranks, summed over other labels."""
-    parts: dict[tuple[Engine, tuple[tuple[str, str], ...]], float] = {}
+    parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)
         if any(labels.get(label) != value for label, value in wanted.where.items()):
@@ -150,19 +152,19 @@ def _values(
             sorted((key, value) for key, value in labels.items() if key not in table.rank_labels)
         )
         parts[engine, rest] = max(sample.value, parts.get((engine, rest), sample.value))
-    sums: dict[Engine, float] = {}
+    sums: dict[ScrapedEngine, float] = {}
     for (engine, _), value in parts.items():
         sums[engine] = sums.get(engine, 0.0) + value
     return sums
 
 
-def _engine(table: EngineTable, labels: Mapping[str, str]) -> Engine | None:
+def _engine(table: EngineTable, labels: Mapping[str, str]) -> ScrapedEngine | None:
     number = next((labels[label] for label in table.engine_labels if label in labels), "0")
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return None
     model = labels.get(table.model_label) if table.model_label else None
     cleaned = (model or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd")
-    return Engine(int(number), cleaned or None)
+    return ScrapedEngine(int(number), cleaned or None)
 
 
 def _checked(name: str, value: float) -> float | int:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class ScrapeFailureReason(StrEnum):
     """The reason for a failed scrape."""
 
     UNREACHABLE = "unreachable"
@@ -35,7 +35,7 @@ class Reason(StrEnum):
 class ScrapeError(Exception):
     """A scrape failed."""
 
-    def __init__(self, reason: Reason, detail: str = "") -> None:
+    def __init__(self, reason: ScrapeFailureReason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
         self.reason = reason
 

@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 
 from collector.errors import SecurityError
-from collector.scrape.credentials import OPEN, Access
-from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.credentials import OPEN, TargetCredentials
+from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 
 MAX_BYTES: Final = 8 * 2**20
 """Maximum size of a response: a hundred times the size of vLLM's response."""
@@ -25,7 +25,7 @@ _HEADERS: Final = {
 }
 
 
-def http_client(access: Access = OPEN) -> httpx.AsyncClient:
+def http_client(access: TargetCredentials = OPEN) -> httpx.AsyncClient:
     """Return an HTTP client for all targets with the same certificates.
 
     Raises:
@@ -47,7 +47,7 @@ class Clients:
     def __init__(self) -> None:
         self._clients: dict[tuple[Path | None, ...], httpx.AsyncClient] = {}
 
-    def of(self, access: Access) -> httpx.AsyncClient:
+    def of(self, access: TargetCredentials) -> httpx.AsyncClient:
         """Return the client for these credentials.
 
         Raises:
@@ -58,7 +58,7 @@ class Clients:
             try:
                 self._clients[trust] = http_client(access)
             except SecurityError as error:
-                raise ScrapeError(Reason.TLS, str(error)) from error
+                raise ScrapeError(ScrapeFailureReason.TLS, str(error)) from error
         return self._clients[trust]
 
     async def aclose(self) -> None:
@@ -68,7 +68,7 @@ class Clients:
 
 
 async def fetch(
-    client: httpx.AsyncClient, url: str, timeout_s: float, access: Access = OPEN
+    client: httpx.AsyncClient, url: str, timeout_s: float, access: TargetCredentials = OPEN
 ) -> bytes:
     """Return the body of a response with status 200.
 
@@ -82,30 +82,30 @@ async def fetch(
             client.stream("GET", url, headers=access.headers(), extensions=extensions) as answer,
         ):
             if answer.is_redirect:
-                raise ScrapeError(Reason.REDIRECT)
+                raise ScrapeError(ScrapeFailureReason.REDIRECT)
             if answer.status_code in (401, 403):
-                raise ScrapeError(Reason.UNAUTHORISED, str(answer.status_code))
+                raise ScrapeError(ScrapeFailureReason.UNAUTHORISED, str(answer.status_code))
             if answer.status_code != 200:
-                raise ScrapeError(Reason.HTTP_STATUS, str(answer.status_code))
+                raise ScrapeError(ScrapeFailureReason.HTTP_STATUS, str(answer.status_code))
             if answer.headers.get("content-encoding", "identity") != "identity":
-                raise ScrapeError(Reason.MALFORMED)
+                raise ScrapeError(ScrapeFailureReason.MALFORMED)
             body = bytearray()
             async for chunk in answer.aiter_raw():
                 body += chunk
                 if len(body) > MAX_BYTES:
-                    raise ScrapeError(Reason.TOO_LARGE)
+                    raise ScrapeError(ScrapeFailureReason.TOO_LARGE)
             return bytes(body)
     except SecurityError as error:
-        raise ScrapeError(Reason.NO_TOKEN, str(error)) from error
+        raise ScrapeError(ScrapeFailureReason.NO_TOKEN, str(error)) from error
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise ScrapeError(Reason.TIMEOUT) from error
+        raise ScrapeError(ScrapeFailureReason.TIMEOUT) from error
     except (httpx.ProtocolError, httpx.DecodingError) as error:
-        raise ScrapeError(Reason.MALFORMED) from error
+        raise ScrapeError(ScrapeFailureReason.MALFORMED) from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         if (tls_error := _tls_error(error)) is not None:
             why = getattr(tls_error, "verify_message", "") or tls_error.reason or "no TLS"
-            raise ScrapeError(Reason.TLS, why) from error
-        raise ScrapeError(Reason.UNREACHABLE) from error
+            raise ScrapeError(ScrapeFailureReason.TLS, why) from error
+        raise ScrapeError(ScrapeFailureReason.UNREACHABLE) from error
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from collector.normalise.values import EARLIEST_UNIX_NS
 from collector.scrape import exposition
-from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.failure_reasons import DiscoveryError, ScrapeError, ScrapeFailureReason
 from collector.scrape.fetch import Clients, fetch
 from collector.scrape.targets import MAX_TARGETS, Discovery, Target
 from collector.sink import Listener, Sink
@@ -50,7 +50,7 @@ class TargetState:
     last_success_unix_ns: int | None = None
     unusable_values: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failures by `Reason`."""
+    """Number of failures by `ScrapeFailureReason`."""
 
     @property
     def url(self) -> str:
@@ -199,7 +199,7 @@ class Scraper(Listener):
                 _log.exception("scrape: %s is down: parsing its response failed", target.url)
             self.task.failed(error)
             state.up = False
-            state.failures[Reason.FAILED] += 1
+            state.failures[ScrapeFailureReason.FAILED] += 1
             return
         state.up = True
         state.software = answer.software
@@ -207,7 +207,7 @@ class Scraper(Listener):
         state.duration_s = time.monotonic() - begun
         state.last_success_unix_ns = self._clock_unix_ns()
 
-    async def _store_samples(self, target: Target, answer: exposition.Answer) -> None:
+    async def _store_samples(self, target: Target, answer: exposition.ParsedExposition) -> None:
         at_unix_ns = self._clock_unix_ns()
         if at_unix_ns - self._ours_unix_ns.get(target.replica, 0) < PLUGIN_PRECEDENCE_NS:
             return
@@ -218,7 +218,7 @@ class Scraper(Listener):
         try:
             await asyncio.wrap_future(self._sink.submit([], samples))
         except Exception as error:  # any failure of the writer
-            raise ScrapeError(Reason.NOT_STORED) from error
+            raise ScrapeError(ScrapeFailureReason.NOT_STORED) from error
         for listener in self._listeners:
             try:
                 listener.on_stored([], samples)

@@ -18,7 +18,7 @@ import yaml
 
 from collector.errors import SecurityError
 from collector.normalise.values import MAX_TEXT_CHARS
-from collector.scrape.credentials import OPEN, Access
+from collector.scrape.credentials import OPEN, TargetCredentials
 from collector.scrape.failure_reasons import DiscoveryError
 
 MAX_TARGETS: Final = 1_000
@@ -37,7 +37,7 @@ class Target(NamedTuple):
     url: str
     replica: str
     region: str | None = None
-    access: Access = OPEN
+    access: TargetCredentials = OPEN
 
 
 class Discovery(Protocol):
@@ -56,7 +56,7 @@ class Discovery(Protocol):
         """
 
 
-def place(given: str, access: Access = OPEN) -> Discovery:
+def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     """Return the discovery for an argument of `--scrape`.
 
     Raises:
@@ -90,7 +90,7 @@ def place(given: str, access: Access = OPEN) -> Discovery:
     if kind == "dns" and access.server_name is None:
         # Requests go to IP addresses, but a certificate contains the name.
         access = replace(access, server_name=host)
-    return Name(given, kind, parts.scheme, host, port, path, access=access)
+    return DnsName(given, kind, parts.scheme, host, port, path, access=access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class DnsName:
     """A DNS name: each of its addresses, or each host and port of its SRV records."""
 
     name: str
@@ -116,7 +116,7 @@ class Name:
     port: int | None
     path: str
     resolver: dns.asyncresolver.Resolver | None = None
-    access: Access = OPEN
+    access: TargetCredentials = OPEN
 
     async def targets(self) -> Sequence[Target]:
         """See `Discovery`."""
@@ -211,7 +211,7 @@ class File:
                 raise DiscoveryError(f"{where}.labels.{label}: {value!r} is not a text")
             names[label] = (value or "")[:MAX_TEXT_CHARS].replace("\x00", "\ufffd") or None
         try:
-            access = Access.of_labels(
+            access = TargetCredentials.of_labels(
                 labels, self.path.parent, self.secrets, insecure=self.insecure
             )
         except SecurityError as error:
@@ -234,6 +234,6 @@ class File:
         return found
 
 
-def _fixed_target(url: str, access: Access) -> Target:
+def _fixed_target(url: str, access: TargetCredentials) -> Target:
     (target,) = place(url, access).found  # type: ignore[attr-defined]  # no prefix, so Fixed
     return target  # type: ignore[no-any-return]

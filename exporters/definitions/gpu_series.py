@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Final
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 
 GPU_LABELS: Final = ("replica", "gpu", "model_name")
 
 
-def _series(name: str, help_: str) -> Series:
-    return Series(f"tailspan_gpu_{name}", help_, GPU_LABELS)
+def _series(name: str, help_: str) -> MetricSeries:
+    return MetricSeries(f"tailspan_gpu_{name}", help_, GPU_LABELS)
 
 
-GPU_GAUGES: Final[Mapping[str, Series]] = {
+GPU_GAUGES: Final[Mapping[str, MetricSeries]] = {
     "dram_bandwidth_ratio": _series(
         "dram_bandwidth_ratio",
         "Memory bandwidth in use, 0 to 1 of the peak. This is not the share of time with memory"
@@ -57,7 +57,7 @@ ENERGY: Final = _series(
 THROTTLED: Final = _series(
     "throttle_reasons", "Number of reasons that limit the GPU's clock; 0 without a limit."
 )
-THROTTLE_REASON: Final = Series(
+THROTTLE_REASON: Final = MetricSeries(
     "tailspan_gpu_throttle_reason",
     "1 for each reason that currently limits the GPU's clock.",
     (*GPU_LABELS, "reason"),

@@ -29,14 +29,14 @@ from exporters.definitions.probe_series import PROBE_SERIES
 from exporters.definitions.series_types import (
     REQUEST_LABELS,
     TENANT_LABELS,
-    Histogram,
+    LatencyHistogram,
+    MetricSeries,
     Recent,
-    Series,
     bounds_s,
 )
 
 HISTOGRAMS: Final = (
-    Histogram(
+    LatencyHistogram(
         "tailspan_ttft_seconds",
         "Time from the request's receipt to the first byte of its response, in seconds.",
         "ttft_s",
@@ -44,7 +44,7 @@ HISTOGRAMS: Final = (
         bounds_s("-3", "300"),
         exemplars=True,
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_first_content_seconds",
         "Time from the request's receipt to the first content of its response, in seconds."
         " Reasoning and tool calls are not content.",
@@ -52,7 +52,7 @@ HISTOGRAMS: Final = (
         False,
         bounds_s("-3", "1000"),
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_itl_max_seconds",
         "Longest gap between two tokens of a response, in seconds.",
         "itl_max_s",
@@ -60,7 +60,7 @@ HISTOGRAMS: Final = (
         bounds_s("-3", "100"),
         exemplars=True,
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_tpot_seconds",
         "Mean time per output token after the first, in seconds. Only responses with several"
         " tokens are counted.",
@@ -69,7 +69,7 @@ HISTOGRAMS: Final = (
         bounds_s("-3", "10"),
         exemplars=True,
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_e2e_seconds",
         "Time from receipt to delivery of the response, in seconds. Only completely answered"
         " requests are counted.",
@@ -78,14 +78,14 @@ HISTOGRAMS: Final = (
         bounds_s("-3", "1000"),
         exemplars=True,
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_queue_seconds",
         "Time in the engine's queue, in seconds. Requests aborted in the queue are included.",
         "queue_s",
         False,
         bounds_s("-4", "300"),
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_prefill_seconds",
         "Time from first scheduling to first token, in seconds. Only completely answered requests"
         " are counted.",
@@ -93,7 +93,7 @@ HISTOGRAMS: Final = (
         True,
         bounds_s("-3", "300"),
     ),
-    Histogram(
+    LatencyHistogram(
         "tailspan_decode_seconds",
         "Time from first to last token, in seconds. Only completely answered requests are counted.",
         "decode_s",
@@ -103,7 +103,7 @@ HISTOGRAMS: Final = (
 )
 
 
-def histograms(objectives: Iterable[Goodput]) -> tuple[Histogram, ...]:
+def histograms(objectives: Iterable[Goodput]) -> tuple[LatencyHistogram, ...]:
     """Return the histograms. The bounds include the latency thresholds of the given objectives."""
     wanted: dict[str, set[float]] = {}
     for objective in objectives:
@@ -162,10 +162,12 @@ RECENT: Final = (
     ),
 )
 RECENT_BY_REPLICA: Final = {
-    each.field: Series(each.name, each.help, (*REQUEST_LABELS, "quantile")) for each in RECENT
+    each.field: MetricSeries(each.name, each.help, (*REQUEST_LABELS, "quantile")) for each in RECENT
 }
 RECENT_BY_MODEL: Final = {
-    each.field: Series(each.by_model, f"{each.help} Over all replicas.", ("model", "quantile"))
+    each.field: MetricSeries(
+        each.by_model, f"{each.help} Over all replicas.", ("model", "quantile")
+    )
     for each in RECENT
 }
 """Quantiles by model.
@@ -174,29 +176,31 @@ The quantiles are computed from all requests of the model, because a model's qua
 derived from the quantiles of its replicas.
 """
 RECENT_BY_TENANT: Final = {
-    each.field: Series(each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile"))
+    each.field: MetricSeries(
+        each.by_tenant, f"{each.help} By tenant.", (*TENANT_LABELS, "quantile")
+    )
     for each in RECENT
 }
 
-REQUESTS: Final = Series(
+REQUESTS: Final = MetricSeries(
     "tailspan_requests_total",
     "Ended requests, by outcome: stop, length, abort, error or rejected.",
     (*REQUEST_LABELS, "outcome"),
 )
 
 TOKENS: Final = {
-    "prompt_tokens": Series(
+    "prompt_tokens": MetricSeries(
         "tailspan_prompt_tokens_total", "Prompt tokens of ended requests.", REQUEST_LABELS
     ),
-    "cached_tokens": Series(
+    "cached_tokens": MetricSeries(
         "tailspan_cached_prompt_tokens_total",
         "Prompt tokens of ended requests that were found in a prefix cache.",
         REQUEST_LABELS,
     ),
-    "output_tokens": Series(
+    "output_tokens": MetricSeries(
         "tailspan_output_tokens_total", "Output tokens of ended requests.", REQUEST_LABELS
     ),
-    "reasoning_tokens": Series(
+    "reasoning_tokens": MetricSeries(
         "tailspan_reasoning_tokens_total",
         "Output tokens of ended requests that are reasoning.",
         REQUEST_LABELS,
@@ -204,39 +208,39 @@ TOKENS: Final = {
 }
 
 COSTS: Final = {
-    "cost_usd": Series(
+    "cost_usd": MetricSeries(
         "tailspan_cost_usd_total",
         "Cost of ended requests with a known price, in USD: each request's share of engine steps,"
         " at the engine's price when the request arrived. Without idle time and recomputation.",
         REQUEST_LABELS,
     ),
-    "billed_s": Series(
+    "billed_s": MetricSeries(
         "tailspan_billed_engine_seconds_total",
         "Engine time spent on ended requests: their shares of engine steps, in seconds.",
         REQUEST_LABELS,
     ),
-    "wasted_s": Series(
+    "wasted_s": MetricSeries(
         "tailspan_wasted_engine_seconds_total",
         "Engine time for work that was discarded by a preemption, in seconds.",
         REQUEST_LABELS,
     ),
 }
 
-TENANT_REQUESTS: Final = Series(
+TENANT_REQUESTS: Final = MetricSeries(
     "tailspan_tenant_requests_total",
     "Ended requests, by tenant and outcome.",
     (*TENANT_LABELS, "outcome"),
 )
 TENANT_TOKENS: Final = {
-    "prompt_tokens": Series(
+    "prompt_tokens": MetricSeries(
         "tailspan_tenant_prompt_tokens_total", "Prompt tokens of ended requests.", TENANT_LABELS
     ),
-    "cached_tokens": Series(
+    "cached_tokens": MetricSeries(
         "tailspan_tenant_cached_prompt_tokens_total",
         "Prompt tokens of ended requests found in a prefix cache.",
         TENANT_LABELS,
     ),
-    "output_tokens": Series(
+    "output_tokens": MetricSeries(
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
@@ -244,12 +248,12 @@ TENANT_TOKENS: Final = {
 be tens of thousands of series."""
 
 TENANT_COSTS: Final = {
-    "cost_usd": Series(
+    "cost_usd": MetricSeries(
         "tailspan_tenant_cost_usd_total",
         "Cost of ended requests with a known price, in USD.",
         TENANT_LABELS,
     ),
-    "billed_s": Series(
+    "billed_s": MetricSeries(
         "tailspan_tenant_billed_engine_seconds_total",
         "Engine time spent on ended requests: their shares of engine steps, in seconds.",
         TENANT_LABELS,
@@ -261,154 +265,154 @@ LATE_S: Final = 60
 """A request that is stored more than this many seconds after its end counts as late. The plugin
 sends every 5 s and pauses at most 30 s between attempts, so a request is late only if more than one
 attempt failed."""
-LATE_REQUESTS: Final = Series(
+LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",
 )
 
-PHASE_SECONDS: Final = Series(
+PHASE_SECONDS: Final = MetricSeries(
     "tailspan_phase_seconds_total",
     "Time that ended requests spent in each phase, in seconds. The phases of a request sum to its"
     " end-to-end time. Divide by tailspan_phased_requests_total for the mean seconds per request.",
     (*REQUEST_LABELS, "phase"),
 )
-PHASED_REQUESTS: Final = Series(
+PHASED_REQUESTS: Final = MetricSeries(
     "tailspan_phased_requests_total",
     "Ended requests with all phases known, which are counted in tailspan_phase_seconds_total.",
     REQUEST_LABELS,
 )
-PART_SECONDS: Final = Series(
+PART_SECONDS: Final = MetricSeries(
     "tailspan_phase_part_seconds_total",
     "Time of queue, prefill and decode by part, in seconds. The parts of a phase sum to the phase."
     " Only requests with known parts are counted.",
     (*REQUEST_LABELS, "phase", "part"),
 )
 
-SLO_EVENTS: Final = Series(
+SLO_EVENTS: Final = MetricSeries(
     vocabulary.EVENTS,
     "Requests that the objective applies to, good and bad.",
     (vocabulary.SLO,),
 )
-SLO_TARGET: Final = Series(
+SLO_TARGET: Final = MetricSeries(
     "tailspan_slo_target_ratio",
     "The objective's target: the share of requests that must be good, 0 to 1.",
     (vocabulary.SLO,),
 )
-SLO_GROUPS: Final = Series(
+SLO_GROUPS: Final = MetricSeries(
     "tailspan_slo_groups",
     f"Groups of an objective with `by` that have their own error budget; at most {PLACES}. The"
     " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )
-SLO_GOOD_EVENTS: Final = Series(
+SLO_GOOD_EVENTS: Final = MetricSeries(
     vocabulary.GOOD_EVENTS,
     "Requests that met the objective, compared with its exact threshold.",
     (vocabulary.SLO,),
 )
-SLO_EXCLUDED_EVENTS: Final = Series(
+SLO_EXCLUDED_EVENTS: Final = MetricSeries(
     vocabulary.EXCLUDED_EVENTS,
     "Requests of the objective that cannot be counted, by reason: aborted before the outcome was"
     " certain, client_error, unknown, or late (reported too late).",
     (vocabulary.SLO, vocabulary.REASON),
 )
 
-NOTIFICATIONS: Final = Series(
+NOTIFICATIONS: Final = MetricSeries(
     "tailspan_notification_attempts_total",
     "Attempts to notify a channel of an incident, by result: delivered (repeats included), failed"
     " (will be retried) or dead (given up).",
     ("channel", "result"),
 )
 
-ITEMS: Final = Series(
+ITEMS: Final = MetricSeries(
     "tailspan_collector_items_total",
     "Spans and data points received, by result: stored (repeats included), skipped (not for"
     " Tailspan), refused (invalid) or unstored (the sender sends them again).",
     ("signal", "result", "reason"),
 )
-MESSAGES: Final = Series(
+MESSAGES: Final = MetricSeries(
     "tailspan_collector_messages_total",
     "Export messages that were answered, by result.",
     ("transport", "signal", "result"),
 )
-TRUNCATED_TEXTS: Final = Series(
+TRUNCATED_TEXTS: Final = MetricSeries(
     "tailspan_collector_truncated_texts_total",
     "Label values that were truncated because they were too long.",
 )
-DROPPED_VALUES: Final = Series(
+DROPPED_VALUES: Final = MetricSeries(
     "tailspan_collector_dropped_values_total",
     "Invalid optional values; their requests were stored without them.",
     ("reason",),
 )
-LISTENER_FAILURES: Final = Series(
+LISTENER_FAILURES: Final = MetricSeries(
     "tailspan_collector_listener_failures_total",
     "Stored batches that a listener failed to process. The series of this process may lack their"
     " data.",
 )
-WAITING_MESSAGES: Final = Series(
+WAITING_MESSAGES: Final = MetricSeries(
     "tailspan_collector_waiting_messages", "Messages that were received and are not yet answered."
 )
-WAITING_BYTES: Final = Series(
+WAITING_BYTES: Final = MetricSeries(
     "tailspan_collector_waiting_bytes", "Size of the messages that are not yet answered, in bytes."
 )
-LAST_COMMIT: Final = Series(
+LAST_COMMIT: Final = MetricSeries(
     "tailspan_collector_last_commit_timestamp_seconds",
     "Timestamp of the store's last commit, in unix seconds; absent before the first commit.",
 )
-LABEL_OVERFLOWS: Final = Series(
+LABEL_OVERFLOWS: Final = MetricSeries(
     "tailspan_exporter_label_overflows_total",
     "Rows with a label value beyond the limit: counted as 'other', or left out for engines and"
     " GPUs.",
     ("label",),
 )
-TENANT_NAMED_SINCE: Final = Series(
+TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
     "When this collector began to count all requests of the tenant under the tenant's name, in"
     " unix seconds; 0 if it began at its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )
-REPLICA_PARTIAL: Final = Series(
+REPLICA_PARTIAL: Final = MetricSeries(
     "tailspan_replica_partial",
     "Always 1. Some requests of the replica are counted under replica 'other', because there are"
     " too many pairs of a model and a replica.",
     ("replica",),
 )
-LABEL_VALUES: Final = Series(
+LABEL_VALUES: Final = MetricSeries(
     "tailspan_exporter_label_values",
     "Current number of values of a label, or of a combination of labels.",
     ("label",),
 )
-LABEL_VALUES_LIMIT: Final = Series(
+LABEL_VALUES_LIMIT: Final = MetricSeries(
     "tailspan_exporter_label_values_limit",
     "Maximum number of values of a label or combination; further values become 'other'.",
     ("label",),
 )
-METRIC_SERIES: Final = Series(
+METRIC_SERIES: Final = MetricSeries(
     "tailspan_exporter_series",
     "Series in the last scrape, by metric. Each bucket of a histogram is one series.",
     ("metric",),
 )
-SCRAPE_SECONDS: Final = Series(
+SCRAPE_SECONDS: Final = MetricSeries(
     "tailspan_exporter_last_scrape_seconds",
     "Duration of writing the previous scrape, in seconds.",
 )
-SCRAPE_BYTES: Final = Series(
+SCRAPE_BYTES: Final = MetricSeries(
     "tailspan_exporter_last_scrape_bytes",
     "Size of the previous scrape before compression, in bytes.",
 )
-REPEATED_REQUESTS: Final = Series(
+REPEATED_REQUESTS: Final = MetricSeries(
     "tailspan_exporter_repeated_requests_total",
     "Requests that were received again, for example after a retry, and were not counted again.",
 )
-SIMULATED: Final = Series(
+SIMULATED: Final = MetricSeries(
     "tailspan_simulated_data",
     "1 if a simulated request, engine or GPU has been received since the start, otherwise 0.",
 )
-BUILD: Final = Series(
+BUILD: Final = MetricSeries(
     "tailspan_build_info", "Always 1. The label has the running version.", ("version", "python")
 )
 
-ALL: Final[tuple[Series | Histogram, ...]] = (
+ALL: Final[tuple[MetricSeries | LatencyHistogram, ...]] = (
     *HISTOGRAMS,
     *RECENT_BY_REPLICA.values(),
     *RECENT_BY_MODEL.values(),

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 OTHER: Final = "other"
 
 
-class Series(NamedTuple):
+class MetricSeries(NamedTuple):
     """A counter or gauge."""
 
     name: str
@@ -13,7 +13,7 @@ class Series(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-class Histogram(NamedTuple):
+class LatencyHistogram(NamedTuple):
     """A histogram of one latency of `RequestTimeline`."""
 
     name: str

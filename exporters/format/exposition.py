@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from exporters.definitions import series
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.negotiation import Format
 from exporters.format.text import Families, Family, write
 
-CPU: Final = Series("process_cpu_seconds_total", "CPU time of this process, in seconds.")
-MEMORY: Final = Series("process_resident_memory_bytes", "Memory of this process, in bytes.")
-START: Final = Series(
+CPU: Final = MetricSeries("process_cpu_seconds_total", "CPU time of this process, in seconds.")
+MEMORY: Final = MetricSeries("process_resident_memory_bytes", "Memory of this process, in bytes.")
+START: Final = MetricSeries(
     "process_start_time_seconds",
     "Timestamp at which this process began to export metrics, in unix seconds.",
 )

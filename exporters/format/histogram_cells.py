@@ -32,7 +32,7 @@ GROWTH: Final = 2 ** (1 / _A_DOUBLING)
 """Ratio of neighbouring native bounds: 1.09."""
 
 
-class Cells(NamedTuple):
+class HistogramCells(NamedTuple):
     """The cells of one histogram.
 
     A value that equals a bound belongs to the cell below the bound.
@@ -78,7 +78,7 @@ class Cells(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def cells(bounds_s: tuple[float, ...]) -> Cells:
+def cells(bounds_s: tuple[float, ...]) -> HistogramCells:
     """Return the cells for a histogram with these classic bounds.
 
     Args:
@@ -89,7 +89,7 @@ def cells(bounds_s: tuple[float, ...]) -> Cells:
     native = [2 ** (index / _A_DOUBLING) for index in range(first, highest * _A_DOUBLING + 1)]
     all_ = sorted({*bounds_s, *native})
     places = {bound: place for place, bound in enumerate(all_)}
-    return Cells(
+    return HistogramCells(
         tuple(all_),
         (*(bisect_left(bounds_s, bound) for bound in all_), len(bounds_s)),
         np.array([*(places[bound] for bound in bounds_s), len(all_)]),

@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Exemplar as LibraryExemplar
 from prometheus_client.utils import floatToGoString
 
-from exporters.definitions.series_types import REQUEST_LABELS, Histogram
+from exporters.definitions.series_types import REQUEST_LABELS, LatencyHistogram
 from exporters.format import protobuf
-from exporters.format.histogram_cells import Cells, FloatArray, IntArray, cells, matrix
+from exporters.format.histogram_cells import FloatArray, HistogramCells, IntArray, cells, matrix
 from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
@@ -24,32 +24,32 @@ seconds. A plain tuple is created faster than a named tuple."""
 
 
 @dataclass(slots=True)
-class Distribution:
+class HistogramCounts:
     """The counts of one histogram."""
 
-    cells: Cells
+    cells: HistogramCells
     counts: "array[int]"
     sum_s: float = 0.0
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
 
-    def add(self, observed: "Observed") -> None:
+    def add(self, observed: "ObservedLatencies") -> None:
         """Add the counts of `observed`. The caller sets the exemplars."""
         counts = np.frombuffer(self.counts, np.int64)
         counts += observed.counts
         self.sum_s += observed.sum_s
 
-    def copy(self) -> "Distribution":
+    def copy(self) -> "HistogramCounts":
         """Return a copy."""
-        return Distribution(self.cells, self.counts[:], self.sum_s, self.exemplars.copy())
+        return HistogramCounts(self.cells, self.counts[:], self.sum_s, self.exemplars.copy())
 
 
-def distribution(of: Histogram) -> Distribution:
+def distribution(of: LatencyHistogram) -> HistogramCounts:
     """Return a histogram without observations."""
     made = cells(of.bounds_s)
-    return Distribution(made, made.none())
+    return HistogramCounts(made, made.none())
 
 
-class Observed(NamedTuple):
+class ObservedLatencies(NamedTuple):
     """New latencies for one histogram."""
 
     at: int
@@ -60,7 +60,9 @@ class Observed(NamedTuple):
     """Maps each classic bucket to the index of its last latency."""
 
 
-def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Observed]:
+def observed(
+    of: HistogramCells, place: IntArray, values_s: FloatArray
+) -> Iterator[ObservedLatencies]:
     """Count the latencies of many requests at once.
 
     Args:
@@ -76,7 +78,7 @@ def observed(of: Cells, place: IntArray, values_s: FloatArray) -> Iterator[Obser
     latest[which, np.array(of.buckets)[found]] = np.arange(values_s.size)
     for row, at in enumerate(numbers.tolist()):
         [filled] = np.nonzero(latest[row] >= 0)
-        yield Observed(
+        yield ObservedLatencies(
             at,
             counts[row * width : (row + 1) * width],
             sums_s[row],
@@ -95,8 +97,8 @@ class _Bounds(NamedTuple):
 class Distributions:
     """Histograms of one latency, by model and replica."""
 
-    of: Histogram
-    values: Mapping[tuple[str, str], Distribution]
+    of: LatencyHistogram
+    values: Mapping[tuple[str, str], HistogramCounts]
     created_unix_s: float
     """Start timestamp of the counts."""
 
@@ -175,7 +177,7 @@ class Distributions:
 
 
 @lru_cache(maxsize=64)
-def _lines(of: Histogram) -> LabelCache[str]:
+def _lines(of: LatencyHistogram) -> LabelCache[str]:
     """Return the lines of a histogram, with placeholders for bucket counts, total count and sum."""
 
     def make(pair: Labels) -> str:

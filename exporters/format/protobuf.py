@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from exporters.format.histogram_cells import SCHEMA, Cells, IntArray
+from exporters.format.histogram_cells import SCHEMA, HistogramCells, IntArray
 from exporters.format.label_cache import LabelCache, Labels
 
 BoolArray = NDArray[np.bool_]
@@ -164,7 +164,7 @@ def _second(whole: int) -> bytes:
 _MILLIS: Final = tuple(b"\x10" + varint(milli * 10**6) for milli in range(1000))
 
 
-def native(of: Cells, counts: IntArray, created_unix_s: float) -> list[bytes]:
+def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[bytes]:
     """Encode the native buckets of several histograms.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.format import protobuf
 from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.negotiation import Format
@@ -55,7 +55,7 @@ class Families(Collector):
 class Scalars:
     """Series with a single value: a counter, a gauge, or the quantiles of a summary."""
 
-    of: Series
+    of: MetricSeries
     kind: Literal["counter", "gauge", "summary"]
     values: Mapping[Labels, float]
 
@@ -127,7 +127,7 @@ def labels_text(names: Labels, values: Labels) -> str:
 
 
 @lru_cache(maxsize=256)
-def _line_prefixes(of: Series) -> LabelCache[str]:
+def _line_prefixes(of: MetricSeries) -> LabelCache[str]:
     if not of.labels:
         return LabelCache(lambda _: f"{of.name} ")
     return LabelCache(lambda labels: f"{of.name}{{{labels_text(of.labels, labels)}}} ")

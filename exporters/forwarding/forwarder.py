@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from tailspan_vllm.export.retry import Backoff, deliver
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 from telemetry.tasks import Task
@@ -26,13 +26,13 @@ QUEUED_BYTES: Final = 64 * 2**20
 PATIENCE_S: Final = 300.0
 LONGEST_REQUESTED_PAUSE_S: Final = 30.0
 
-MESSAGES: Final = Series(
+MESSAGES: Final = MetricSeries(
     "tailspan_forward_messages_total",
     "Messages to forward, by result: sent, refused (by the backend), full (the queue is full),"
     " expired (not accepted in time) or failed (a defect of Tailspan).",
     ("result",),
 )
-QUEUED: Final = Series(
+QUEUED: Final = MetricSeries(
     "tailspan_forward_queued_bytes", "Size of the messages in the queue, in bytes."
 )
 RESULTS: Final = ("sent", "refused", "full", "expired", "failed")
@@ -40,7 +40,7 @@ RESULTS: Final = ("sent", "refused", "full", "expired", "failed")
 _log = logging.getLogger(__name__)
 
 
-class Message(NamedTuple):
+class ForwardedMessage(NamedTuple):
     """One received export message, unchanged."""
 
     path: str
@@ -50,10 +50,10 @@ class Message(NamedTuple):
     """When the message was received, in monotonic seconds."""
 
 
-class Post(Protocol):
+class MessagePoster(Protocol):
     """Sends one message once. Never raises."""
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+    def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
         """Send a message."""
 
 
@@ -70,7 +70,7 @@ class Forwarder(Families):
 
     def __init__(
         self,
-        post: Post,
+        post: MessagePoster,
         *,
         queued_bytes: int = QUEUED_BYTES,
         patience_s: float = PATIENCE_S,
@@ -85,7 +85,7 @@ class Forwarder(Families):
         self._clock = clock
         self._closed = threading.Event()
         self._pause = pause or self._closed.wait
-        self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ForwardedMessage | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._results: Counter[str] = Counter(dict.fromkeys(RESULTS, 0))
@@ -104,7 +104,7 @@ class Forwarder(Families):
                 self._results["full"] += 1
                 return
             self._queued_bytes += len(body)
-        self._queue.put(Message(path, body, json, self._clock()))
+        self._queue.put(ForwardedMessage(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
         """End the thread, after trying to send each queued message once within `within_s`."""
@@ -137,7 +137,7 @@ class Forwarder(Families):
                 self._queued_bytes -= len(message.body)
                 self._results[result] += 1
 
-    def _deliver(self, message: Message) -> str:
+    def _deliver(self, message: ForwardedMessage) -> str:
         if self._expired(message):
             return "expired"
         kind = "application/json" if message.json else "application/x-protobuf"
@@ -148,9 +148,9 @@ class Forwarder(Families):
             pause=self._pause,
             last_attempt=lambda: self._closed.is_set() or self._expired(message),
         )
-        if outcome.verdict is Verdict.ACCEPTED:
+        if outcome.verdict is ExportVerdict.ACCEPTED:
             return "sent"
         return "expired" if outcome.retryable else "refused"
 
-    def _expired(self, message: Message) -> bool:
+    def _expired(self, message: ForwardedMessage) -> bool:
         return self._clock() - message.received_s > self._patience_s

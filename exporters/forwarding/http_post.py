@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import urllib3
-from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, http_failure
 
 TIMEOUT_S: Final = 10.0
 
@@ -28,7 +28,7 @@ class HttpPost:
             retries=False, timeout=urllib3.Timeout(TIMEOUT_S), ssl_context=context
         )
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+    def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
         """Try to send a message once."""
         headers = {**self._headers, "Content-Type": content_type}
         try:
@@ -37,7 +37,7 @@ class HttpPost:
                 "POST", f"{self._url}{path}", body=body, headers=headers, redirect=False
             )
         except urllib3.exceptions.HTTPError as error:
-            return Outcome(Verdict.UNREACHABLE, type(error).__name__)
+            return ExportResponse(ExportVerdict.UNREACHABLE, type(error).__name__)
         if 200 <= answer.status < 300:
-            return Outcome(Verdict.ACCEPTED)
+            return ExportResponse(ExportVerdict.ACCEPTED)
         return http_failure(answer.status, answer.headers, answer.reason or "")

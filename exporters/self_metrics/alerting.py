@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import gauge
 from exporters.format.text import Families, Family
 
-EVALUATED: Final = Series(
+EVALUATED: Final = MetricSeries(
     "tailspan_evaluation_timestamp_seconds",
     "Timestamp of this collector's last complete evaluation of all objectives, in unix seconds."
     " Absent before the first. Only one of several collectors evaluates, so use the maximum over"
     " all collectors.",
 )
-OLDEST_PENDING: Final = Series(
+OLDEST_PENDING: Final = MetricSeries(
     "tailspan_notification_oldest_pending_seconds",
     "Age of the oldest message that the channel has not delivered yet, in seconds; 0 if it has"
     " delivered all messages."

@@ -3,49 +3,49 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 from telemetry.engines import MAX_TRACKED
 
-LEAD: Final = Series(
+LEAD: Final = MetricSeries(
     "tailspan_clock_lead_seconds",
     "How far a sender's newest timestamps are ahead of their arrival, in seconds, as the median of"
     " its last messages. Normally about 0 or slightly below. Above 0, the sender's clock is ahead."
     " Far below 0, the clock is behind, or messages are delayed.",
     ("source",),
 )
-AHEAD: Final = Series(
+AHEAD: Final = MetricSeries(
     "tailspan_clock_ahead_seconds",
     "Seconds that are subtracted from a sender's timestamps because its clock is ahead; otherwise"
     " 0.",
     ("source",),
 )
-ROWS: Final = Series(
+ROWS: Final = MetricSeries(
     "tailspan_clock_corrected_rows_total",
     "Rows of a sender whose timestamps were corrected.",
     ("source",),
 )
-OVERFLOWS: Final = Series(
+OVERFLOWS: Final = MetricSeries(
     "tailspan_clock_untracked_messages_total",
     f"Messages of senders beyond the {MAX_TRACKED:,} tracked senders; each message is corrected"
     " separately.",
 )
-JUMP: Final = Series(
+JUMP: Final = MetricSeries(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
     " Normally 0. Other values mean that the clock jumped, or was wrong at the start, and that"
     " senders do not confirm it.",
 )
-BEHIND: Final = Series(
+BEHIND: Final = MetricSeries(
     "tailspan_retention_behind_seconds",
     "How far the time that deletion uses is behind the time that alerts use, in seconds. Above 0,"
     " Tailspan was down or its clock jumped ahead; deletion catches up at twice the speed of time.",
 )
 
 
-class Sender(Protocol):
-    """The measured clock of a sender, such as `collector.rows.sender_clocks.Source`."""
+class SenderClock(Protocol):
+    """The measured clock of a sender: `collector.rows.sender_clocks.MeasuredSenderClock`."""
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class ClockMetrics(Families):
 
     def __init__(
         self,
-        report: Callable[[], Sequence[Sender]],
+        report: Callable[[], Sequence[SenderClock]],
         own: OwnClock,
         overflows: Callable[[], int] = lambda: 0,
     ) -> None:

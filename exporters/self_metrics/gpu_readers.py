@@ -3,32 +3,32 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 
-UP: Final = Series(
+UP: Final = MetricSeries(
     "tailspan_gpu_reader_up",
     "1 if the reader's last attempt succeeded, 0 if it failed; absent if there is no GPU of its"
     " vendor.",
     ("reader",),
 )
-FAILURES: Final = Series(
+FAILURES: Final = MetricSeries(
     "tailspan_gpu_reader_failures_total",
     "Failed attempts to read GPUs, and failed GPUs in successful attempts, by reason.",
     ("reader", "reason"),
 )
-DURATION: Final = Series(
+DURATION: Final = MetricSeries(
     "tailspan_gpu_reader_duration_seconds",
     "Duration of the reader's last successful attempt.",
     ("reader",),
 )
-LAST_SUCCESS: Final = Series(
+LAST_SUCCESS: Final = MetricSeries(
     "tailspan_gpu_reader_last_success_timestamp_seconds",
     "Timestamp of the reader's last successful attempt, in unix seconds.",
     ("reader",),
 )
-GPUS: Final = Series(
+GPUS: Final = MetricSeries(
     "tailspan_gpu_reader_gpus",
     "GPUs and MIG slices in the reader's last successful attempt.",
     ("reader",),

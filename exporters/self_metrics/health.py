@@ -1,4 +1,4 @@
-"""Defines the counters that the exporter reads, such as `collector.counters.Report`."""
+"""Defines the counters that the exporter reads, such as `collector.counters.CounterValues`."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import gauge
 from exporters.format.text import Families, Family
 
-HELD: Final = Series(
+HELD: Final = MetricSeries(
     "tailspan_lease_held",
     "1 if this collector does the task for all collectors on its database, otherwise 0. The sum"
     " over all collectors is 1, or 0 for some seconds after a collector fails. Absent if only"

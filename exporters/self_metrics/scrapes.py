@@ -3,31 +3,31 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 
-UP: Final = Series(
+UP: Final = MetricSeries(
     "tailspan_scrape_up",
     "1 if the target's last scrape succeeded, 0 if it failed; absent before the first scrape.",
     ("target",),
 )
-FAILURES: Final = Series(
+FAILURES: Final = MetricSeries(
     "tailspan_scrape_failures_total",
     "Failed scrapes of the target, by reason.",
     ("target", "reason"),
 )
-DURATION: Final = Series(
+DURATION: Final = MetricSeries(
     "tailspan_scrape_duration_seconds",
     "Duration of the target's last successful scrape.",
     ("target",),
 )
-LAST_SUCCESS: Final = Series(
+LAST_SUCCESS: Final = MetricSeries(
     "tailspan_scrape_last_success_timestamp_seconds",
     "Timestamp of the target's last successful scrape, in unix seconds.",
     ("target",),
 )
-UNUSABLE: Final = Series(
+UNUSABLE: Final = MetricSeries(
     "tailspan_scrape_unusable_values_total",
     "Impossible values in the target's responses, such as a ratio above 1. They are treated as"
     " unknown.",
@@ -35,7 +35,7 @@ UNUSABLE: Final = Series(
 )
 
 
-DISCOVERY_UP: Final = Series(
+DISCOVERY_UP: Final = MetricSeries(
     "tailspan_scrape_discovery_up",
     "1 if the last discovery from a file or a DNS name succeeded, 0 if it failed. After a failure,"
     " the previous targets stay in use.",

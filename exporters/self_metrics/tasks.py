@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 from telemetry.tasks import Task
 
-UP: Final = Series(
+UP: Final = MetricSeries(
     "tailspan_task_up",
     "1 if the component works. 0 if its last attempt failed, it ended, or it has not succeeded for"
     " a long time.",
     ("task",),
 )
-FAILURES: Final = Series(
+FAILURES: Final = MetricSeries(
     "tailspan_task_failures_total",
     "Failed attempts of the component, which is restarted after each failure.",
     ("task",),
 )
-LAST_SUCCESS: Final = Series(
+LAST_SUCCESS: Final = MetricSeries(
     "tailspan_task_last_success_timestamp_seconds",
     "Timestamp of the component's last success, in unix seconds; absent before the first success.",
     ("task",),

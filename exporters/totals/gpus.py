@@ -19,7 +19,7 @@ from exporters.definitions.series_types import OTHER
 from exporters.families import counter, gauge
 from exporters.format.text import Family
 from exporters.totals.engines import AHEAD_NS
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from telemetry.gpus import THROTTLE_REASONS, GpuSample
 
 STALE_NS: Final = 60 * 10**9
@@ -43,7 +43,7 @@ class GpuTotals:
         if known is None or not sample.at_unix_ns <= known.at_unix_ns <= latest_unix_ns:
             self._latest[key] = sample
 
-    def view(self, labels: Labels) -> list[GpuSample]:
+    def view(self, labels: ExporterLabels) -> list[GpuSample]:
         """Return the latest sample of each current GPU. Remove GPUs that are stale, moved, or
         beyond the limit."""
         horizon = self._clock_unix_ns() - STALE_NS

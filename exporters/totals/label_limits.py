@@ -121,7 +121,7 @@ class LabelCap(Generic[_Value]):
         return True
 
 
-class Labels:
+class ExporterLabels:
     """The label limits of one exporter."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from telemetry.quantiles import FloatArray
 from telemetry.request_rows import RequestRows
 from telemetry.requests import Outcome
@@ -80,7 +80,7 @@ class RequestBatch:
         self.ended_unix_ns: IntArray = np.array(rows.column("received_unix_ns"), int) + lasted_ns
 
     @classmethod
-    def under(cls, rows: RequestRows, labels: Labels, now_unix_ns: int) -> "RequestBatch":
+    def under(cls, rows: RequestRows, labels: ExporterLabels, now_unix_ns: int) -> "RequestBatch":
         """Return a batch of these requests, with labels within the limits."""
         combinations: dict[tuple[str | None, ...], int] = {}
         columns = [rows.column(each) for each in ("model", "replica", "tenant")]

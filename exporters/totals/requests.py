@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 import numpy as np
 
 from exporters.definitions.series import COSTS, HISTOGRAMS, TOKENS
-from exporters.definitions.series_types import Histogram
+from exporters.definitions.series_types import LatencyHistogram
 from exporters.format.histogram_cells import cells
-from exporters.format.histograms import Distribution, distribution, observed
+from exporters.format.histograms import HistogramCounts, distribution, observed
 from exporters.totals.by_pair import ByPair
 from exporters.totals.request_batch import OUTCOMES, LabelGroups, Pair, RequestBatch
 from telemetry.requests import DECODE_PARTS, PHASES, PREFILL_PARTS, QUEUE_PARTS, Outcome
@@ -28,7 +28,7 @@ _PARTS: Final = tuple(
 
 
 @dataclass(slots=True)
-class Counts:
+class RequestCounts:
     """Number of requests by outcome, and totals of their tokens and costs.
 
     A total is absent until the first request reports its field.
@@ -38,9 +38,9 @@ class Counts:
     tokens: dict[str, int] = field(default_factory=dict)
     costs: dict[str, float] = field(default_factory=dict)
 
-    def copy(self) -> "Counts":
+    def copy(self) -> "RequestCounts":
         """Return a copy."""
-        return Counts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
+        return RequestCounts(dict(self.outcomes), dict(self.tokens), dict(self.costs))
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class PairTotals:
     A histogram, phase or part is absent until the first request reports it.
     """
 
-    counts: Counts = field(default_factory=Counts)
-    histograms: dict[str, Distribution] = field(default_factory=dict)
+    counts: RequestCounts = field(default_factory=RequestCounts)
+    histograms: dict[str, HistogramCounts] = field(default_factory=dict)
     phased: int = 0
     phases_s: dict[str, float] = field(default_factory=dict)
     parts_s: dict[Pair, float] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class PairTotals:
         )
 
 
-def _count(counts: Sequence[Counts], under: LabelGroups, bulk: RequestBatch) -> None:
+def _count(counts: Sequence[RequestCounts], under: LabelGroups, bulk: RequestBatch) -> None:
     """Add requests to the counts of their labels."""
     for each, numbers in zip(counts, under.numbers(bulk.outcomes, len(OUTCOMES)), strict=True):
         for outcome, number in zip(OUTCOMES, numbers, strict=True):
@@ -82,7 +82,7 @@ def _count(counts: Sequence[Counts], under: LabelGroups, bulk: RequestBatch) -> 
             counts[at].costs[name] = counts[at].costs.get(name, 0.0) + cost
 
 
-def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: Histogram) -> None:
+def _observe(totals: Sequence[PairTotals], bulk: RequestBatch, histogram: LatencyHistogram) -> None:
     """Add one latency of requests to the histograms of their labels."""
     counted = bulk.answered if histogram.answered_only else bulk.served
     values_s = bulk.numbers(histogram.field)
@@ -124,7 +124,7 @@ def _add(totals_s: dict[_Key, float], keys: tuple[_Key, ...], spent_s: list[floa
 class RequestTotals(ByPair[PairTotals]):
     """The totals of every pair of model and replica."""
 
-    def __init__(self, histograms: tuple[Histogram, ...] = HISTOGRAMS) -> None:
+    def __init__(self, histograms: tuple[LatencyHistogram, ...] = HISTOGRAMS) -> None:
         super().__init__(PairTotals)
         self._histograms = histograms
 
@@ -137,11 +137,11 @@ class RequestTotals(ByPair[PairTotals]):
         _spend(totals, bulk)
 
 
-class TenantTotals(ByPair[Counts]):
+class TenantTotals(ByPair[RequestCounts]):
     """The counts of every pair of model and tenant."""
 
     def __init__(self) -> None:
-        super().__init__(Counts)
+        super().__init__(RequestCounts)
 
     def add(self, bulk: RequestBatch) -> None:
         """Count requests."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from exporters.definitions.engine_series import ROOFLINES
-from exporters.definitions.series_types import Series
+from exporters.definitions.series_types import MetricSeries
 from exporters.families import counter, gauge
 from exporters.format.text import Families, Family
 from roofline.chunks import Chunks, read_chunks
@@ -38,7 +38,7 @@ MAX_ROWS: Final = 4_096
 """Maximum number of stored samples per engine: one minute of 64 processes with a sample every
 second. Limiting the samples' age is not enough, because samples may arrive at any rate."""
 
-LEFT_OUT: Final = Series(
+LEFT_OUT: Final = MetricSeries(
     "tailspan_roofline_left_out_samples_total",
     "Samples that the utilisation metrics do not include, by reason: engine (there are more than"
     f" {MAX_ENGINES:,} engines) or sample (the engine sent more than {MAX_ROWS:,} samples in a"

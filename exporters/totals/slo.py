@@ -26,7 +26,7 @@ from alerts.evaluation.probe_verdicts import (
     lasted_s,
     table_of_probes,
 )
-from alerts.evaluation.request_verdicts import EXCLUDED, Verdict
+from alerts.evaluation.request_verdicts import EXCLUDED, RequestVerdict
 from alerts.evaluation.table_verdicts import (
     NOT_SELECTED,
     VERDICTS,
@@ -42,7 +42,7 @@ from telemetry.probes import Probe
 from telemetry.sketches import IntArray
 
 LATE: Final = "late"
-_BAD: Final = VERDICTS.index(Verdict.BAD)
+_BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
@@ -67,7 +67,7 @@ class SloTotals:
                 self.excluded[str(verdict)] += number
             else:
                 self.events += number
-                self.good += number if verdict is Verdict.GOOD else 0
+                self.good += number if verdict is RequestVerdict.GOOD else 0
 
     def copy(self) -> "SloTotals":
         """Return a copy."""

@@ -59,7 +59,7 @@ QUEUE_PARTS: Final = (
     "tailspan.queue.held",
     "tailspan.queue.step",
 )
-"""Parts of the queue phase, in the order of `parts.QueueParts`."""
+"""Parts of the queue phase, in the order of `parts.RequestQueueParts`."""
 HELD_PARTS: Final = (
     "tailspan.queue.held.kv_load",
     "tailspan.queue.held.grammar",

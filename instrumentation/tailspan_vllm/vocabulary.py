@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from tailspan_vllm import names
 
 
-class Term(NamedTuple):
+class VocabularyTerm(NamedTuple):
     """One name. `unit` is a UCUM unit, or the type of a value that has no unit."""
 
     name: str
@@ -27,27 +27,27 @@ _SYSTEM = "operating system"
 _PLATFORM = "vLLM's platform"
 
 RESOURCE: Final = (
-    Term(
+    VocabularyTerm(
         names.SERVICE_NAME,
         "text",
         "Name of the service; `vllm` unless the environment sets another name.",
         "`OTEL_SERVICE_NAME`",
     ),
-    Term(
+    VocabularyTerm(
         names.SERVICE_INSTANCE_ID,
         "text",
         "Name of the replica: `host:port` of the server, or `host:pid` without a port, unless the"
         " environment sets another name.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
-    Term(
+    VocabularyTerm(
         names.CLOUD_REGION,
         "text",
         "The region; absent unless the environment sets one.",
         "`OTEL_RESOURCE_ATTRIBUTES`",
     ),
-    Term(names.PROCESS_PID, "integer", "Process id of the reporting process.", _SYSTEM),
-    Term(
+    VocabularyTerm(names.PROCESS_PID, "integer", "Process id of the reporting process.", _SYSTEM),
+    VocabularyTerm(
         names.SIMULATED,
         "boolean",
         "True if the data is simulated.",
@@ -56,21 +56,23 @@ RESOURCE: Final = (
 )
 
 SPAN_ATTRIBUTES: Final = (
-    Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
-    Term(names.RESPONSE_MODEL, "text", f"The same as `{names.REQUEST_MODEL}`.", "vLLM's config"),
-    Term(
+    VocabularyTerm(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    VocabularyTerm(
+        names.RESPONSE_MODEL, "text", f"The same as `{names.REQUEST_MODEL}`.", "vLLM's config"
+    ),
+    VocabularyTerm(
         names.REQUEST_STREAM,
         "boolean",
         "True if the response was an event stream. Otherwise absent, as the conventions require.",
         _HTTP,
     ),
-    Term(
+    VocabularyTerm(
         names.TIME_TO_FIRST_CHUNK,
         "s",
         f"The same as `{names.TTFT}`. Absent if the response was not streamed.",
         _HTTP,
     ),
-    Term(
+    VocabularyTerm(
         names.FINISH_REASONS,
         "texts",
         "`stop` or `length`; absent if the response is incomplete.",
@@ -80,25 +82,29 @@ SPAN_ATTRIBUTES: Final = (
 """Attributes that the plugin sends for other backends. Tailspan does not store them."""
 
 SPAN_EVENTS: Final = (
-    Term(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),
-    Term(names.QUEUED, "instant", "The request entered the engine's queue.", _STATS),
-    Term(names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS),
-    Term(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
-    Term(names.FIRST_BYTE, "instant", "The first byte of the response body was written.", _HTTP),
-    Term(
+    VocabularyTerm(names.ARRIVED, "instant", "The request reached the engine's front end.", _STATS),
+    VocabularyTerm(names.QUEUED, "instant", "The request entered the engine's queue.", _STATS),
+    VocabularyTerm(
+        names.SCHEDULED, "instant", "The request was scheduled for the first time.", _STATS
+    ),
+    VocabularyTerm(names.FIRST_TOKEN, "instant", "The first token was generated.", _STATS),
+    VocabularyTerm(
+        names.FIRST_BYTE, "instant", "The first byte of the response body was written.", _HTTP
+    ),
+    VocabularyTerm(
         names.FIRST_CONTENT,
         "instant",
         "The first content was written: neither reasoning nor a tool call.",
         _HTTP,
     ),
-    Term(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
-    Term(
+    VocabularyTerm(names.LAST_TOKEN, "instant", "The last token was generated.", _STATS),
+    VocabularyTerm(
         names.PREEMPTION,
         "instant",
         "The request was preempted. One event per preemption.",
         "vLLM's engine events",
     ),
-    Term(
+    VocabularyTerm(
         names.RESUMPTION,
         "instant",
         "The request was scheduled again after a preemption. One event per resumption.",
@@ -108,14 +114,14 @@ SPAN_EVENTS: Final = (
 
 
 EVENTS: Final = (
-    Term(
+    VocabularyTerm(
         names.ENGINE_STARTED,
         "event",
         "The engine has run with these arguments since the event's timestamp. The event is sent"
         " until the collector accepts it, and is sent again unchanged after an outage.",
         "vLLM's config",
     ),
-    Term(
+    VocabularyTerm(
         names.REQUEST_IN_FLIGHT,
         "event",
         "A request has not ended at the event's timestamp. A record is sent every 10 s for each"
@@ -129,50 +135,54 @@ EVENTS: Final = (
 )
 
 EVENT_ATTRIBUTES: Final = (
-    Term(
+    VocabularyTerm(
         names.EVENT_NAME,
         "text",
         "The event's name, in versions of OpenTelemetry's protocol that have no field for it.",
         _OURSELVES,
     ),
-    Term(
+    VocabularyTerm(
         names.IN_FLIGHT_AGE,
         "s",
         "Time since a request in flight was received.",
         _HTTP,
     ),
-    Term(names.ENGINE, "integer", "Index of the engine.", "stat logger, engine core"),
-    Term(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
-    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
-    Term(names.ENGINE_VERSION, "text", "vLLM's version.", "`vllm.__version__`"),
-    Term(
+    VocabularyTerm(names.ENGINE, "integer", "Index of the engine.", "stat logger, engine core"),
+    VocabularyTerm(names.PROVIDER_NAME, "text", f"Always `{names.PROVIDER_VLLM}`.", _OURSELVES),
+    VocabularyTerm(
+        names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"
+    ),
+    VocabularyTerm(names.ENGINE_VERSION, "text", "vLLM's version.", "`vllm.__version__`"),
+    VocabularyTerm(
         names.CONFIG,
         "text",
         "Fingerprint of the engine's arguments, the same as on spans and metrics.",
         "vLLM's config",
     ),
-    Term(names.DEVICE, "text", "The GPU or CPU, such as `NVIDIA H100 80GB HBM3`.", _PLATFORM),
-    Term(
+    VocabularyTerm(
+        names.DEVICE, "text", "The GPU or CPU, such as `NVIDIA H100 80GB HBM3`.", _PLATFORM
+    ),
+    VocabularyTerm(
         names.GPUS,
         "integer",
         "Number of GPUs of one engine: tensor-parallel times pipeline-parallel size; absent on a"
         " CPU.",
         "vLLM's config",
     ),
-    Term(
+    VocabularyTerm(
         names.LOADING,
         "s",
         "Time from the start of the process until the engine was ready. Absent if only the"
         " configuration changed, or if the operating system does not provide it.",
         "/proc/self/stat",
     ),
-    Term(
+    VocabularyTerm(
         names.SHAPE,
         "number, boolean or text",
         "Prefix of the model's shape, from which bytes and FLOPs are computed.",
         "the model's config",
     ),
-    Term(
+    VocabularyTerm(
         names.ARGUMENT,
         "number, boolean or text",
         "One attribute for each argument that affects latency: this prefix and the argument's"
@@ -185,16 +195,18 @@ EVENT_ATTRIBUTES: Final = (
 
 
 METRIC_ATTRIBUTES: Final = (
-    Term(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
-    Term(names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"),
-    Term(
+    VocabularyTerm(names.ENGINE, "integer", "Index of the engine.", "stat logger"),
+    VocabularyTerm(
+        names.REQUEST_MODEL, "text", "The name under which the model is served.", "vLLM's config"
+    ),
+    VocabularyTerm(
         names.CONFIG,
         "text",
         "Fingerprint of the engine's arguments, the same as on spans.",
         "vLLM's config",
     ),
-    Term(names.HOOK, "text", "The hook that failed.", _OURSELVES),
-    Term(
+    VocabularyTerm(names.HOOK, "text", "The hook that failed.", _OURSELVES),
+    VocabularyTerm(
         names.DROP_REASON,
         "text",
         "Why spans were dropped: `queue_full` (the collector is unreachable or too slow),"
@@ -210,10 +222,12 @@ _GPU = "GPU sampler"
 
 
 GPU_ATTRIBUTES: Final = (
-    Term(names.GPU, "text", "UUID of the GPU, or its index if it has none.", _GPU),
-    Term(names.GPU_MODEL, "text", "The product name, such as `NVIDIA H100 80GB HBM3`.", _GPU),
-    Term(names.GPU_SOURCE, "text", "The source: `nvml`, `dcgm`, `amd_smi`.", _GPU),
-    Term(
+    VocabularyTerm(names.GPU, "text", "UUID of the GPU, or its index if it has none.", _GPU),
+    VocabularyTerm(
+        names.GPU_MODEL, "text", "The product name, such as `NVIDIA H100 80GB HBM3`.", _GPU
+    ),
+    VocabularyTerm(names.GPU_SOURCE, "text", "The source: `nvml`, `dcgm`, `amd_smi`.", _GPU),
+    VocabularyTerm(
         names.GPU_THROTTLE_REASONS,
         "text",
         f"The reasons of `{names.GPU_THROTTLED}`, sorted and joined by commas; empty if the clock"

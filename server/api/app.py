@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from server.api.limits import PREFIX
 from server.api.problem import problem, problem_response
 from server.api.readers import NotAReader, Readers
-from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
+from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, WorkersBusyError
 
 OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
@@ -102,7 +102,7 @@ class _Questions:
                 response = Response(reply.body, head["status"], headers, head["type"])
                 await response(scope, receive, send)
                 return
-        except BusyError as error:
+        except WorkersBusyError as error:
             about = problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             response = problem_response(about, RETRY_S)
         except TooLongError as error:

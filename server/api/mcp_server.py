@@ -24,7 +24,7 @@ from mcp_types import (
 
 from server.api.problem import problem
 from server.api.readers import NotAReader, Readers
-from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
+from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, WorkersBusyError
 
 INSTRUCTIONS: Final = (
     "Tailspan records every request to vLLM servers. It answers questions about latency (TTFT: time"
@@ -85,7 +85,7 @@ async def _call_tool(pool: WorkerPool, message: Mapping[str, Any]) -> CallToolRe
         async with pool.reply_to(message) as reply:
             failed = reply.head["status"] != HTTPStatus.OK
             return _result(reply.body.decode(), failed)
-    except BusyError as error:
+    except WorkersBusyError as error:
         about = problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
     except TooLongError as error:
         about = problem(HTTPStatus.GATEWAY_TIMEOUT, str(error))

@@ -32,7 +32,7 @@ _END_WITH_PARENT: Final = Path(__file__).parents[1] / "end_with_parent.py"
 _log = logging.getLogger(__name__)
 
 
-class BusyError(Exception):
+class WorkersBusyError(Exception):
     """Too many questions wait, or no worker was free in time."""
 
 
@@ -45,7 +45,7 @@ class WorkerEndedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WorkerReply:
     """The answer of a worker."""
 
     head: Mapping[str, Any]
@@ -71,16 +71,16 @@ class WorkerPool:
         self._ending: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[Reply]:
+    async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[WorkerReply]:
         """Send a question to a worker, and yield the answer. The question counts as open until the
         context manager exits.
 
         Raises:
-            BusyError, TooLongError, WorkerEndedError: the question was not answered.
+            WorkersBusyError, TooLongError, WorkerEndedError: the question was not answered.
         """
         most = self.limits.questions + self.limits.waiting
         if self._open >= most:
-            raise BusyError(
+            raise WorkersBusyError(
                 f"more than {most} questions at a time; allowed: {most}; send the question again"
                 " later"
             )
@@ -102,7 +102,7 @@ class WorkerPool:
         self.kill()
         await asyncio.gather(*self._ending)
 
-    async def _in_time(self, message: Mapping[str, Any]) -> Reply:
+    async def _in_time(self, message: Mapping[str, Any]) -> WorkerReply:
         seconds, began_s = self.limits.seconds, None
         try:
             async with asyncio.timeout(seconds), self._turn:
@@ -110,7 +110,7 @@ class WorkerPool:
                 return await self._answer(message)
         except TimeoutError as error:
             if began_s is None or time.monotonic() - began_s < seconds / 2:
-                raise BusyError(
+                raise WorkersBusyError(
                     f"other questions took most of the {seconds:g} s; send the question again later"
                 ) from error
             raise TooLongError(
@@ -118,14 +118,14 @@ class WorkerPool:
                 " or start Tailspan with a higher --api-timeout"
             ) from error
 
-    async def _answer(self, message: Mapping[str, Any]) -> Reply:
+    async def _answer(self, message: Mapping[str, Any]) -> WorkerReply:
         if self._idle:
             with suppress(WorkerEndedError):  # the idle worker ended: start a new worker
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
 
-    async def _ask(self, worker: "_Worker", message: Mapping[str, Any]) -> Reply:
+    async def _ask(self, worker: "_Worker", message: Mapping[str, Any]) -> WorkerReply:
         worker.keep()
         try:
             reply = await worker.ask(message)
@@ -180,7 +180,7 @@ class _Worker:
         if self._timer is not None:
             self._timer.cancel()
 
-    async def ask(self, message: Mapping[str, Any]) -> Reply:
+    async def ask(self, message: Mapping[str, Any]) -> WorkerReply:
         """Send a message to the process, and return the answer.
 
         Raises:
@@ -198,7 +198,7 @@ class _Worker:
             raise WorkerEndedError("the process that computes the answer ended") from error
         if defect := head.get("defect"):
             _log.error("a question failed: %s", defect)
-        return Reply(head, body)
+        return WorkerReply(head, body)
 
     async def end(self) -> None:
         """Kill the process, and wait for its end."""

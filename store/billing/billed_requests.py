@@ -15,11 +15,11 @@ import numpy as np
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table, simulated_requests
-from store.rollups.buckets import Sums, nothing, sums_of
+from store.rollups.buckets import RollupSums, nothing, sums_of
 from store.rollups.marks import SECOND_NS
 from store.rollups.queries import rollups
 from store.rollups.tables import HOUR_S, MINUTE_S
-from telemetry.billing_data import AMOUNTS, Cells
+from telemetry.billing_data import AMOUNTS, BillingCells
 from telemetry.counter_series import FloatArray, IntArray
 
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
@@ -35,7 +35,7 @@ class BilledRequests:
     """The billed requests of a window."""
 
     window: Window
-    cells: Cells
+    cells: BillingCells
     apportioned: bool
     deleted_before_ns: int
     """Rows received before this time (unix nanoseconds) were deleted."""
@@ -98,15 +98,15 @@ def _of_rows(engine: Engine, window: Window, by: Sequence[str]) -> BilledRequest
 def _cells(
     by: Sequence[str],
     labels: list[tuple[str | None, ...]],
-    sums: Sums,
+    sums: RollupSums,
     first_unix_s: int,
     hours: int,
-) -> Cells:
+) -> BillingCells:
     """Convert sums to cells: the amounts of the requests of one group in one hour.
 
     A number in `sums.cells` is group × `hours` + hour; hour 0 begins at `first_unix_s`.
     """
-    return Cells(
+    return BillingCells(
         by=by,
         labels=labels,
         group=sums.cells // hours,
@@ -117,7 +117,7 @@ def _cells(
     )
 
 
-def _facts(sums: Sums, name: str) -> FloatArray:
+def _facts(sums: RollupSums, name: str) -> FloatArray:
     return sums.facts.get(name, nothing(sums.cells.size))
 
 
@@ -138,10 +138,10 @@ def _as_texts(values: Iterable[Any]) -> tuple[str | None, ...]:
 def _apportioned(
     engine: Engine,
     window: Window,
-    cells: Cells,
+    cells: BillingCells,
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
-) -> tuple[Cells, bool]:
+) -> tuple[BillingCells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
     `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is

@@ -43,7 +43,7 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
 gives the type integer to a column that begins with NULLs."""
 
 
-class Question(NamedTuple):
+class AdbcQuery(NamedTuple):
     """Statements with their parameters. `schema` is the serialised Arrow schema of the results."""
 
     path: str
@@ -111,7 +111,7 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
         head = whole(questions, LENGTH.size)
         if not head:
             return
-        question = Question(*pickle.loads(whole(questions, *LENGTH.unpack(head))))
+        question = AdbcQuery(*pickle.loads(whole(questions, *LENGTH.unpack(head))))
         descriptors: list[int] = []
         why = b""
         try:
@@ -123,7 +123,7 @@ def serve(questions: IO[bytes], answers: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _side_by_side(question: Question) -> list[int]:
+def _side_by_side(question: AdbcQuery) -> list[int]:
     schema = pa.ipc.read_schema(pa.py_buffer(question.schema))
     with ThreadPoolExecutor(len(question.statements)) as threads:
         reading = [

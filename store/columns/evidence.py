@@ -30,7 +30,7 @@ more samples are downsampled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class EvidenceRows:
     """The rows of a time range, and the engine starts that explain them.
 
     `starts` also has the latest start of each engine before the range.
@@ -50,7 +50,7 @@ def evidence(
     window: Window,
     columns: Sequence[str],
     equals: Mapping[str, str | None],
-) -> Evidence:
+) -> EvidenceRows:
     """Read the data for an explanation.
 
     Args:
@@ -59,7 +59,7 @@ def evidence(
         equals: labels of the requests. Samples are not filtered.
     """
     known = [name for name in columns if name in REQUEST_COLUMNS]
-    return Evidence(
+    return EvidenceRows(
         requests=request_columns(engine, window, known, equals),
         engines=engine_samples(engine, window, SAMPLE_COLUMNS, max_rows=None).table,
         gpus=gpu_samples(engine, window, GPU_COLUMNS, max_rows=None).table,
@@ -102,7 +102,7 @@ class EvidenceCache:
         """Return the number of cached requests."""
         return self._requests.rows
 
-    def read(self, window: Window, equals: Mapping[str, str | None]) -> Evidence:
+    def read(self, window: Window, equals: Mapping[str, str | None]) -> EvidenceRows:
         """Read the data for an explanation. See `evidence`."""
         engines, gpus = self._engines.table(window), self._gpus.table(window)
         thinned = [
@@ -110,7 +110,7 @@ class EvidenceCache:
             self._read_gpus(window) if gpus is None else Downsampled(gpus, 1),
         ]
         apart = [each.every_s for each in thinned if each.one_in > 1]
-        return Evidence(
+        return EvidenceRows(
             self._selected_requests(window, equals),
             thinned[0].table,
             thinned[1].table,

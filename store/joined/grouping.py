@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from store.joined.joined_request import JoinedBy, Role, Row
+from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
@@ -28,17 +28,17 @@ _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _ANSWERED: Final = ("stop", "length")
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """One row of a chain, with the role of its engine."""
 
     row: Row
-    role: Role
+    role: EngineRole
 
 
 class Chain(NamedTuple):
     """The rows of one request, in the order of their ends, and the id that joined them."""
 
-    links: tuple[Link, ...]
+    links: tuple[ChainLink, ...]
     joined_by: JoinedBy | None
 
 
@@ -82,7 +82,7 @@ def chains(rows: Iterable[Row], roles: Roles) -> list[Chain]:
     ]
 
 
-def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
     """Divide the rows of a trace into requests. A trace may contain several calls."""
     left: list[Row] = []
     for by_id in _grouped(rows, lambda row: base_id(row["request_id"])):
@@ -95,7 +95,7 @@ def _same_request(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...
         yield from _cut_into_requests(several, roles)
 
 
-def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+def _in_time(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
     for several in _separate_kinds(rows):
         near: list[Row] = []
         for row in sorted(several, key=lambda row: row["received_unix_ns"]):
@@ -123,18 +123,18 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
     return found.values()
 
 
-def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link, ...]]:
+def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
     """Divide rows with equal ids and labels into requests.
 
     Each decode hop that answered ends one request.
     """
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
-        yield from ((Link(row, each),) for row in rows for each in roles_of([row], roles))
+        yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
         return
     ordered = sorted(rows, key=lambda row: (end_ns(row), row["span_id"]))
-    links = [*map(Link, ordered, roles_of(ordered, roles))]
+    links = [*map(ChainLink, ordered, roles_of(ordered, roles))]
     answers = sum(_answers(each) for each in links)
-    waiting: list[Link] = []
+    waiting: list[ChainLink] = []
     for link in links:
         if not _answers(link) or answers == 1:
             waiting.append(link)
@@ -149,13 +149,13 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Link
         waiting.sort(key=_answers)
         yield from _bounded(waiting)
     elif len({each.role for each in waiting}) > 1:  # no decode hop has answered
-        waiting.sort(key=lambda each: each.role is Role.DECODE)
+        waiting.sort(key=lambda each: each.role is EngineRole.DECODE)
         yield from _bounded(waiting)
     else:
         yield from ((each,) for each in waiting)
 
 
-def _used(waiting: Sequence[Link]) -> int:
+def _used(waiting: Sequence[ChainLink]) -> int:
     """Return how many of the waiting hops belong to the decode hop that answers next.
 
     These are the hops until the first successful prefill, and the failed attempts after it.
@@ -169,11 +169,11 @@ def _used(waiting: Sequence[Link]) -> int:
     return len(waiting)
 
 
-def _answers(link: Link) -> bool:
-    return link.role is Role.DECODE and link.row["outcome"] in _ANSWERED
+def _answers(link: ChainLink) -> bool:
+    return link.role is EngineRole.DECODE and link.row["outcome"] in _ANSWERED
 
 
-def _bounded(links: Sequence[Link]) -> Iterable[tuple[Link, ...]]:
+def _bounded(links: Sequence[ChainLink]) -> Iterable[tuple[ChainLink, ...]]:
     """Yield a request with the last `MAX_HOPS` hops, and a request for each earlier hop."""
     yield tuple(links[-MAX_HOPS:])
     yield from ((each,) for each in links[:-MAX_HOPS])

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 """A stored request, with `HOP_COLUMNS`."""
 
 
-class Role(StrEnum):
+class EngineRole(StrEnum):
     """What an engine did for a request."""
 
     PREFILL = "prefill"
@@ -61,7 +61,7 @@ class JoinedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class RequestHop:
     """One engine's part of a joined request.
 
     Attributes:
@@ -70,7 +70,7 @@ class Hop:
     """
 
     row: Row
-    role: Role
+    role: EngineRole
     recomputed: bool = False
     clock_shift_s: float = 0.0
 
@@ -99,7 +99,7 @@ class JoinedRequest:
     """
 
     started_unix_ns: int
-    hops: tuple[Hop, ...]
+    hops: tuple[RequestHop, ...]
     phases: Mapping[str, float | None]
     ttft_s: float | None
     ttft_phases: Mapping[str, float | None] | None
@@ -116,7 +116,7 @@ class JoinedRequest:
     @property
     def complete(self) -> bool:
         """Return whether a decode engine's row is known."""
-        return self.hops[-1].role is Role.DECODE
+        return self.hops[-1].role is EngineRole.DECODE
 
     @property
     def outcome(self) -> str | None:

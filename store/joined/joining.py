@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from store.joined.grouping import Chain, chains
-from store.joined.joined_request import Hop, JoinedBasis, JoinedRequest, Role, Row
+from store.joined.joined_request import EngineRole, JoinedBasis, JoinedRequest, RequestHop, Row
 from store.joined.phases import phases_s
 from store.joined.placement import Axis, Placed, generated_ns, placed
 from store.joined.roles import Roles
@@ -48,7 +48,7 @@ def _join_chain(chain: Chain, reports: Sequence[Outside]) -> JoinedRequest:
     axis, hops = placed(chain.links, axis)
     e2e_s = (axis.end_ns - axis.start_ns) / 1e9
     ttft_s = None
-    if hops[-1].link.role is Role.DECODE and last["ttft_s"] is not None:
+    if hops[-1].link.role is EngineRole.DECODE and last["ttft_s"] is not None:
         ttft_s = (hops[-1].start_ns - axis.start_ns) / 1e9 + last["ttft_s"]
         if report is not None and report.ttft_s is not None and last["streamed"] is not False:
             ttft_s = report.ttft_s
@@ -79,6 +79,6 @@ def _first_content_s(last: Row, ttft_s: float | None, e2e_s: float) -> float | N
     return float(min(ttft_s + after_s, e2e_s))
 
 
-def _hop(hop: Placed) -> Hop:
+def _hop(hop: Placed) -> RequestHop:
     shift_s = (hop.start_ns - int(hop.link.row["received_unix_ns"])) / 1e9
-    return Hop(hop.link.row, hop.link.role, hop.recomputed, shift_s)
+    return RequestHop(hop.link.row, hop.link.role, hop.recomputed, shift_s)

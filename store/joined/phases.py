@@ -18,7 +18,7 @@ from store.joined.joined_request import (
     PREFILL,
     PREFILL_QUEUE,
     ROUTE,
-    Role,
+    EngineRole,
     Row,
 )
 from store.joined.placement import Axis, Placed
@@ -59,9 +59,9 @@ def _seconds(lengths_ns: dict[str, int | None]) -> Phases:
 def _known_phases(hops: Sequence[Placed]) -> Iterator[str]:
     yield from (ROUTE, DELIVERY)
     roles = {each.link.role for each in hops if each.link.row["queue_s"] is not None}
-    if Role.PREFILL in roles:
+    if EngineRole.PREFILL in roles:
         yield from (PREFILL_QUEUE, PREFILL)
-    if Role.DECODE in roles:
+    if EngineRole.DECODE in roles:
         yield from (DECODE_QUEUE, DECODE)
     if len(roles) > 1:
         yield KV_TRANSFER
@@ -97,7 +97,7 @@ def _segments(hop: Placed) -> Iterator[_Segment]:
     row = hop.link.row
     if row["queue_s"] is None:
         return
-    if hop.link.role is Role.PREFILL:
+    if hop.link.role is EngineRole.PREFILL:
         lengths = [(row["queue_s"], _PREFILL, PREFILL_QUEUE), (row["prefill_s"], _PREFILL, PREFILL)]
     else:
         loaded_s = _loaded_s(row)

@@ -9,8 +9,8 @@ its KV cache. The hop is then moved by the smallest possible time.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from store.joined.grouping import APART_NS, Link, end_ns
-from store.joined.joined_request import Role, Row
+from store.joined.grouping import APART_NS, ChainLink, end_ns
+from store.joined.joined_request import EngineRole, Row
 
 
 class Axis(NamedTuple):
@@ -23,12 +23,12 @@ class Axis(NamedTuple):
 class Placed(NamedTuple):
     """A hop with its start on the common time axis."""
 
-    link: Link
+    link: ChainLink
     start_ns: int
     recomputed: bool
 
 
-def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Placed]]:
+def placed(links: Sequence[ChainLink], outside: Axis | None) -> tuple[Axis, list[Placed]]:
     """Return the start and end of a request, and its hops in the order of time.
 
     Args:
@@ -36,10 +36,10 @@ def placed(links: Sequence[Link], outside: Axis | None) -> tuple[Axis, list[Plac
         outside: start and end of the request at the client or the router, if known.
     """
     *before, last = links
-    recomputed = last.role is Role.DECODE and recomputes(last.row, bool(before))
+    recomputed = last.role is EngineRole.DECODE and recomputes(last.row, bool(before))
     last_ns = int(last.row["received_unix_ns"])
     if outside is not None:
-        works_ns = sum(_works_ns(each.row) for each in before if each.role is Role.PREFILL)
+        works_ns = sum(_works_ns(each.row) for each in before if each.role is EngineRole.PREFILL)
         room_ns = 0 if recomputed else max(0, works_ns - _waited_ns(last.row))
         last_ns = min(
             max(last_ns, outside.start_ns + room_ns), outside.end_ns - generated_ns(last.row)
@@ -77,10 +77,10 @@ def recomputes(row: Row, after_prefill: bool) -> bool:
     return bool(prompt - cached > cached)
 
 
-def _placed_before(link: Link, last_ns: int, loads_ns: int, outside: Axis | None) -> Placed:
+def _placed_before(link: ChainLink, last_ns: int, loads_ns: int, outside: Axis | None) -> Placed:
     row = link.row
-    recomputed = link.role is Role.DECODE and recomputes(row, True)
-    latest_ns = (loads_ns if link.role is Role.PREFILL else last_ns) - _works_ns(row)
+    recomputed = link.role is EngineRole.DECODE and recomputes(row, True)
+    latest_ns = (loads_ns if link.role is EngineRole.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
         # No real gap between prefill and decode is so long, so the clocks differ. Assume no gap.

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select
 
 from store.connections import reading
 from store.joined.grouping import APART_NS
-from store.joined.joined_request import Role
+from store.joined.joined_request import EngineRole
 from store.joined.roles import Roles, stated_roles
 from store.queries import Window
 from store.replicas.engine_starts import in_force
@@ -46,7 +46,7 @@ def _known_roles(engine: Engine, at_unix_ns: int) -> Roles:
         return roles
     with reading(engine) as connection:
         found = _prefill_engines(connection, at_unix_ns, undecided)
-    return {**roles, **dict.fromkeys(found, Role.PREFILL)}
+    return {**roles, **dict.fromkeys(found, EngineRole.PREFILL)}
 
 
 def _prefill_engines(connection: Connection, at_unix_ns: int, undecided: Set[_Key]) -> set[_Key]:

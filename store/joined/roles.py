@@ -8,22 +8,22 @@ token and loaded no tokens did the prefill.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from store.joined.joined_request import Role, Row
+from store.joined.joined_request import EngineRole, Row
 from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
 """The engine argument with the role of an engine with a KV connector."""
-_STATED: Final = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
+_STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
-Roles = Mapping[tuple[str, int | None], Role | None]
+Roles = Mapping[tuple[str, int | None], EngineRole | None]
 """The role that each engine with a KV connector has reported; None for `kv_both`. A key with engine
 None is for rows without an engine's number."""
 
 
-def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], Role | None]:
+def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:
     """Return the roles that engines report with their arguments."""
-    roles: dict[tuple[str, int | None], Role | None] = {}
+    roles: dict[tuple[str, int | None], EngineRole | None] = {}
     for start in found:
         kv_role = starts.read(start.arguments).get(ARGUMENT)
         if kv_role is not None:
@@ -33,7 +33,7 @@ def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], R
     return roles
 
 
-def stated_role(row: Row, roles: Roles) -> Role | None:
+def stated_role(row: Row, roles: Roles) -> EngineRole | None:
     """Return the role that a row's engine reported, or None."""
     return roles.get((row["replica"], row["engine"]))
 
@@ -43,7 +43,7 @@ def transfers(row: Row, roles: Roles) -> bool:
     return bool(row["external_cached_tokens"]) or (row["replica"], row["engine"]) in roles
 
 
-def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
+def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
     """Return the role of each row of a group.
 
     Args:
@@ -52,15 +52,15 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[Role]:
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
-    if Role.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
+    if EngineRole.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
         # not reported. The last row is then the decode. With different request ids, the rows could
         # be two attempts of a client.
-        found[-1] = Role.DECODE
+        found[-1] = EngineRole.DECODE
     return found
 
 
-def _derive_role(row: Row) -> Role:
+def _derive_role(row: Row) -> EngineRole:
     if row["external_cached_tokens"] or (row["output_tokens"] or 0) > 1:
-        return Role.DECODE
-    return Role.PREFILL
+        return EngineRole.DECODE
+    return EngineRole.PREFILL

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, select
 
 from store.connections import reading
 from store.joined.grouping import APART_NS
-from store.joined.joined_request import HOP_COLUMNS, JoinedRequest, Role, Row
+from store.joined.joined_request import HOP_COLUMNS, EngineRole, JoinedRequest, Row
 from store.joined.joining import joined_requests
 from store.joined.roles import Roles
 from store.queries import request_schema
@@ -50,7 +50,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
     """Return the requests of users in a table of rows, in the same order."""
-    prefills = {key for key, role in roles.items() if role is Role.PREFILL}
+    prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
         return rows
     engines = list(zip(rows["replica"].to_pylist(), rows["engine"].to_pylist(), strict=True))

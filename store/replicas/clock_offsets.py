@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table
-from store.requests.client_reports import Report, Reports
+from store.requests.client_reports import ClientReport, Reports
 from telemetry.requests import Basis, Outcome
 
 MIN_REQUESTS: Final = 3
@@ -77,7 +77,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
         or not Outcome(row["outcome"]).answered  # a client may disconnect early
     ):
         return None
-    report: Report | None = reports.of(row["trace_id"], row["request_id"])
+    report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
     # If the client's duration is shorter, the report is about another request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None

@@ -37,7 +37,7 @@ class HungReplica(NamedTuple):
         return f"its engine {numbers} has taken no step" if numbers else _ITS_ENGINE
 
 
-class Progress(NamedTuple):
+class ReplicaProgress(NamedTuple):
     """The replicas that sent a sample within the last `RECENT_NS`, and those that hang."""
 
     reporting: frozenset[str]
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
         return len(self.reporting)
 
 
-def progress(engine: Engine, now_unix_ns: int) -> Progress:
+def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
     """Return the replicas that report, and those that hang: no step for more than `HUNG_S` s.
 
     The requests in flight are summed over the front ends of a replica. A step counts if one of the
@@ -102,7 +102,7 @@ def progress(engine: Engine, now_unix_ns: int) -> Progress:
         for replica, ages in steps.items()
         if max(ages.values()) > HUNG_S
     ]
-    return Progress(frozenset(in_flight), tuple(sorted(hung)))
+    return ReplicaProgress(frozenset(in_flight), tuple(sorted(hung)))
 
 
 def _hung(ages: dict[int, float]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ MAX_PROCESSES: Final = 64
 longest time."""
 
 
-class Process(NamedTuple):
+class SenderProcess(NamedTuple):
     """One process that sent samples of an engine in a window."""
 
     process: int
@@ -38,17 +38,17 @@ class SharedName(NamedTuple):
 
     replica: str
     engine: int
-    servers: Sequence[Process]
+    servers: Sequence[SenderProcess]
 
 
-class Names(NamedTuple):
+class SenderNames(NamedTuple):
     """The number of engines that sent samples, and the names that servers share."""
 
     engines: int
     shared: Sequence[SharedName]
 
 
-def names(engine: Engine, window: Window) -> Names:
+def names(engine: Engine, window: Window) -> SenderNames:
     """Count the engines that sent samples in a window, and find names that servers share.
 
     An overlap of up to GAP_S is allowed, for a new server that replaces an old one.
@@ -60,21 +60,21 @@ def names(engine: Engine, window: Window) -> Names:
         .where(at >= window.from_unix_ns, at < window.to_unix_ns)
         .group_by(*key)
     )
-    found: dict[tuple[str, int], list[Process]] = defaultdict(list)
+    found: dict[tuple[str, int], list[SenderProcess]] = defaultdict(list)
     with reading(engine) as connection:
         for replica, number, process, started, first, last, counted in connection.execute(
             statement
         ):
-            found[replica, number].append(Process(process, started, first, last, counted > 0))
+            found[replica, number].append(SenderProcess(process, started, first, last, counted > 0))
     shared = [
         SharedName(*which, servers)
         for which, processes in sorted(found.items())
         if (servers := _at_once(processes))
     ]
-    return Names(len(found), shared)
+    return SenderNames(len(found), shared)
 
 
-def _at_once(processes: Sequence[Process]) -> list[Process]:
+def _at_once(processes: Sequence[SenderProcess]) -> list[SenderProcess]:
     """Return the processes that ran at the same time on different servers."""
     lasting = sorted(processes, key=lambda each: each.first_unix_ns - each.last_unix_ns)
     clashing = set()

@@ -18,7 +18,7 @@ from telemetry.requests import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ClientReport:
     """A client's report of a request, with timestamps on the client's clock."""
 
     request_id: str | None
@@ -68,9 +68,9 @@ class RequestIds:
 class Reports:
     """Clients' reports by request id, or by trace id if a report has none."""
 
-    def __init__(self, found: Iterable[tuple[str, Report]]) -> None:
-        self._by_id: dict[str, list[Report]] = defaultdict(list)
-        self._by_trace: dict[str, list[Report]] = defaultdict(list)
+    def __init__(self, found: Iterable[tuple[str, ClientReport]]) -> None:
+        self._by_id: dict[str, list[ClientReport]] = defaultdict(list)
+        self._by_trace: dict[str, list[ClientReport]] = defaultdict(list)
         for trace_id, report in found:
             if report.request_id is None or report.own_trace:
                 self._by_trace[trace_id].append(report)
@@ -87,9 +87,9 @@ class Reports:
         """Return whether there is no report."""
         return not (self._by_id or self._by_trace)
 
-    def of(self, trace_id: str, request_id: str | None) -> Report | None:
+    def of(self, trace_id: str, request_id: str | None) -> ClientReport | None:
         """Return the report of a request, or None if there is no report or several reports."""
-        found: list[Report] = []
+        found: list[ClientReport] = []
         if request_id is not None:
             prompt_of = request_id.rpartition("-")[0]
             found = self._by_id.get(request_id, []) or (
@@ -101,7 +101,7 @@ class Reports:
 
 def _read(
     engine: Engine, window: Window, wanted: RequestIds | None
-) -> Iterable[tuple[str, Report]]:
+) -> Iterable[tuple[str, ClientReport]]:
     statement = select(
         REQUESTS.c.trace_id,
         REQUESTS.c.request_id,
@@ -123,7 +123,7 @@ def _read(
         return [
             (
                 trace_id,
-                Report(
+                ClientReport(
                     *(request_id, ttft_s, e2e_s, received_unix_ns, ahead_s),
                     span=(trace_id, span_id),
                 ),
@@ -135,7 +135,7 @@ def _read(
 
 def _read_probes(
     engine: Engine, window: Window, wanted: RequestIds | None
-) -> Iterable[tuple[str, Report]]:
+) -> Iterable[tuple[str, ClientReport]]:
     """Return the prober's reports. Their durations exclude the time to connect."""
     probes = PROBES.c
     statement = select(
@@ -158,7 +158,7 @@ def _read_probes(
         return [
             (
                 trace_id,
-                Report(
+                ClientReport(
                     *(request_id, ttft_s, e2e_s),
                     at_unix_ns + int(sum(filter(None, before_s)) * 1e9),
                     ahead_s,

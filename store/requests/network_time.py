@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from store.columns.request_columns import request_columns
 from store.queries import Window
-from store.requests.client_reports import Report, Reports
+from store.requests.client_reports import ClientReport, Reports
 from telemetry.probes import PROBE_TENANT
 from telemetry.requests import Basis
 
@@ -29,7 +29,7 @@ within this time around its probe."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class NetworkTime:
     """A request's time outside the server, and its client's span."""
 
     network_s: float
@@ -50,7 +50,7 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
 
 def pairs(
     engine: Engine, window: Window, requests: pa.Table, *, whole: bool = False
-) -> list[Pair | None]:
+) -> list[NetworkTime | None]:
     """Return each request's time outside the server, with the client's span. See `networks`.
 
     With `whole`, only the E2Es are used.
@@ -62,7 +62,7 @@ def pairs(
     return [_pair(reports, row, whole) for row in requests.select(columns).to_pylist()]
 
 
-def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
+def _pair(reports: Reports, row: dict[str, object], whole: bool) -> NetworkTime | None:
     if row["basis"] not in AT_THE_EDGE:
         return None
     report = reports.of(str(row["trace_id"]), row["request_id"])  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def _pair(reports: Reports, row: dict[str, object], whole: bool) -> Pair | None:
         apart_s = report.ttft_s - ttft_s  # type: ignore[operator]
     else:
         apart_s = report.e2e_s - e2e_s  # type: ignore[operator]
-    return Pair(apart_s, report.span) if apart_s >= 0 else None
+    return NetworkTime(apart_s, report.span) if apart_s >= 0 else None
 
 
 def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float | None]:
@@ -100,7 +100,10 @@ def server_times(engine: Engine, window: Window, probes: pa.Table) -> list[float
         strict=True,
     )
     reports = Reports(
-        (trace_id, Report(request_id, first_event_s, 0.0, 0, None, own_trace=True, place=place))
+        (
+            trace_id,
+            ClientReport(request_id, first_event_s, 0.0, 0, None, own_trace=True, place=place),
+        )
         for place, (trace_id, request_id, first_event_s) in enumerate(ids)
     )
     several: set[int] = set()

@@ -32,7 +32,7 @@ be larger, the bins are sorted instead, which is then faster."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class RollupSums:
     """The facts (count, sum, minimum, maximum) of each quantity, by cell.
 
     A cell is a label set of a bucket, or a group of label sets. `facts[quantity]` is an array
@@ -56,14 +56,14 @@ class Sketches:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class RollupBucket:
     """The rollup of a minute or an hour. A cell is the number of a label set (`number_of`)."""
 
-    sums: Mapping[int, Sums]
+    sums: Mapping[int, RollupSums]
     sketches: Mapping[tuple[str, int], Sketches]
 
 
-def merged(several: Sequence[Bucket]) -> Bucket:
+def merged(several: Sequence[RollupBucket]) -> RollupBucket:
     """Merge buckets, such as those of several shards, or of the minutes of an hour.
 
     The result has the groupings that all buckets have. Buckets of older versions have fewer.
@@ -77,7 +77,7 @@ def merged(several: Sequence[Bucket]) -> Bucket:
             [each.sketches[key] for each in several if key in each.sketches]
         )
         sketches[key] = add_sketches(together, together.cells)
-    return Bucket(sums, sketches)
+    return RollupBucket(sums, sketches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,13 @@ def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValu
     return found
 
 
-def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> Sums:
+def sums_of(table: pa.Table, cells: IntArray, quantities: Sequence[str] = QUANTITIES) -> RollupSums:
     """Sum the quantities of requests by cell. Negative values are included."""
     found, place = np.unique(cells, return_inverse=True)
     return sums_at(known_values(table, quantities), found, place)
 
 
-def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray) -> Sums:
+def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray) -> RollupSums:
     """Sum the quantities of requests.
 
     Args:
@@ -133,7 +133,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
             np.minimum.at(fact[:, 2], where, known.values)
             np.maximum.at(fact[:, 3], where, known.values)
         facts[name] = fact
-    return Sums(cells, np.bincount(place, minlength=cells.size), facts)
+    return RollupSums(cells, np.bincount(place, minlength=cells.size), facts)
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
@@ -149,7 +149,7 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
     )
 
 
-def add_sums(several: Sums, cells: IntArray) -> Sums:
+def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
     """Return the sums with `cells` as the new cell of each entry. Entries with the same new cell
     are added."""
     found, place = np.unique(cells, return_inverse=True)
@@ -164,7 +164,7 @@ def add_sums(several: Sums, cells: IntArray) -> Sums:
             np.minimum.at(fact[:, 2], place, before[:, 2])
             np.maximum.at(fact[:, 3], place, before[:, 3])
         facts[name] = fact
-    return Sums(found, requests, facts)
+    return RollupSums(found, requests, facts)
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
@@ -174,10 +174,10 @@ def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
-def end_to_end_sums(several: Sequence[Sums]) -> Sums:
+def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
     """Concatenate sums, without adding those of the same cell."""
     names = several[0].facts if several else {}
-    return Sums(
+    return RollupSums(
         _concatenate([each.cells for each in several]),
         _concatenate([each.requests for each in several]),
         {name: np.concatenate([each.facts[name] for each in several]) for name in names},

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, and_, func, select
 
 from store.connections import reading
 from store.rollups.marks import SECOND_NS
-from store.rollups.sample_tables import Kind
+from store.rollups.sample_tables import SampleKind
 from store.rollups.tables import MINUTE_S
 from telemetry.billing_data import GAP_S
 from telemetry.counter_series import CounterSeries, FloatArray, IntArray
@@ -29,8 +29,8 @@ class CounterSpans:
     """Spans of counters, in any order.
 
     Span i belongs to the engine or GPU with the key `owners[which[i]]` and the text
-    `about[which[i]]` (`Kind.about`). `first` and `last` are the values of each counter; NaN if it
-    was not reported.
+    `about[which[i]]` (`SampleKind.about`). `first` and `last` are the values of each counter;
+    NaN if it was not reported.
     """
 
     owners: Sequence[tuple[Any, ...]]
@@ -60,7 +60,7 @@ class CounterSpans:
         )
 
 
-def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> CounterSpans:
+def of_samples(engine: Engine, kind: SampleKind, from_unix_s: int, to_unix_s: int) -> CounterSpans:
     """Read the spans of [from, to) from samples: one span per minute of each engine or GPU."""
     samples = kind.samples
     at = samples.c.at_unix_ns
@@ -105,7 +105,7 @@ def of_samples(engine: Engine, kind: Kind, from_unix_s: int, to_unix_s: int) -> 
 
 
 class SpanOwners:
-    """Assigns a number to each engine or GPU, and stores their texts (`Kind.about`)."""
+    """Assigns a number to each engine or GPU, and stores their texts (`SampleKind.about`)."""
 
     def __init__(self) -> None:
         self.owners: list[tuple[Any, ...]] = []
@@ -123,7 +123,7 @@ class SpanOwners:
         return found
 
 
-def end_to_end(several: Sequence[CounterSpans], kind: Kind) -> CounterSpans:
+def end_to_end(several: Sequence[CounterSpans], kind: SampleKind) -> CounterSpans:
     """Concatenate spans."""
     known = SpanOwners()
     places = [

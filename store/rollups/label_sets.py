@@ -25,7 +25,7 @@ from store.rollups.names import (
     LIMITS,
     OTHER,
     OWNED,
-    Names,
+    LabelValues,
 )
 from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
@@ -63,10 +63,10 @@ class KnownLabelSet:
     grouping: int
 
 
-def no_names() -> dict[str, Names]:
-    """Return empty `Names` for each label with a limit, and for `EXPORTED_TENANT`."""
-    names = {label: Names(limit, label in OWNED) for label, limit in LIMITS.items()}
-    return {**names, EXPORTED_TENANT: Names(EXPORTED_TENANTS)}
+def no_names() -> dict[str, LabelValues]:
+    """Return empty `LabelValues` for each label with a limit, and for `EXPORTED_TENANT`."""
+    names = {label: LabelValues(limit, label in OWNED) for label, limit in LIMITS.items()}
+    return {**names, EXPORTED_TENANT: LabelValues(EXPORTED_TENANTS)}
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class LabelSets:
     """The label sets of the last day, and the values of each label that are stored by name."""
 
     known: dict[LabelSet, KnownLabelSet] = field(default_factory=dict)
-    names: dict[str, Names] = field(default_factory=no_names)
+    names: dict[str, LabelValues] = field(default_factory=no_names)
     changed: set[LabelSet] = field(default_factory=set)
     sets: int = SETS
 

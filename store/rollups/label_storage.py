@@ -10,7 +10,7 @@ from store import dialects
 from store.connections import reading
 from store.rollups.coded_labels import LabelSet
 from store.rollups.label_sets import KnownLabelSet, LabelSets, grouped, no_names, number_of
-from store.rollups.names import EXPORTED_TENANT, Name, Names
+from store.rollups.names import EXPORTED_TENANT, LabelValue, LabelValues
 from store.rollups.tables import HOUR_S, LABEL_SETS, LABELS, NAMES
 
 _AT_ONCE: Final = 1_000
@@ -40,7 +40,7 @@ def store_label_sets(connection: Connection, label_sets: LabelSets) -> None:
             dialect.upsert(connection, table, rows)
 
 
-def _row(label: str, value: str, name: Name) -> dict[str, object]:
+def _row(label: str, value: str, name: LabelValue) -> dict[str, object]:
     return {
         "label": label,
         "value": value,
@@ -114,13 +114,14 @@ def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
         return set(connection.scalars(statement))
 
 
-def load_names(engine: Engine) -> dict[str, Names]:
-    """Return the `Names` of each label: its values that are stored by name, and the candidates."""
+def load_names(engine: Engine) -> dict[str, LabelValues]:
+    """Return the `LabelValues` of each label: its values that are stored by name, and the
+    candidates."""
     names = no_names()
     with reading(engine) as connection:
         for row in connection.execute(select(NAMES)):
             if row.label in names:
-                names[row.label].known[row.value] = Name(
+                names[row.label].known[row.value] = LabelValue(
                     row.hours, row.newest_hour, row.owner, row.named_from_unix_s
                 )
     return names

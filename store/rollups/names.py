@@ -36,7 +36,7 @@ _BITS: Final = 2**_HOURS - 1
 
 
 @dataclass(slots=True)
-class Name:
+class LabelValue:
     """A value that occurred in the last day.
 
     Attributes:
@@ -74,13 +74,13 @@ class Occurrence:
 
 
 @dataclass(slots=True)
-class Names:
+class LabelValues:
     """The values of one label: up to `limit` values that are stored by name (that have a place),
     and up to `limit` candidates for a place."""
 
     limit: int
     owned: bool = False
-    known: dict[str, Name] = field(default_factory=dict)
+    known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     """The values whose rows must be written, or deleted if the value is not in `known`."""
 
@@ -111,7 +111,7 @@ class Names:
         waiting = any(each.named_from_unix_s is None for each in self.known.values())
         for value in new:
             owner = occurred[value].owner if self.owned else ""
-            self.known[value] = Name(1, hour, owner)
+            self.known[value] = LabelValue(1, hour, owner)
         self.changed.update(new)
         if len(self.known) <= self.limit:
             placed = list(self.known)
@@ -158,5 +158,5 @@ class Names:
         self.changed.update(values)
 
 
-def _is_silent(name: Name, hour: int) -> bool:
+def _is_silent(name: LabelValue, hour: int) -> bool:
     return hour - name.newest_hour > _HOURS

@@ -22,7 +22,7 @@ TimeRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RollupPlan:
     """The time ranges to read from rollups per hour, from rollups per minute, and from rows."""
 
     from_unix_s: int
@@ -37,7 +37,7 @@ class Plan:
         return Window(self.from_unix_s * SECOND_NS, self.to_unix_s * SECOND_NS)
 
 
-def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | None:
+def plan(engine: Engine, window: Window, step_s: int | None = None) -> RollupPlan | None:
     """Plan which data a query of rollups reads.
 
     Returns: None if the database has no rollups yet.
@@ -62,7 +62,7 @@ def plan(engine: Engine, window: Window, step_s: int | None = None) -> Plan | No
     minutes = np.arange(first, last, MINUTE_S)
     minutes = minutes[~np.isin(minutes // HOUR_S * HOUR_S, hours)]
     minutes = np.setdiff1d(minutes, marked)
-    return Plan(
+    return RollupPlan(
         start,
         end,
         neighbours(hours, HOUR_S),

@@ -22,8 +22,8 @@ from store.queries import Window, label_values, request_count, request_table
 from store.rollups.buckets import (
     Quantiles,
     Ranks,
+    RollupSums,
     Sketches,
-    Sums,
     add_sums,
     end_to_end_sketches,
     end_to_end_sums,
@@ -41,7 +41,7 @@ from store.rollups.incomplete_groups import (
 from store.rollups.label_storage import known_values, lack_names, meaning, named_from
 from store.rollups.marks import SECOND_NS, whole_from_unix_s
 from store.rollups.names import OTHER
-from store.rollups.plan import Plan, neighbours, plan
+from store.rollups.plan import RollupPlan, neighbours, plan
 from store.rollups.storage import StoredSketches, load_sketches, load_sums, missing_buckets
 from store.rollups.tables import GROUPINGS, HOUR_S, LABELS, MINUTE_S, ROLLUPS
 from telemetry.requests import Source
@@ -58,7 +58,7 @@ _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class TimeSteps:
     """Time steps of equal width: step i begins at `first_unix_s + i * width_s`."""
 
     first_unix_s: int
@@ -74,8 +74,8 @@ class Rollups:
     """
 
     engine: Engine
-    plan: Plan
-    steps: Steps
+    plan: RollupPlan
+    steps: TimeSteps
     by: Sequence[str]
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
@@ -186,13 +186,13 @@ class Rollups:
                     total += int(found or 0)  # PostgreSQL returns a Decimal
         return total
 
-    def sums(self, quantities: Sequence[str]) -> Sums:
+    def sums(self, quantities: Sequence[str]) -> RollupSums:
         """Return the number of requests and the `FACTS` of each quantity, for each cell (group and
         step).
 
         Empty cells are omitted.
         """
-        loaded: dict[int, list[tuple[IntArray, Sums]]] = defaultdict(list)
+        loaded: dict[int, list[tuple[IntArray, RollupSums]]] = defaultdict(list)
         with reading(self.engine) as connection:
             for grouping, width_s, time_range in self._stored(connection):
                 for start, simulated, sums in load_sums(
@@ -202,7 +202,7 @@ class Rollups:
                     loaded[grouping].append((np.full(sums.cells.size, start), sums))
         self._unnamed.clear()
         self._older = 0 in loaded
-        found: list[Sums] = []
+        found: list[RollupSums] = []
         cells: list[IntArray] = []
         for grouping, several in loaded.items():
             sums = end_to_end_sums([each for _, each in several])
@@ -219,7 +219,7 @@ class Rollups:
         together, where = end_to_end_sums(found), _concatenate(cells)
         inside = where >= 0
         return add_sums(
-            Sums(
+            RollupSums(
                 where[inside],
                 together.requests[inside],
                 {name: fact[inside] for name, fact in together.facts.items()},
@@ -295,7 +295,7 @@ class Rollups:
         return known
 
     def _note_unnamed(
-        self, sums: Sums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
+        self, sums: RollupSums, at_unix_s: IntArray, labels: Mapping[int, LabelSet]
     ) -> None:
         """Count the requests with `_other` in a label of the query."""
         positions = [LABELS.index(label) for label in (*self.by, *self.equals)]
@@ -400,7 +400,7 @@ def rollups(
     first = how.from_unix_s if first_unix_s is None else first_unix_s
     length_s = max(1, how.to_unix_s - first)
     width_s = step_s or length_s
-    steps = Steps(first, width_s, -(-length_s // width_s))
+    steps = TimeSteps(first, width_s, -(-length_s // width_s))
     return Rollups(engine, how, steps, tuple(by), dict(equals), dict(unless))
 
 

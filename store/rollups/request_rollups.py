@@ -12,7 +12,7 @@ from store.columns.request_columns import in_parts, request_columns
 from store.connections import reading
 from store.queries import Window
 from store.rollups.buckets import (
-    Bucket,
+    RollupBucket,
     known_bins,
     known_values,
     merged,
@@ -52,11 +52,11 @@ class RequestRollups:
         self._label_sets = LabelSets(names=load_names(engine))
         self._loaded_from_unix_s: int | None = None
 
-    def build(self, width_s: int, start_unix_s: int) -> dict[bool, Bucket]:
+    def build(self, width_s: int, start_unix_s: int) -> dict[bool, RollupBucket]:
         """Build a bucket. Simulated requests get a separate rollup."""
         if width_s == MINUTE_S:
             return self._of_requests(start_unix_s)
-        hour: dict[bool, Bucket] = {}
+        hour: dict[bool, RollupBucket] = {}
         for start in range(start_unix_s, start_unix_s + HOUR_S, MINUTES_AT_ONCE * MINUTE_S):
             with reading(self._engine) as connection:
                 end = start + MINUTES_AT_ONCE * MINUTE_S
@@ -67,7 +67,11 @@ class RequestRollups:
         return hour
 
     def store(
-        self, connection: Connection, width_s: int, start_unix_s: int, made: dict[bool, Bucket]
+        self,
+        connection: Connection,
+        width_s: int,
+        start_unix_s: int,
+        made: dict[bool, RollupBucket],
     ) -> None:
         """Replace a stored bucket."""
         store_buckets(connection, width_s, start_unix_s, made)
@@ -77,9 +81,9 @@ class RequestRollups:
         """Mark the new label sets and names as stored."""
         self._label_sets.stored()
 
-    def _of_requests(self, start: int) -> dict[bool, Bucket]:
+    def _of_requests(self, start: int) -> dict[bool, RollupBucket]:
         self._load_label_sets(start - ALIVE_S)
-        several: dict[bool, list[Bucket]] = defaultdict(list)
+        several: dict[bool, list[RollupBucket]] = defaultdict(list)
         for part in in_parts(self._engine, _window(start, start + MINUTE_S), AT_ONCE):
             table = request_columns(self._engine, part, COLUMNS)
             for simulated, bucket in buckets_of(table, self._label_sets, start)[0].items():
@@ -103,7 +107,7 @@ def _window(from_unix_s: int, to_unix_s: int) -> Window:
 
 def buckets_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int
-) -> tuple[dict[bool, Bucket], dict[int, LabelSet]]:
+) -> tuple[dict[bool, RollupBucket], dict[int, LabelSet]]:
     """Build two rollups of a bucket: one of its simulated requests, and one of its other requests.
 
     Args:
@@ -124,7 +128,7 @@ def buckets_of(
 
 def _bucket_of(
     table: pa.Table, label_sets: LabelSets, from_unix_s: int, meaning: dict[int, LabelSet]
-) -> Bucket:
+) -> RollupBucket:
     values, bins = known_values(table, QUANTITIES), known_bins(table, LATENCIES)
     sums, sketches = {}, {}
     for grouping, (sets, place) in enumerate(label_sets.assign(table, from_unix_s)):
@@ -135,4 +139,4 @@ def _bucket_of(
         sums[grouping] = sums_at(values, cells, sorted_place)
         for latency in LATENCIES:
             sketches[latency, grouping] = sketches_at(bins[latency], cells, sorted_place)
-    return Bucket(sums, sketches)
+    return RollupBucket(sums, sketches)

@@ -16,7 +16,7 @@ from store.queries import Window
 from store.rollups.counter_spans import CounterSpans, SpanOwners, end_to_end, joined, of_samples
 from store.rollups.marks import SAMPLE_ROLLUPS, SECOND_NS, RollupSource, pending, whole_from_unix_s
 from store.rollups.plan import down, neighbours, up
-from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, Kind, first_of, last_of
+from store.rollups.sample_tables import AMOUNT, INSTANT, KINDS, SampleKind, first_of, last_of
 from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
@@ -42,7 +42,7 @@ class SampleRollups:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def build(self, width_s: int, start_unix_s: int) -> list[tuple[Kind, CounterSpans]]:
+    def build(self, width_s: int, start_unix_s: int) -> list[tuple[SampleKind, CounterSpans]]:
         """Build a bucket: one entry for each kind of samples."""
         if width_s == MINUTE_S:
             return [
@@ -66,7 +66,7 @@ class SampleRollups:
         connection: Connection,
         width_s: int,
         start_unix_s: int,
-        made: list[tuple[Kind, CounterSpans]],
+        made: list[tuple[SampleKind, CounterSpans]],
     ) -> None:
         """Replace a stored bucket."""
         dialect = dialects.of(connection.engine)
@@ -91,7 +91,7 @@ def known_from_unix_s(engine: Engine) -> int | None:
 
 
 def read_counter_spans(
-    engine: Engine, window: Window, kinds: Sequence[Kind] = KINDS
+    engine: Engine, window: Window, kinds: Sequence[SampleKind] = KINDS
 ) -> list[CounterSpans]:
     """Return the counter spans of each kind of samples in a window, and shortly before and after
     it."""
@@ -172,7 +172,7 @@ def _without_buckets(some: CounterSpans, starts: Sequence[int]) -> CounterSpans:
 
 
 def load(
-    connection: Connection, kind: Kind, width_s: int, from_unix_s: int, to_unix_s: int
+    connection: Connection, kind: SampleKind, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> CounterSpans:
     """Load the stored buckets that start in a time range."""
     columns = kind.rollups.c
@@ -221,7 +221,7 @@ def load(
     )
 
 
-def _row(kind: Kind, some: CounterSpans) -> dict[str, Any]:
+def _row(kind: SampleKind, some: CounterSpans) -> dict[str, Any]:
     amounts = {
         **{first_of(name): some.first[name] for name in kind.totals},
         **{last_of(name): some.last[name] for name in kind.totals},

@@ -22,7 +22,7 @@ INSTANT: Final = np.dtype("<i8")
 AMOUNT: Final = np.dtype("<f8")
 
 
-class Kind(NamedTuple):
+class SampleKind(NamedTuple):
     """A kind of samples, and the columns of its rollups.
 
     Attributes:
@@ -65,7 +65,7 @@ def _table(name: str, totals: tuple[str, ...], means: tuple[str, ...]) -> Table:
 
 _ENERGY: Final = rolled_up(GpuSample)
 
-ENGINES: Final = Kind(
+ENGINES: Final = SampleKind(
     SAMPLES,
     CounterKey._fields,
     "region",
@@ -73,7 +73,7 @@ ENGINES: Final = Kind(
     COEFFICIENTS,
     _table("engine_stretches", WORK, COEFFICIENTS),
 )
-DEVICES: Final = Kind(
+DEVICES: Final = SampleKind(
     GPUS, ("replica", "gpu"), "model_name", _ENERGY, (), _table("gpu_stretches", _ENERGY, ())
 )
 KINDS: Final = (ENGINES, DEVICES)

@@ -11,7 +11,14 @@ from sqlalchemy import Connection, Table, and_, select
 
 from store import dialects
 from store.dialects.bulk import IN_BULK
-from store.rollups.buckets import Bucket, FloatArray, Sketches, Sums, nothing, places_of_bins
+from store.rollups.buckets import (
+    FloatArray,
+    RollupBucket,
+    RollupSums,
+    Sketches,
+    nothing,
+    places_of_bins,
+)
 from store.rollups.tables import (
     BIN,
     BINS,
@@ -30,7 +37,7 @@ from telemetry.sketches import IntArray
 
 
 def store_buckets(
-    connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, Bucket]
+    connection: Connection, width_s: int, from_unix_s: int, buckets: Mapping[bool, RollupBucket]
 ) -> None:
     """Replace a stored bucket.
 
@@ -52,9 +59,9 @@ def store_buckets(
 
 def load_buckets(
     connection: Connection, width_s: int, from_unix_s: int, to_unix_s: int
-) -> dict[bool, list[Bucket]]:
+) -> dict[bool, list[RollupBucket]]:
     """Load the buckets that start in a time range. Key True has the simulated requests."""
-    sums: dict[tuple[int, bool], dict[int, Sums]] = defaultdict(dict)
+    sums: dict[tuple[int, bool], dict[int, RollupSums]] = defaultdict(dict)
     sketches: dict[tuple[int, bool], dict[tuple[str, int], Sketches]] = defaultdict(dict)
     time_range = width_s, from_unix_s, to_unix_s
     for grouping in range(len(GROUPINGS)):
@@ -65,9 +72,9 @@ def load_buckets(
         select(*bins).where(_buckets_between(BINS, *time_range))
     ):
         sketches[start, bool(simulated)][latency, grouping] = _sketches([columns])
-    found_buckets: dict[bool, list[Bucket]] = defaultdict(list)
+    found_buckets: dict[bool, list[RollupBucket]] = defaultdict(list)
     for key, by_grouping in sums.items():
-        found_buckets[key[1]].append(Bucket(by_grouping, sketches[key]))
+        found_buckets[key[1]].append(RollupBucket(by_grouping, sketches[key]))
     return dict(found_buckets)
 
 
@@ -90,7 +97,7 @@ def load_sums(
     from_unix_s: int,
     to_unix_s: int,
     names: Sequence[str],
-) -> list[tuple[int, bool, Sums]]:
+) -> list[tuple[int, bool, RollupSums]]:
     """Load start, simulated flag and sums of the buckets that start in a time range."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
@@ -101,7 +108,9 @@ def load_sums(
     for start, simulated, sets, requests, *facts in rows:
         cells = np.frombuffer(sets, LABEL_SET)
         known = {name: _facts(fact, cells.size) for name, fact in zip(names, facts, strict=True)}
-        found.append((start, bool(simulated), Sums(cells, np.frombuffer(requests, NUMBER), known)))
+        found.append(
+            (start, bool(simulated), RollupSums(cells, np.frombuffer(requests, NUMBER), known))
+        )
     return found
 
 
@@ -169,7 +178,7 @@ _HEAD: Final = ("from_unix_s", "simulated", "label_sets", "set_requests")
 _SKETCH: Final = ("from_unix_s", "simulated", "label_sets", "sizes", "bins", "counts")
 
 
-def _rows(bucket: Bucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, Any]]]:
+def _rows(bucket: RollupBucket, key: Mapping[str, Any]) -> dict[Table, list[dict[str, Any]]]:
     rollups = [
         {
             "grouping": grouping,

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.group_places import expanded
-from alerts.notify.message import Message, Transition, dumps
+from alerts.notify.message import IncidentMessage, Transition, dumps
 from alerts.openslo.reader import load
 from analysis.incident import incident_verdict
 from analysis.incident_answer import store_verdict
@@ -210,7 +210,7 @@ def _hidden(each: RequestTimeline, number: int) -> RequestTimeline:
 
 def _notification(row: IncidentRow) -> dict[str, object]:
     key = row.slo, row.severity, row.fired_unix_s
-    text = Message(
+    text = IncidentMessage(
         transition=Transition.FIRING,
         slo=row.slo,
         display_name=row.slo,

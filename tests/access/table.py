@@ -14,7 +14,7 @@ from typing import Final
 from analysis.access.roles_file import load_roles
 from cli.questions.answer import answered
 from cli.questions.reader import Reader
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 from store.access.access import Access
 from tests.access.fleet import Fleet, store
 from tests.access.scanning import leaks
@@ -99,7 +99,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
 def _answer(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
     try:
         text = answered(name, list(given.items()), Reader(access)).text
-    except Refused as refused:
+    except QuestionRefused as refused:
         status = refused.problem["status"]
         cell = "refused" if status == HTTPStatus.FORBIDDEN else "not found"
         return str(refused.problem), cell

@@ -13,7 +13,7 @@ from mcp_types import TextContent
 
 from analysis.access.roles_file import Roles
 from cli.questions.declared import questions
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from server.api.limits import ApiLimits
 from server.api.mcp_transports import PATH, McpHost
 from server.api.worker_pool import WorkerPool
@@ -34,8 +34,8 @@ def token_of(role: str) -> str:
     return f"a-token-of-the-role-{role}"
 
 
-def tokens() -> Tokens:
-    return Tokens([FULL_TOKEN, *(f"{token_of(role)}:{role}" for role in ALLOWED)], "the test")
+def tokens() -> BearerTokens:
+    return BearerTokens([FULL_TOKEN, *(f"{token_of(role)}:{role}" for role in ALLOWED)], "the test")
 
 
 def asked(fleet: Fleet) -> list[tuple[str, dict[str, Any]]]:

@@ -1,7 +1,7 @@
 import pytest
 
 from alerts.blindness import EXPECTED, MIN_LEFT_OUT, NONE_SELECTED, REASONS, blind_because
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_most_requests_uncounted_is_blind(
     events: int, excluded: dict[str, int], requests: int, reason: str | None
 ) -> None:
     """Rejected and aborted requests do not make an objective blind."""
-    assert blind_because(Counts(0, events), excluded, requests) == reason
+    assert blind_because(EventCounts(0, events), excluded, requests) == reason
     assert reason is None or all(REASONS[reason])

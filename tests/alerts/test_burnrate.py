@@ -5,10 +5,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from alerts.burnrate import (
-    Counts,
-    Pair,
+    EventCounts,
     State,
-    Window,
+    WindowCounts,
+    WindowPair,
     budget_left,
     burn,
     detection_s,
@@ -20,17 +20,17 @@ from alerts.policy import policy_for
 
 DAY_S = 86_400
 FACTOR = Fraction("14.4")
-FAST = Pair("page", 3600, 300, FACTOR)
+FAST = WindowPair("page", 3600, 300, FACTOR)
 
 counts = st.builds(
-    lambda bad, good: Counts(bad, bad + good), st.integers(0, 10**6), st.integers(0, 10**6)
+    lambda bad, good: EventCounts(bad, bad + good), st.integers(0, 10**6), st.integers(0, 10**6)
 )
 shares = st.fractions(Fraction(1, 10**6), Fraction(1, 2))
 
 
-def full(bad: int, events: int) -> Window:
+def full(bad: int, events: int) -> WindowCounts:
     """Return a window that has data for its whole length."""
-    return Window(Counts(bad, events), Fraction(1))
+    return WindowCounts(EventCounts(bad, events), Fraction(1))
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_one_bad_request_of_ten_does_not_page() -> None:
 
 def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
     """In three minutes, 20 % bad requests spend less than the 2 % of the budget that page."""
-    started = Window(Counts(200, 1000), Fraction(180, 3600))
-    short = Window(Counts(200, 1000), Fraction(180, 300))
+    started = WindowCounts(EventCounts(200, 1000), Fraction(180, 3600))
+    short = WindowCounts(EventCounts(200, 1000), Fraction(180, 300))
     assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START
 
 
 def test_no_data_is_not_no_burn() -> None:
     assert judge_pair(full(0, 0), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
     assert judge_pair(full(9, 9), full(0, 0), FACTOR, Fraction(1, 100), 5) is State.NO_DATA
-    assert burn(Counts(0, 0), Fraction(1, 100)) is None
-    assert budget_left(Counts(0, 0), Fraction(1, 100)) is None
+    assert burn(EventCounts(0, 0), Fraction(1, 100)) is None
+    assert budget_left(EventCounts(0, 0), Fraction(1, 100)) is None
 
 
 @pytest.mark.parametrize(("target", "seconds"), [("0.999", 52), ("0.99", 518), ("0.95", 2592)])
@@ -85,7 +85,7 @@ def test_a_total_failure_is_detected_after_the_workbooks_times(target: str, seco
     st.booleans(),
 )
 def test_a_start_takes_as_long_to_detect_as_a_change(
-    pair: Pair, target: str, bad_ratio: Fraction, cold: bool
+    pair: WindowPair, target: str, bad_ratio: Fraction, cold: bool
 ) -> None:
     """The formula holds for a burn from the first second, and for a burn after a good day."""
     budget = 1 - Fraction(target)
@@ -94,12 +94,14 @@ def test_a_start_takes_as_long_to_detect_as_a_change(
     assert at_s is not None
 
     def fires(after_s: Fraction) -> bool:
-        def window(length_s: int) -> Window:
+        def window(length_s: int) -> WindowCounts:
             burning_s = min(after_s, Fraction(length_s))
             covered_s = burning_s if cold else Fraction(length_s)
             bad, events = 10**6 * bad_ratio * burning_s, 10**6 * covered_s
             scale = bad.denominator * events.denominator
-            return Window(Counts(int(bad * scale), int(events * scale)), covered_s / length_s)
+            return WindowCounts(
+                EventCounts(int(bad * scale), int(events * scale)), covered_s / length_s
+            )
 
         state = judge_pair(window(pair.long_s), window(pair.short_s), pair.factor, budget, 5)
         return state is State.FIRING
@@ -112,7 +114,7 @@ def test_a_start_takes_as_long_to_detect_as_a_change(
 
 @given(counts, counts, shares)
 def test_the_burn_rate_of_two_ranges_is_between_their_burn_rates(
-    one: Counts, two: Counts, budget: Fraction
+    one: EventCounts, two: EventCounts, budget: Fraction
 ) -> None:
     assume(one.events and two.events)
     first, second, both = burn(one, budget), burn(two, budget), burn(one + two, budget)
@@ -124,12 +126,14 @@ def test_the_burn_rate_of_two_ranges_is_between_their_burn_rates(
 
 @given(counts, counts, shares, st.fractions(Fraction(1, 10), Fraction(50)))
 def test_more_bad_events_never_quieten(
-    long: Counts, short: Counts, budget: Fraction, factor: Fraction
+    long: EventCounts, short: EventCounts, budget: Fraction, factor: Fraction
 ) -> None:
     assume(long.bad < long.events)
-    worse = Counts(long.bad + 1, long.events)
+    worse = EventCounts(long.bad + 1, long.events)
     before, after = (
-        judge_pair(Window(each, Fraction(1)), Window(short, Fraction(1)), factor, budget, 5)
+        judge_pair(
+            WindowCounts(each, Fraction(1)), WindowCounts(short, Fraction(1)), factor, budget, 5
+        )
         for each in (long, worse)
     )
     assert before is not State.FIRING or after is State.FIRING
@@ -152,8 +156,8 @@ def test_a_budget_runs_out_at_the_pace_it_burns() -> None:
 @pytest.mark.parametrize("bad", [(-1, 0), (2, 1)])
 def test_impossible_counts_are_refused(bad: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="allowed: 0 to all"):
-        Counts(*bad)
+        EventCounts(*bad)
     with pytest.raises(ValueError, match="budget"):
-        burn(Counts(0, 1), Fraction(0))
+        burn(EventCounts(0, 1), Fraction(0))
     with pytest.raises(ValueError, match="covered"):
-        Window(Counts(0, 1), Fraction(2))
+        WindowCounts(EventCounts(0, 1), Fraction(2))

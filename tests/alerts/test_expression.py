@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from alerts.errors import ExpressionError
 from alerts.expression import (
     And,
-    Comparison,
     Expression,
+    FieldComparison,
     IsUnknown,
     Not,
     Or,
@@ -23,19 +23,19 @@ WORDS = Vocabulary(
 
 leaves = st.one_of(
     st.builds(
-        lambda op, n: Comparison("ttft_s", op, float(n), n),
+        lambda op, n: FieldComparison("ttft_s", op, float(n), n),
         st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),
         st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3})?", fullmatch=True, alphabet="0123456789."),
     ),
-    st.builds(lambda n: Comparison("tokens", ">=", n, str(n)), st.integers(0, 10**18 - 1)),
+    st.builds(lambda n: FieldComparison("tokens", ">=", n, str(n)), st.integers(0, 10**18 - 1)),
     st.builds(
-        lambda text: Comparison(
+        lambda text: FieldComparison(
             "tenant", "==", text, '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
         ),
         st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max_size=20),
     ),
     st.just(IsUnknown("tenant")),
-    st.just(Comparison("streamed", "==", True, "true")),
+    st.just(FieldComparison("streamed", "==", True, "true")),
 )
 
 
@@ -67,7 +67,9 @@ def test_and_binds_before_or_and_not_before_both() -> None:
 
 
 def test_in_is_short_for_or() -> None:
-    either = Or((Comparison("tenant", "==", "a", '"a"'), Comparison("tenant", "==", "b", '"b"')))
+    either = Or(
+        (FieldComparison("tenant", "==", "a", '"a"'), FieldComparison("tenant", "==", "b", '"b"'))
+    )
     assert parse("tenant in ('a', \"b\")", WORDS) == either
     assert parse("tenant not in ('a', \"b\")", WORDS) == Not(either)
 

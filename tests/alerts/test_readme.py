@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from alerts.notify.channels import Kind
+from alerts.notify.channels import ReceiverType
 from alerts.notify.configuration import load_configuration
 from alerts.openslo.reader import inspect_texts
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
@@ -28,7 +28,7 @@ def test_the_channels_in_the_readme_are_sound(tmp_path: Path) -> None:
     (tmp_path / "slack-url").write_text("https://hooks.example.org/x")
     environ = {"PAGERDUTY_KEY": "k", "HOOK_URL": "https://example.org", "HOOK_KEY": "k"}
     found = load_configuration(tmp_path / "notify.yaml", environ)
-    assert {channel.kind for channel in found.channels} == set(Kind)
+    assert {channel.kind for channel in found.channels} == set(ReceiverType)
 
 
 def test_the_groups_in_the_readme_can_be_counted() -> None:

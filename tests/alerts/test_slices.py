@@ -3,15 +3,15 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.burnrate import Counts
-from alerts.history import Bucket
+from alerts.burnrate import EventCounts
+from alerts.history import HistoryBucket
 from alerts.slices import Slices
 
 MINUTE = Slices(60, Fraction(9, 10), "90 %")
 
 buckets = st.lists(
     st.builds(
-        lambda at, bad, good: Bucket(at * 15, Counts(bad, bad + good)),
+        lambda at, bad, good: HistoryBucket(at * 15, EventCounts(bad, bad + good)),
         st.integers(1, 40),
         st.integers(0, 3),
         st.integers(0, 9),
@@ -20,21 +20,27 @@ buckets = st.lists(
 
 
 @given(buckets, st.integers(0, 600))
-def test_each_slice_with_events_is_one_event(each: list[Bucket], until_s: int) -> None:
+def test_each_slice_with_events_is_one_event(each: list[HistoryBucket], until_s: int) -> None:
     judged = MINUTE.judged(each, until_s)
     ends = [end for end in range(60, 601, 60) if end <= until_s]
     for end in ends:
         inside = [one.counts for one in each if end - 60 < one.until_s <= end]
-        whole = sum(inside, Counts(0, 0))
+        whole = sum(inside, EventCounts(0, 0))
         found = [one.counts for one in judged if one.until_s == end]
         if not whole.events:
             assert found == []
         else:
-            assert found == [Counts(int(10 * (whole.events - whole.bad) < 9 * whole.events), 1)]
+            assert found == [
+                EventCounts(int(10 * (whole.events - whole.bad) < 9 * whole.events), 1)
+            ]
     assert {one.until_s for one in judged} <= set(ends)
 
 
 def test_a_target_of_all_allows_no_bad_event() -> None:
     strict = Slices(60, Fraction(1), "100 %")
-    assert strict.judged([Bucket(60, Counts(1, 1000))], 60) == [Bucket(60, Counts(1, 1))]
-    assert MINUTE.judged([Bucket(60, Counts(1, 10))], 60) == [Bucket(60, Counts(0, 1))]
+    assert strict.judged([HistoryBucket(60, EventCounts(1, 1000))], 60) == [
+        HistoryBucket(60, EventCounts(1, 1))
+    ]
+    assert MINUTE.judged([HistoryBucket(60, EventCounts(1, 10))], 60) == [
+        HistoryBucket(60, EventCounts(0, 1))
+    ]

@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.errors import DocumentError
-from alerts.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, Fields, Node, Reader, Text, read_documents
+from alerts.strict_yaml import (
+    MAX_CHARACTERS,
+    MAX_DEPTH,
+    Fields,
+    MappingReader,
+    Node,
+    YamlScalar,
+    read_documents,
+)
 
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
@@ -21,7 +29,7 @@ def test_a_value_keeps_its_text_and_its_line() -> None:
     assert isinstance(document, Fields)
     inner = document.fields["b"]
     assert isinstance(inner, Fields)
-    assert inner.fields["c"] == Text(3, "0.9990", True)
+    assert inner.fields["c"] == YamlScalar(3, "0.9990", True)
 
 
 @pytest.mark.parametrize(
@@ -60,17 +68,17 @@ def test_several_documents_are_read_and_empty_ones_omitted() -> None:
 
 def test_an_unknown_key_is_an_error() -> None:
     with pytest.raises(DocumentError, match=r"f.yaml:2: spec.tarqet: no such key; allowed: target"):
-        Reader(only("x: 1\ntarqet: 0.9\n"), "f.yaml", "spec", ("target", "x"))
+        MappingReader(only("x: 1\ntarqet: 0.9\n"), "f.yaml", "spec", ("target", "x"))
 
 
 @pytest.mark.parametrize("text", ["a:", "a: ''", "a: null", "a: ~"])
 def test_a_null_is_not_a_text(text: str) -> None:
     with pytest.raises(DocumentError, match="a: is empty"):
-        Reader(only(text), "f.yaml", "", ("a",)).text("a")
+        MappingReader(only(text), "f.yaml", "", ("a",)).text("a")
 
 
 def test_a_quoted_null_is_a_text() -> None:
-    assert Reader(only("a: 'null'"), "f.yaml", "", ("a",)).text("a") == "null"
+    assert MappingReader(only("a: 'null'"), "f.yaml", "", ("a",)).text("a") == "null"
 
 
 @given(st.text(max_size=200) | st.text("{}[]:,-&*!|>'\"%@ \n\tab01", max_size=200))

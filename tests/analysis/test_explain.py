@@ -2,7 +2,7 @@ import pyarrow as pa
 
 from analysis.explain import joined_evidence, windows_of
 from diagnosis.question import Metric, Question, Span
-from store.columns.evidence import Evidence
+from store.columns.evidence import EvidenceRows
 from store.queries import Window
 from telemetry.starts import EngineStart
 
@@ -33,12 +33,12 @@ def test_tables_that_were_read_separately_are_joined() -> None:
     """Rows are sorted by time although their dictionaries differ, and a start appears once."""
     start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
 
-    def part(at: int, tenant: str) -> Evidence:
+    def part(at: int, tenant: str) -> EvidenceRows:
         requests = pa.table(
             {"received_unix_ns": [at], "tenant": pa.array([tenant]).dictionary_encode()}
         )
         samples = pa.table({"at_unix_ns": [at], "replica": ["r0"]})
-        return Evidence(requests, samples, samples, [start], samples_every_s=at)
+        return EvidenceRows(requests, samples, samples, [start], samples_every_s=at)
 
     found = joined_evidence([part(1, "acme"), part(2, "globex")])
     assert found.requests["received_unix_ns"].to_pylist() == [1, 2]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tailspan_vllm.engine_core.step_ledger import Ledger
-from tailspan_vllm.engine_core.step_model import Work
+from tailspan_vllm.engine_core.step_model import StepWork
 
 from benchmarks._step_fits import SingleSteps, all_fits, errors, solved
 from replay.fit import StepReports
@@ -67,7 +67,7 @@ def test_the_recorder_writes_each_step(tmp_path: Path, monkeypatch: pytest.Monke
 
     try:
         step_recorder.install()
-        Ledger().end_step(Work(100, 5000.0, 0, 0), 1.0, 1.5, 1)
+        Ledger().end_step(StepWork(100, 5000.0, 0, 0), 1.0, 1.5, 1)
     finally:
         del sys.modules["step_recorder"]
     (line,) = (tmp_path / "steps").read_text().splitlines()

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import update
 
 from cli.checks import clocks, connections, gpus
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.main import tailspan
 from store.columns import adbc_client
 from store.database import open_database
@@ -34,7 +34,7 @@ Exported = Callable[[str], tuple[str, int]]
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide GPUs of the machine that runs the tests."""
-    none = Finding("gpus", True, "none here")
+    none = CheckFinding("gpus", True, "none here")
     monkeypatch.setattr(gpus, "local", lambda: iter([none]))
 
 
@@ -155,7 +155,7 @@ def test_a_slow_read_path_is_reported_with_its_reason(
 ) -> None:
     open_database(url).dispose()
 
-    def shown() -> list[Finding]:
+    def shown() -> list[CheckFinding]:
         return [each for each in connections.database(url) if each.check == "columns"]
 
     assert shown() == []

@@ -1,4 +1,4 @@
-from alerts.evaluation.request_verdicts import Verdict, judge
+from alerts.evaluation.request_verdicts import RequestVerdict, judge
 from alerts.objectives import Goodput
 from alerts.openslo.reader import OBJECTIVES, load
 from server.supervised_children import FIRST_LOOK
@@ -30,7 +30,11 @@ def test_the_simulated_incident_is_one_that_pages() -> None:
     past_s, lasts_s = parse_s(FIRST_LOOK["backfill"]), parse_s(FIRST_LOOK["incident-before"])
     quiet = sum(not late for late, _ in verdicts) * (past_s - lasts_s) / BEFORE_S
     late = sum(late for late, _ in verdicts) * lasts_s / FLOOD_S
-    bad = sum(late and verdict is Verdict.BAD for late, verdict in verdicts) * lasts_s / FLOOD_S
+    bad = (
+        sum(late and verdict is RequestVerdict.BAD for late, verdict in verdicts)
+        * lasts_s
+        / FLOOD_S
+    )
     first = objective.policy.pairs[0]
     covered = past_s / first.long_s
     burn = bad / (quiet + late) * covered / float(1 - objective.target)

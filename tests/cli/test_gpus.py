@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 import pytest
 from click.testing import CliRunner, Result
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
 import cli.commands.gpus
 from cli import foreground, gpu_agent
@@ -209,11 +209,11 @@ def test_up_samples_the_chosen_gpus(
 
 
 class Post:
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: ExportResponse) -> None:
         self.outcome = outcome
         self.bodies: list[bytes] = []
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+    def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
         assert (path, content_type) == ("/v1/metrics", "application/x-protobuf")
         self.bodies.append(body)
         return self.outcome
@@ -246,7 +246,7 @@ def test_samples_are_sent_until_the_stop(
     install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     install(Card())
-    post = Post(Outcome(Verdict.ACCEPTED))
+    post = Post(ExportResponse(ExportVerdict.ACCEPTED))
     printed = sampled(post, monkeypatch, capsys)
     assert len(post.bodies) == 1
     assert printed.splitlines() == [
@@ -256,7 +256,7 @@ def test_samples_are_sent_until_the_stop(
 
 
 def test_samples_are_collected_after_the_first_message() -> None:
-    post = Post(Outcome(Verdict.ACCEPTED))
+    post = Post(ExportResponse(ExportVerdict.ACCEPTED))
     forwarder = Forwarder(post)
     batches = gpu_agent.Batches(forwarder)
     began = time.time_ns() - 10**9
@@ -287,16 +287,20 @@ def test_samples_are_collected_after_the_first_message() -> None:
 @pytest.mark.parametrize(
     ("outcome", "room", "words"),
     [
-        (Outcome(Verdict.REFUSED), 2**20, "1 were refused"),
-        (Outcome(Verdict.UNREACHABLE), 2**20, "1 expired before the collector accepted messages"),
-        (Outcome(Verdict.ACCEPTED), 1, "1 did not fit in the queue"),
+        (ExportResponse(ExportVerdict.REFUSED), 2**20, "1 were refused"),
+        (
+            ExportResponse(ExportVerdict.UNREACHABLE),
+            2**20,
+            "1 expired before the collector accepted messages",
+        ),
+        (ExportResponse(ExportVerdict.ACCEPTED), 1, "1 did not fit in the queue"),
     ],
 )
 def test_dropped_samples_are_counted(
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
-    outcome: Outcome,
+    outcome: ExportResponse,
     room: int,
     words: str,
 ) -> None:

@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from alerts.openslo.reader import OBJECTIVES
-from cli.checks.findings import Finding
+from cli.checks.findings import CheckFinding
 from cli.checks.objectives import objectives
 from cli.main import tailspan
 from telemetry.requests import RequestTimeline
 
-Look = Callable[..., list[Finding]]
+Look = Callable[..., list[CheckFinding]]
 Receive = Callable[..., None]
 Exported = Callable[[str], tuple[str, int]]
 
@@ -28,8 +28,8 @@ tailspan_clock_lead_seconds{source="r0"} -400
 
 
 @pytest.fixture
-def look(url: str, free_port: int) -> Callable[..., list[Finding]]:
-    def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[Finding]:
+def look(url: str, free_port: int) -> Callable[..., list[CheckFinding]]:
+    def at(host: str = "127.0.0.1", port: int = free_port, *paths: Path) -> list[CheckFinding]:
         return list(objectives(url, paths, host, port))
 
     return at
@@ -74,7 +74,7 @@ def test_an_objective_that_counts_is_fine_and_silence_is_another_finding(
 ) -> None:
     assert look() == []
     receive(200, True)
-    assert look() == [Finding("objectives", True, "requests are counted for: chat")]
+    assert look() == [CheckFinding("objectives", True, "requests are counted for: chat")]
 
 
 @pytest.mark.parametrize(("late", "ok"), [(41, False), (40, True)])

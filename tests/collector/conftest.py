@@ -14,11 +14,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.hardware import Machine
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.engine_metrics import metrics_of
-from tailspan_vllm.otlp.log_events import EngineStart, message_of
+from tailspan_vllm.otlp.log_events import EngineStartEvent, message_of
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import RequestRecord
 
 NOW_UNIX_NS = 1_790_000_000 * 10**9
@@ -116,10 +116,10 @@ def record() -> Callable[..., RequestRecord]:
             "others_prefill_tokens_max": 300,
             "billed_s": 0.3,
             "wasted_s": 0.01,
-            "queue_parts": QueueParts(0.1, 0.0, 0.0, 0.06, 0.04),
+            "queue_parts": RequestQueueParts(0.1, 0.0, 0.0, 0.06, 0.04),
             "held_parts": HeldParts(0.01, 0.02, 0.03),
-            "prefill_parts": Parts(0.04, 0.01, 0.0, 0.0, 0.0),
-            "decode_parts": Parts(0.2, 0.05, 0.05, 0.0, 0.0),
+            "prefill_parts": RequestPhaseParts(0.04, 0.01, 0.0, 0.0, 0.0),
+            "decode_parts": RequestPhaseParts(0.2, 0.05, 0.05, 0.0, 0.0),
             "waiting_at_arrival": 3,
             "running_at_arrival": 8,
             "kv_usage_at_arrival": 0.4,
@@ -165,7 +165,7 @@ def metrics(resource: Resource) -> Callable[..., MetricsData]:
         for name, value in changes.items():
             setattr(state, name, value)
         return metrics_of(
-            [Sample(NOW_UNIX_NS, state.snapshot({names.SPANS_DROPPED: 0}, {}))], resource
+            [EngineStateSample(NOW_UNIX_NS, state.snapshot({names.SPANS_DROPPED: 0}, {}))], resource
         )
 
     return make
@@ -196,6 +196,6 @@ def events_message(resource: Resource) -> Callable[..., ExportLogsServiceRequest
             },
             "machine": Machine("NVIDIA H100 80GB HBM3", 2, {"layers": 32}, 95.5),
         }
-        return message_of([EngineStart(**{**given, **changes})], resource)
+        return message_of([EngineStartEvent(**{**given, **changes})], resource)
 
     return make

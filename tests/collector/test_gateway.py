@@ -8,7 +8,7 @@ import yaml
 from tailspan_vllm.names import SERVICE_INSTANCE_ID
 
 from cli.commands.up import up
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 
 FOLDER = Path(__file__).parents[2] / "collector"
 ONE, SEVERAL = "otel-collector.yaml", "otel-gateway-by-replica.yaml"
@@ -126,7 +126,7 @@ def test_ports_and_sizes_match_our_endpoints(given: Any) -> None:
     (exporter,) = given["exporters"].values()
     batch = exporter["sending_queue"]["batch"]
     span_bytes = 2 * 1_600  # twice the size that docs/benchmarks.md shows for one message
-    assert batch["max_size"] * span_bytes <= Limits().max_body_bytes
+    assert batch["max_size"] * span_bytes <= CollectorLimits().max_body_bytes
     assert batch["min_size"] <= batch["max_size"] <= exporter["sending_queue"]["queue_size"]
 
 

@@ -32,8 +32,8 @@ from collector.listen.bearer_tokens import (
     HOLDER,
     SHORTEST,
     BearerGate,
+    BearerTokens,
     Holder,
-    Tokens,
     read_tokens,
     sending_token,
 )
@@ -79,7 +79,10 @@ def test_without_a_valid_token_no_message_is_accepted(
     now_unix_ns: int, trace_message: Message, shown: str | None
 ) -> None:
     body = trace_message().SerializeToString()
-    with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
+    with _collector(now_unix_ns, tokens=BearerTokens([TOKEN, ANOTHER], "test")) as (
+        collector,
+        sink,
+    ):
         header = None if shown is None else shown.encode("latin-1", "replace").decode("latin-1")
         status, headers = _post(collector, body, {"Authorization": header} if header else {})
         assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="tailspan"')
@@ -102,7 +105,10 @@ def test_each_token_is_accepted_by_both_transports(
 ) -> None:
     """While a token is being replaced, the old and the new token are valid."""
     body = trace_message().SerializeToString()
-    with _collector(now_unix_ns, tokens=Tokens([TOKEN, ANOTHER], "test")) as (collector, sink):
+    with _collector(now_unix_ns, tokens=BearerTokens([TOKEN, ANOTHER], "test")) as (
+        collector,
+        sink,
+    ):
         assert _post(collector, body, {"Authorization": f"bearer {token}"})[0] == 200
         with grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
             metadata = [("authorization", f"Bearer {token}")]
@@ -123,7 +129,7 @@ def test_tokens_come_from_a_file_or_from_the_variables(tmp_path: Path) -> None:
         (read_tokens(None, {"TAILSPAN_TOKENS": f"{TOKEN}, {ANOTHER}"}), ANOTHER, "# ours"),
     ):
         assert given is not None
-        found = Tokens(*given)
+        found = BearerTokens(*given)
         found.check(f"Bearer {good}")
         with pytest.raises(UnauthenticatedError):
             found.check(f"Bearer {bad}")
@@ -168,7 +174,7 @@ def test_health_needs_no_token() -> None:
 
     async def ask() -> list[int]:
         host = AsgiHost(
-            BearerGate(app, Tokens([TOKEN], "test"), ["/healthz"]),
+            BearerGate(app, BearerTokens([TOKEN], "test"), ["/healthz"]),
             host="127.0.0.1",
             port=0,
             option="--x",
@@ -230,7 +236,7 @@ def test_the_standard_variables_are_enough_for_a_good_token(
     now_unix_ns: int, exported: Exported, issue: Issue, standard: Standard, token: str, good: bool
 ) -> None:
     standard(HEADERS=f"authorization=Bearer%20{token}")
-    security = {"tls": Tls(*issue()), "tokens": Tokens([TOKEN], "test")}
+    security = {"tls": Tls(*issue()), "tokens": BearerTokens([TOKEN], "test")}
     with _collector(now_unix_ns, **security) as (collector, sink):
         assert exported(collector) == [good, good]
         assert len(sink.requests) == 2 * good
@@ -329,7 +335,7 @@ def test_a_token_with_a_role_cannot_send_telemetry() -> None:
     assert sending_token(None, {"TAILSPAN_TOKENS": " ".join(given[0])}) == TOKEN
     with pytest.raises(SecurityError, match="only tokens with a role"):
         sending_token(None, {"TAILSPAN_TOKENS": given[0][0]})
-    tokens = Tokens(*given)
+    tokens = BearerTokens(*given)
     tokens.check(f"Bearer {TOKEN}")
     with pytest.raises(ForbiddenError, match="the role acme"):
         tokens.check(f"Bearer {ANOTHER}")
@@ -355,7 +361,7 @@ def test_a_token_with_a_role_reads_only_some_paths(
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse(str(scope[HOLDER].role))(scope, receive, send)
 
-    gate = BearerGate(app, Tokens([f"{TOKEN}:acme"], "test"), role_paths=role_paths)
+    gate = BearerGate(app, BearerTokens([f"{TOKEN}:acme"], "test"), role_paths=role_paths)
     answer = TestClient(gate).get(path, headers={"Authorization": f"Bearer {TOKEN}"})
     assert answer.status_code == status
     if status == 200:

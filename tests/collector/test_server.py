@@ -38,10 +38,10 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from tailspan_vllm import names
 
 from collector.counters import Counters
-from collector.errors import BusyError, ListenError
+from collector.errors import IntakeBusyError, ListenError
 from collector.gpus.otlp_message import message
 from collector.intake import STORE_RETRY_S, Intake
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.otlp.message_reader import LocalReader
 from collector.server import Collector
 from collector.signals import TRACES
@@ -105,7 +105,7 @@ def collector_of(now_unix_ns: int) -> Callable[..., Collector]:
 
 @pytest.fixture
 def collector(sink: MemorySink, listener: _Listener, collector_of: Make) -> Iterator[Collector]:
-    limits = Limits(max_body_bytes=MAX_BODY_BYTES)
+    limits = CollectorLimits(max_body_bytes=MAX_BODY_BYTES)
     with running(collector_of(sink, listener, limits=limits, gpu_listeners=[listener])) as made:
         yield made
 
@@ -475,7 +475,9 @@ def test_more_bytes_than_there_is_memory_for_must_be_sent_again(
     """All bodies that wait for a slow store share one limit."""
     sink = MemorySink(held=True)
     body = trace_message().SerializeToString()
-    with running(collector_of(sink, limits=Limits(max_waiting_bytes=len(body) + 1))) as collector:
+    with running(
+        collector_of(sink, limits=CollectorLimits(max_waiting_bytes=len(body) + 1))
+    ) as collector:
         first = threading.Thread(target=lambda: _post(collector, body, PROTOBUF))
         first.start()
         assert sink.submitted.acquire(timeout=30)
@@ -577,7 +579,7 @@ def test_bad_json_is_refused_in_json(collector: Collector) -> None:
 def test_more_than_the_rate_gets_a_retry_time(collector_of: Make, trace_message: Message) -> None:
     sink = MemorySink()
     body = trace_message().SerializeToString()
-    collector = collector_of(sink, limits=Limits(max_peer_bytes_per_s=len(body) / 60))
+    collector = collector_of(sink, limits=CollectorLimits(max_peer_bytes_per_s=len(body) / 60))
     with running(collector), grpc.insecure_channel(f"127.0.0.1:{collector.grpc_port}") as channel:
         assert _post(collector, body, PROTOBUF)[0].status == 200
         response, answer = _post(collector, body, PROTOBUF)
@@ -609,12 +611,12 @@ def test_a_store_that_failed_is_given_another_try_in_time(
     """A collector that is not ready receives no messages, so only time can end the failure."""
     sink, now = MemorySink(), [0.0]
     intake = Intake(
-        sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), lambda: now[0]
+        sink, [], Counters(), lambda: now_unix_ns, CollectorLimits(), LocalReader(), lambda: now[0]
     )
 
     async def fail() -> None:
         sink.refusal = RuntimeError("full")
-        with pytest.raises(BusyError):
+        with pytest.raises(IntakeBusyError):
             await intake.receive(TRACES, trace_message().SerializeToString(), peer="")
         await intake.stop(1)
 

@@ -13,8 +13,8 @@ from telemetry.billing_data import (
     AMOUNTS,
     COEFFICIENTS,
     WORK,
+    BillingCells,
     BillingData,
-    Cells,
     CounterKey,
     EngineCounterSpans,
     GpuEnergySpans,
@@ -73,9 +73,9 @@ def no_gpus() -> GpuEnergySpans:
     return GpuEnergySpans([], [], none, none, none, none, np.zeros(0), np.zeros(0))
 
 
-def cells(*rows: Mapping[str, Any]) -> Cells:
+def cells(*rows: Mapping[str, Any]) -> BillingCells:
     labels = [tuple(row.get(name) for name in BY) for row in rows]
-    return Cells(
+    return BillingCells(
         by=BY,
         labels=labels,
         group=np.arange(len(rows)),
@@ -106,7 +106,7 @@ def start(replica: str, engine: int = 0, **about: Any) -> EngineStart:
 
 def accounts(
     engines: EngineCounterSpans,
-    charged: Cells,
+    charged: BillingCells,
     starts: Sequence[EngineStart],
     from_s: float = 0,
     to_s: float = 3_600,

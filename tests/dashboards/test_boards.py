@@ -7,11 +7,11 @@ from alerts import vocabulary
 from dashboards.boards import BOARDS
 from dashboards.cost import BOARD
 from dashboards.grafana_json import build, text
-from dashboards.panels import Board, Kind, Unit
+from dashboards.panels import Board, GrafanaUnit, PanelKind
 from dashboards.variables import VARIABLES
 from exporters.definitions.cost_series import ENGINE_COST, ENGINE_IDLE_COST, WASTED
 from exporters.definitions.series import ALL, COSTS
-from exporters.definitions.series_types import Histogram
+from exporters.definitions.series_types import LatencyHistogram
 from exporters.self_metrics import tasks
 from exporters.self_metrics.alerting import EVALUATED, OLDEST_PENDING
 from exporters.self_metrics.clocks import BEHIND
@@ -19,7 +19,7 @@ from exporters.self_metrics.clocks import BEHIND
 GENERATED = Path(__file__).parents[2] / "dashboards" / "generated"
 NAMES = {
     *(each.name for each in ALL),
-    *(f"{each.name}_bucket" for each in ALL if isinstance(each, Histogram)),
+    *(f"{each.name}_bucket" for each in ALL if isinstance(each, LatencyHistogram)),
     *(vocabulary.burn_rate(window) for window in ("5m", "1h", "6h", "3d")),
     *(each.name for each in (EVALUATED, OLDEST_PENDING, BEHIND, tasks.UP, tasks.FAILURES)),
     vocabulary.BUDGET_LEFT,
@@ -51,7 +51,7 @@ def test_every_panel_explains_itself(board: Board) -> None:
     for panel in board.panels:
         assert panel.description.endswith("."), panel.title
         assert len(panel.description) >= 9, panel.title
-        assert isinstance(panel.unit, Unit)
+        assert isinstance(panel.unit, GrafanaUnit)
         assert panel.queries
         assert all(query.legend for query in panel.queries)
 
@@ -101,7 +101,7 @@ def test_grafana_gets_each_panel_of_the_board(board: Board) -> None:
         assert built["description"] == panel.description
         assert "latency=" in built["links"][0]["url"]
         assert built["gridPos"]["x"] + built["gridPos"]["w"] <= 24
-        if panel.kind is not Kind.HEATMAP:
+        if panel.kind is not PanelKind.HEATMAP:
             assert built["fieldConfig"]["defaults"]["unit"] == panel.unit.grafana
     assert "id" not in document
     assert "version" not in document
@@ -116,7 +116,7 @@ def test_a_native_histogram_is_drawn_as_it_comes() -> None:
             for query, target in zip(
                 panel.queries, built[panel.title].get("targets", ()), strict=True
             ):
-                if panel.kind is Kind.HEATMAP:
+                if panel.kind is PanelKind.HEATMAP:
                     formats[query.native] = target.get("format")
     assert formats[False] == "heatmap"
     assert formats[True] != "heatmap"

@@ -26,7 +26,12 @@ PRODUCT = (
     *("probe", "replay", "roofline", "simulator", "store", "telemetry", "ui"),
     "instrumentation/tailspan_vllm",
 )
-INTERNAL = {"TAILSPAN_LINK", "TAILSPAN_SIMULATED_PAST", "TAILSPAN_START"}
+INTERNAL = {
+    "TAILSPAN_LINK",
+    "TAILSPAN_OTLP_SCHEME",
+    "TAILSPAN_SIMULATED_PAST",
+    "TAILSPAN_START",
+}
 """Variables that Tailspan only sets for its child processes."""
 
 

@@ -16,7 +16,7 @@ from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.definitions.series import ALL, COSTS, METRIC_SERIES, SCRAPE_BYTES, SCRAPE_SECONDS
 from exporters.prometheus import PrometheusExporter
 from exporters.totals.engines import EngineKey
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from telemetry.engines import EngineSample
 from telemetry.gpus import GpuSample
 from telemetry.requests import QUEUE_PARTS, Outcome, PricedBy, RequestTimeline, Source
@@ -107,7 +107,7 @@ def test_simulated_data_is_marked(exporter: PrometheusExporter, request_row: Row
 
 
 def test_hostile_labels_are_bounded_and_escaped(clock: Any, request_row: Row) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
     exporter.on_stored([request_row(model='evil"\n} 1\n')], [])
     exporter.on_stored([request_row(model=f"m{n}") for n in range(10_000)], [])
     families = list(text_string_to_metric_families(generate_latest(exporter.registry).decode()))
@@ -124,7 +124,7 @@ def test_hostile_labels_are_bounded_and_escaped(clock: Any, request_row: Row) ->
 
 
 def test_label_usage_is_exported(clock: Any, request_row: Row) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
     exporter.on_stored([request_row(tenant="a"), request_row(tenant="b")], [])
     assert _value(exporter, "tailspan_exporter_label_values", label="tenant") == 2
     assert _value(exporter, "tailspan_exporter_label_values_limit", label="tenant") == 3
@@ -172,7 +172,9 @@ def test_the_info_series_has_the_version_of_the_latest_start(sample_row: Sample)
 
 
 def test_a_removed_replica_has_no_series(clock: Any, request_row: Row, sample_row: Sample) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=1, combined_limit=1))
+    exporter = PrometheusExporter(
+        clock_unix_ns=clock, labels=ExporterLabels(limit=1, combined_limit=1)
+    )
     exporter.on_stored([request_row()], [sample_row()])
     clock.advance(7 * 3600)
     exporter.on_stored([request_row(replica="r2")], [sample_row(replica="r2")])
@@ -204,7 +206,7 @@ def test_only_known_series_are_exported(clock: Any, request_row: Row, sample_row
         targets={"chat": 0.99},
         notifications=lambda: {("team", "dead"): 1},
         usd_per_s=lambda replica, engine: 0.001,
-        labels=Labels(combined_limit=1),
+        labels=ExporterLabels(combined_limit=1),
     )
     given = [name for name in EngineSample.__dataclass_fields__ if name.endswith("_total")]
     whole = dict.fromkeys([*given, *ENGINE_GAUGES], 1)

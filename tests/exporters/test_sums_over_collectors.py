@@ -21,7 +21,7 @@ from alerts.prometheus.rulefile import render
 from exporters.format.exposition import Exposition
 from exporters.format.negotiation import Format
 from exporters.prometheus import PrometheusExporter
-from exporters.totals.label_limits import LIMIT, Labels
+from exporters.totals.label_limits import LIMIT, ExporterLabels
 from rig.ports import free_port
 from rig.program import Program
 from rig.prometheus_stack import wait_for
@@ -157,7 +157,7 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
     assert len(shared) == NAMED
 
     exporters = [
-        PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=NAMED))
+        PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=NAMED))
         for _ in range(COLLECTORS)
     ]
 

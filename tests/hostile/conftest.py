@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from starlette.types import ASGIApp
 
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.listen import log_rate_limit
 from collector.listen.asgi_server import AsgiHost
 from collector.listen.connections import ConnectionLimits
@@ -84,7 +84,7 @@ def collect() -> Iterator[Collect]:
                 sink or MemorySink(),
                 grpc_port=0,
                 http_port=0,
-                limits=Limits(**limits),
+                limits=CollectorLimits(**limits),
                 reading=reading,
                 tokens=tokens,
             )

@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.hardware import Machine
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.engine_metrics import metrics_of
-from tailspan_vllm.otlp.log_events import EngineStart, message_of
+from tailspan_vllm.otlp.log_events import EngineStartEvent, message_of
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.record import RequestRecord
 
@@ -72,7 +72,7 @@ def samples(at_unix_ns: int, replica: str, **changes: Any) -> ExportMetricsServi
     for name, value in changes.items():
         setattr(state, name, value)
     return encode_metrics(
-        metrics_of([Sample(at_unix_ns, state.snapshot({}, {}))], resource(replica))
+        metrics_of([EngineStateSample(at_unix_ns, state.snapshot({}, {}))], resource(replica))
     )
 
 
@@ -81,7 +81,7 @@ def start(
 ) -> ExportLogsServiceRequest:
     return message_of(
         [
-            EngineStart(
+            EngineStartEvent(
                 engine=engine,
                 at_unix_ns=at_unix_ns,
                 started_unix_ns=at_unix_ns,

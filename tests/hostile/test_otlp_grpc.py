@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from collector.otlp import grpc_receiver
 from collector.server import Collector
 from collector.testing import MemorySink
@@ -30,7 +30,7 @@ def _never(over: threading.Event) -> Iterator[bytes]:
 
 
 def test_a_call_without_a_token_is_refused_before_its_message(collect: Collect) -> None:
-    collector, over = collect(tokens=Tokens([TOKEN], "a test")), threading.Event()
+    collector, over = collect(tokens=BearerTokens([TOKEN], "a test")), threading.Event()
     with _channel(collector) as channel:
         with pytest.raises(grpc.RpcError) as refused:
             channel.stream_unary(METHOD)(_never(over), timeout=10)

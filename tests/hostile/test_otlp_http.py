@@ -13,9 +13,9 @@ from collector import intake
 from collector.counters import Counters
 from collector.errors import TooLargeError
 from collector.intake import Intake
-from collector.limits.sender_limits import Limits
-from collector.listen.bearer_tokens import Tokens
-from collector.normalise.batch import Batch
+from collector.limits.sender_limits import CollectorLimits
+from collector.listen.bearer_tokens import BearerTokens
+from collector.normalise.batch import NormalisedBatch
 from collector.otlp import http_body
 from collector.otlp.http_body import MAX_MEMBERS, inflate
 from collector.otlp.message_reader import LocalReader
@@ -149,7 +149,7 @@ class _Gate(LocalReader):
         self.started, self.go = threading.Event(), threading.Event()
         self.order: list[bytes] = []
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         self.started.set()
         assert self.go.wait(20)
         self.order.append(body[-1:])
@@ -160,7 +160,7 @@ def test_a_message_waits_for_one_of_each_other_sender() -> None:
     gate = _Gate()
 
     async def send() -> None:
-        taking = Intake(MemorySink(), [], Counters(), lambda: 0, Limits(), gate)
+        taking = Intake(MemorySink(), [], Counters(), lambda: 0, CollectorLimits(), gate)
         sent = [
             asyncio.create_task(taking.receive(TRACES, b"\x00a", peer="10.0.0.1")) for _ in range(5)
         ]
@@ -186,7 +186,7 @@ def test_pipelined_requests_are_answered_in_turn(collect: Collect, connect: Conn
 
 
 def test_without_a_token_no_100_continue_is_sent(collect: Collect, connect: Connect) -> None:
-    collector = collect(tokens=Tokens(["a-token-of-sixteen-characters"], "a test"))
+    collector = collect(tokens=BearerTokens(["a-token-of-sixteen-characters"], "a test"))
     connection = connect(collector.http_port, post(10_000_000, "Expect: 100-continue"))
     assert read_head(connection).startswith(b"HTTP/1.1 401")
 

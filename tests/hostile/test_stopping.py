@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from collector.errors import BusyError
-from collector.normalise.batch import Batch
+from collector.errors import IntakeBusyError
+from collector.normalise.batch import NormalisedBatch
 from collector.otlp.message_reader import LocalReader, ProcessReader
 from collector.server import Collector
 from collector.signals import TRACES, Signal
@@ -30,10 +30,10 @@ class _Stuck(LocalReader):
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         self.started.set()
         assert self.closed.wait(20)
-        raise BusyError("the process that reads messages ended; send again")
+        raise IntakeBusyError("the process that reads messages ended; send again")
 
     def close(self) -> None:
         self.closed.set()
@@ -160,5 +160,5 @@ def test_a_reader_process_ends_in_mid_message(monkeypatch: pytest.MonkeyPatch, s
         while not sent.done():
             reading.close()
             time.sleep(0.05)
-        with pytest.raises(BusyError, match="send again"):
+        with pytest.raises(IntakeBusyError, match="send again"):
             sent.result()

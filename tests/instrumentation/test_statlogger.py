@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tailspan_vllm import guard, names
-from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.front_end.capture import Capture
 from tailspan_vllm.settings import settings_from
@@ -39,7 +39,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake.modules(monkeypatch, vllm__v1__metrics__loggers={"StatLoggerBase": StatLoggerBase})
     monkeypatch.delitem(sys.modules, "tailspan_vllm.statlogger", raising=False)
     monkeypatch.setattr(capture_module, "_capture", None)
-    monkeypatch.setattr(Sender, "start", lambda _: None)
+    monkeypatch.setattr(OtlpSender, "start", lambda _: None)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     made = importlib.import_module("tailspan_vllm.statlogger")
     monkeypatch.setattr(made, "machine_of", lambda *_: None)

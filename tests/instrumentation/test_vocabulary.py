@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names, vocabulary
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.settings import resource_attributes
 
@@ -68,11 +68,11 @@ FULL = RequestRecord(
     others_prefill_tokens_max=512,
     billed_s=0.2,
     wasted_s=0.0,
-    queue_parts=QueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
+    queue_parts=RequestQueueParts(0.1, 0.0, 0.0, 0.0, 0.0),
     held_parts=HeldParts(0.0, 0.0, 0.0),
-    prefill_parts=Parts(0.1, 0.1, 0.1, 0.0, 0.0),
+    prefill_parts=RequestPhaseParts(0.1, 0.1, 0.1, 0.0, 0.0),
     encoder_s=0.1,
-    decode_parts=Parts(0.1, 0.1, 0.0, 0.0, 0.0),
+    decode_parts=RequestPhaseParts(0.1, 0.1, 0.0, 0.0, 0.0),
     waiting_at_arrival=0,
     running_at_arrival=0,
     kv_usage_at_arrival=0.0,

@@ -6,7 +6,7 @@ import pytest
 
 from alerts import vocabulary
 from dashboards.boards import BOARDS
-from dashboards.panels import HIGHEST, Kind
+from dashboards.panels import HIGHEST, PanelKind
 from rig.install import ProgramUnavailableError
 from rig.panel_queries import PanelAnswer, answers, marked
 from rig.prometheus_stack import MonitoredTailspan, monitored_tailspan, wait_for
@@ -49,12 +49,12 @@ def _wrong(found: PanelAnswer) -> str | None:
     if not values:
         return None if found.query.native else "no data"
     # The cells of a heatmap are requests per second, whatever its axis is.
-    highest = math.inf if found.panel.kind is Kind.HEATMAP else HIGHEST[found.panel.unit]
+    highest = math.inf if found.panel.kind is PanelKind.HEATMAP else HIGHEST[found.panel.unit]
     lowest = -math.inf if found.panel.signed else 0.0
     odd = [each for each in values if not (math.isfinite(each) and lowest <= each <= highest)]
     if odd:
         return f"{odd[0]} is no value in {found.panel.unit}"
-    if found.panel.kind is not Kind.NUMBER:
+    if found.panel.kind is not PanelKind.NUMBER:
         newest = max(at for series in found.series for at, _ in series.values)
         if time.time() - newest > 10:
             return f"nothing since {time.time() - newest:.0f} s"

@@ -9,7 +9,7 @@ import pytest
 
 from rig.load import Call, Timed, mixed, send_all
 from telemetry.prefix_ladders import POSITIONS, read_ladders
-from ui.frame.pages import PAGES, Page
+from ui.frame.pages import PAGES, ExplorerPage
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -180,7 +180,7 @@ def test_the_page_shows_those_requests(story: Any, tailspan: Any, tab: Any) -> N
 
 @pytest.mark.parametrize("shown", PAGES, ids=lambda shown: shown.key)
 def test_every_page_opens_on_a_real_server(
-    story: Any, tailspan: Any, tab: Any, shown: Page
+    story: Any, tailspan: Any, tab: Any, shown: ExplorerPage
 ) -> None:
     _, rows, _ = story
     page = tab(viewport={"width": 1280, "height": 1000})

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from rig.disaggregated import Disaggregated, SentRequest, ask_all, calls, report
 from rig.program import Tailspan
 from store.database import open_database
-from store.joined.joined_request import DELIVERY, JoinedBasis, JoinedBy, JoinedRequest, Role
+from store.joined.joined_request import DELIVERY, EngineRole, JoinedBasis, JoinedBy, JoinedRequest
 from store.joined.read import read_joined
 from store.queries import Window, request_table
 
@@ -82,7 +82,7 @@ def test_the_phases_sum_to_the_clients_stopwatch(
     above_s = []
     for _, timed in seen:
         each = joined[str(timed.request_id)]
-        assert [hop.role for hop in each.hops] == [Role.PREFILL, Role.DECODE]
+        assert [hop.role for hop in each.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
         assert [hop.row["replica"] for hop in each.hops] == ["producer", "consumer"]
         assert each.last["trace_id"] == timed.trace_id
         assert each.basis is JoinedBasis.ROUTER

@@ -24,7 +24,7 @@ from tailspan_vllm.request.record import RequestRecord
 from alerts.evaluation.evaluator import Evaluator
 from alerts.notify.channel_sender import ChannelSender
 from alerts.notify.configuration import load_configuration
-from alerts.notify.http_post import Sender
+from alerts.notify.http_post import ChannelPoster
 from alerts.notify.notifier import Notifier
 from alerts.notify.webhook import SIGNATURE, signature
 from alerts.openslo.reader import load
@@ -294,7 +294,7 @@ channels:
     notifier.enqueue(later)
     for channel in channels:
         (attempt,) = ChannelSender(
-            engine, channel, Sender(channel), clock_s=lambda: later
+            engine, channel, ChannelPoster(channel), clock_s=lambda: later
         ).deliver()
         assert attempt.answer.status == 200, attempt
     rows = read_notifications(engine, "chat")

@@ -14,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.sdk.resources import Resource
 from sqlalchemy import select
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.encoder import encode
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
@@ -124,7 +124,7 @@ def test_a_clock_that_is_a_second_ahead_gives_one_series(
                 state = EngineState(engine=0, started_unix_ns=started_unix_ns, model="llama")
                 state.totals = {names.BUSY_TIME: 100.0 + turn}
                 at_unix_ns = time.time_ns() + int(lead_s * 1e9)
-                sample = Sample(at_unix_ns, state.snapshot({}, {}))
+                sample = EngineStateSample(at_unix_ns, state.snapshot({}, {}))
                 answer = requests.post(
                     f"{address}/v1/metrics",
                     encode_metrics(metrics_of([sample], resource)).SerializeToString(),

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from server.evaluation_task import EvaluationTask
-from store.leases import EVALUATION, Term
+from store.leases import EVALUATION, LeaseTerm
 from telemetry.requests import RequestTimeline
 from telemetry.tasks import Task
 
@@ -28,11 +28,11 @@ class Counting:
 
 
 class Held:
-    def __init__(self, term: Term | None = Term(EVALUATION, 1)) -> None:  # noqa: B008 -- frozen
+    def __init__(self, term: LeaseTerm | None = LeaseTerm(EVALUATION, 1)) -> None:  # noqa: B008 -- frozen
         self.term = term
 
     @contextmanager
-    def acting(self, _name: str) -> Iterator[Term | None]:
+    def acting(self, _name: str) -> Iterator[LeaseTerm | None]:
         yield self.term
 
 
@@ -76,7 +76,13 @@ def test_only_the_holder_of_the_lease_evaluates() -> None:
         held,  # type: ignore[arg-type]
         lambda: evaluated.append(True),
     )
-    for term in (None, Term(EVALUATION, 3), Term(EVALUATION, 3), None, Term(EVALUATION, 5)):
+    for term in (
+        None,
+        LeaseTerm(EVALUATION, 3),
+        LeaseTerm(EVALUATION, 3),
+        None,
+        LeaseTerm(EVALUATION, 5),
+    ):
         held.term = term
         asyncio.run(evaluating.step())
         # Only an evaluation by this process sets the time.
@@ -94,7 +100,7 @@ def test_a_taken_lease_is_used_at_once() -> None:
         task = asyncio.create_task(evaluating.run(Task("evaluator")))
         while not evaluator.followed:
             await asyncio.sleep(0.01)
-        held.term = Term(EVALUATION, 2)
+        held.term = LeaseTerm(EVALUATION, 2)
         evaluating.evaluate_soon()
         async with asyncio.timeout(5):
             while not evaluator.number:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from server import lease_keeper
 from server.lease_keeper import LeaseKeeper
 from store.errors import StoreUnavailable
-from store.leases import EVALUATION, RETENTION, Leases, Term
+from store.leases import EVALUATION, RETENTION, Leases, LeaseTerm
 
 PATIENCE_S = 10.0
 
@@ -17,12 +17,12 @@ class Scripted(Leases):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, [EVALUATION, RETENTION])
         self.shared = True
-        self.terms: dict[str, Term] = {}
+        self.terms: dict[str, LeaseTerm] = {}
         self.away = False
         self.beats = 0
         self.released = threading.Event()
 
-    def term(self, name: str) -> Term | None:
+    def term(self, name: str) -> LeaseTerm | None:
         return self.terms.get(name)
 
     def beat(self) -> None:
@@ -45,7 +45,7 @@ def test_taken_and_lost_leases_are_printed_and_the_work_begins_at_once(
     engine: Engine,
 ) -> None:
     leases, messages, taken = Scripted(engine), [], []
-    leases.terms = {EVALUATION: Term(EVALUATION, 1), RETENTION: Term(RETENTION, 1)}
+    leases.terms = {EVALUATION: LeaseTerm(EVALUATION, 1), RETENTION: LeaseTerm(RETENTION, 1)}
     keeper = LeaseKeeper(
         leases, lambda: taken.append(True), lambda text, wrong: messages.append((text, wrong))
     )
@@ -83,7 +83,7 @@ def test_a_failed_renewal_is_reported_and_tried_again(
 def test_the_reason_of_a_lost_lease_is_printed(engine: Engine) -> None:
     """If the state database does not respond, the work under the leases pauses."""
     leases, messages = Scripted(engine), []
-    leases.terms = {EVALUATION: Term(EVALUATION, 1)}
+    leases.terms = {EVALUATION: LeaseTerm(EVALUATION, 1)}
     keeper = LeaseKeeper(leases, lambda: None, lambda text, wrong: messages.append((text, wrong)))
     keeper._beat()
     leases.away, leases.terms = True, {}

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.notify import http_post
-from alerts.notify.channel_sender import Attempt, Result
-from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.http_post import Answer
+from alerts.notify.channel_sender import Attempt, DeliveryResult
+from alerts.notify.channels import Channel, ChannelPost, ReceiverType
+from alerts.notify.http_post import ChannelResponse
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
 from server import notification_task
@@ -17,7 +17,7 @@ from server.notification_task import NotificationTask, sentence
 from store.alerting.incidents import IncidentRow, store_evaluation
 from store.alerting.notifications import Notification, read_notifications
 from store.database import open_database
-from store.leases import NOTIFICATION, Leases, Term
+from store.leases import NOTIFICATION, Leases, LeaseTerm
 from telemetry.requests import RequestTimeline
 
 START_S = 1_763_634_000
@@ -37,7 +37,7 @@ def engine(
 
 
 def channel(name: str) -> Channel:
-    return Channel(name, Kind.WEBHOOK, ("page",), Secret(f"http://127.0.0.1:9/{name}"))
+    return Channel(name, ReceiverType.WEBHOOK, ("page",), Secret(f"http://127.0.0.1:9/{name}"))
 
 
 class Others:
@@ -47,12 +47,12 @@ class Others:
         self.let = threading.Event()
         self.asked = threading.Event()
 
-    def sender(self, of: Channel) -> Callable[[Post], Answer]:
-        def send(post: Post) -> Answer:
+    def sender(self, of: Channel) -> Callable[[ChannelPost], ChannelResponse]:
+        def send(post: ChannelPost) -> ChannelResponse:
             if of.name == "slow":
                 self.asked.set()
                 self.let.wait(PATIENCE_S)
-            return Answer(200, "")
+            return ChannelResponse(200, "")
 
         return send
 
@@ -60,7 +60,7 @@ class Others:
 @pytest.fixture
 def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
     made = Others()
-    monkeypatch.setattr(notification_task, "Sender", made.sender)
+    monkeypatch.setattr(notification_task, "ChannelPoster", made.sender)
     yield made
     made.let.set()
 
@@ -133,18 +133,18 @@ def test_a_defect_ends_no_thread(
 
 def test_an_attempt_in_a_line() -> None:
     row = Notification("chat", "page", START_S, "firing", "quick", "{}", START_S, failures=1)
-    failed = Attempt(row, Result.FAILED, Answer(503, "busy"), repeat=False)
+    failed = Attempt(row, DeliveryResult.FAILED, ChannelResponse(503, "busy"), repeat=False)
     of = channel("quick")
     assert sentence(of, failed) == (
         "could not notify quick: the page of objective chat (status 503: busy); trying again"
     )
     assert sentence(of, replace(failed, row=replace(row, failures=2))) is None
-    dead = replace(failed, result=Result.DEAD, row=replace(row, transition="resolved"))
+    dead = replace(failed, result=DeliveryResult.DEAD, row=replace(row, transition="resolved"))
     assert sentence(of, dead) == (
         "gave up notifying quick: the end of the page of objective chat (status 503: busy);"
         " see tailspan slo status"
     )
-    assert sentence(of, replace(failed, result=Result.DELIVERED, repeat=True)) is None
+    assert sentence(of, replace(failed, result=DeliveryResult.DELIVERED, repeat=True)) is None
 
 
 def test_an_attempt_has_a_shorter_time_limit_than_the_evaluation_interval() -> None:
@@ -156,9 +156,9 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
     engine: Engine, others: Others
 ) -> None:
     class Waiting(Leases):
-        held: Term | None = None
+        held: LeaseTerm | None = None
 
-        def term(self, name: str) -> Term | None:
+        def term(self, name: str) -> LeaseTerm | None:
             return self.held
 
     printed: list[str] = []
@@ -170,7 +170,7 @@ def test_a_collector_without_the_lease_sends_nothing_until_it_takes_it(
         time.sleep(0.05)
     assert printed == []
     assert read_notifications(engine, "chat") == []
-    leases.held = Term(NOTIFICATION, 4)
+    leases.held = LeaseTerm(NOTIFICATION, 4)
     running.evaluated()
     assert soon(lambda: printed == ["notified quick: the page of objective chat"])
     assert soon(lambda: {row.claimed_term for row in read_notifications(engine, "chat")} == {4})

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from alerts.notify.channels import Channel, Kind
+from alerts.notify.channels import Channel, ReceiverType
 from alerts.notify.configuration import Configuration
 from alerts.openslo.reader import OBJECTIVES, load
 from alerts.secrets import Secret
@@ -18,7 +18,7 @@ from collector.errors import ListenError
 from server import children, http_check
 from server.api.limits import ApiLimits
 from server.children import ChildError
-from server.stack import MAX_NAMED, UNNAMED_SERVER, Arrivals, Ports, Stack
+from server.stack import MAX_NAMED, UNNAMED_SERVER, KnownReplicas, Ports, Stack
 from store import dialects
 from store.alerting.notifications import read_notifications
 from store.connections import writing
@@ -169,7 +169,7 @@ def test_a_failed_child_stops_all(
 
 def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> None:
     async def run() -> None:
-        arrivals = Arrivals()
+        arrivals = KnownReplicas()
         arrivals.on_stored([request_row(replica="a"), request_row()], [])
         assert arrivals.news.is_set()
         assert arrivals.replicas == {"a", UNNAMED_SERVER}
@@ -183,7 +183,7 @@ def test_a_server_is_news_once(request_row: Callable[..., RequestTimeline]) -> N
 
 def test_invented_names_do_not_fill_the_memory(request_row: Callable[..., RequestTimeline]) -> None:
     async def run() -> None:
-        arrivals = Arrivals()
+        arrivals = KnownReplicas()
         arrivals.on_stored([request_row(replica=f"r{n}") for n in range(1_000)], [])
         arrivals.on_stored([request_row(replica="one more")], [])
         assert len(arrivals.replicas) == MAX_NAMED
@@ -215,7 +215,7 @@ def test_a_burn_is_delivered_and_counted(
         )
     )
     receiver = Secret(stranger(http_answer()))
-    configuration = Configuration((Channel("hook", Kind.WEBHOOK, ("page",), receiver),))
+    configuration = Configuration((Channel("hook", ReceiverType.WEBHOOK, ("page",), receiver),))
 
     async def run() -> str:
         stack = Stack(

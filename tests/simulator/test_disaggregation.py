@@ -10,7 +10,7 @@ from simulator.dataset import Dataset, run
 from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet_config import DISAGGREGATED_FAULTS, FleetConfig
 from simulator.workload import Workload
-from store.joined.joined_request import JoinedBasis, JoinedRequest, Role
+from store.joined.joined_request import EngineRole, JoinedBasis, JoinedRequest
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
 from telemetry.application_operations import ApplicationOperation
@@ -48,7 +48,7 @@ def test_each_request_has_a_prefill_and_a_decode_and_its_phases_sum(dataset: Dat
         len(found) == len(dataset.operations) == len({each.trace_id for each in dataset.requests})
     )
     hops = Counter(tuple(hop.role for hop in each.hops) for each in found)
-    assert hops[Role.PREFILL, Role.DECODE] > 0.9 * len(found)
+    assert hops[EngineRole.PREFILL, EngineRole.DECODE] > 0.9 * len(found)
     refused = [each for each in found if len(each.hops) == 1]
     assert {each.last["outcome"] for each in refused} == {"rejected"}, "malformed requests"
     for each in found:
@@ -63,8 +63,10 @@ def test_each_request_has_a_prefill_and_a_decode_and_its_phases_sum(dataset: Dat
 
 def test_the_servers_report_their_roles(dataset: Dataset) -> None:
     assert stated_roles(dataset.starts) == {
-        **{("sim-prefill-0", number): Role.PREFILL for number in (0, None)},
-        **{(f"sim-decode-{at}", number): Role.DECODE for at in (0, 1) for number in (0, None)},
+        **{("sim-prefill-0", number): EngineRole.PREFILL for number in (0, None)},
+        **{
+            (f"sim-decode-{at}", number): EngineRole.DECODE for at in (0, 1) for number in (0, None)
+        },
     }
 
 

@@ -5,15 +5,15 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.transport import NOT_HTTP, Outcome, Verdict
+from tailspan_vllm.export.transport import NOT_HTTP, ExportResponse, ExportVerdict
 from tailspan_vllm.request.record import RequestRecord
 
 from simulator.sending import Batch, BatchSender, EndedRequests, OtlpExport, SampleBatch, Sent
 
 HTTP2_SETTINGS = bytes.fromhex("000000040000000000")
 """The first frame of a gRPC server, HTTP/2 SETTINGS."""
-ACCEPTED = Outcome(Verdict.ACCEPTED)
-UNREACHABLE = Outcome(Verdict.UNREACHABLE)
+ACCEPTED = ExportResponse(ExportVerdict.ACCEPTED)
+UNREACHABLE = ExportResponse(ExportVerdict.UNREACHABLE)
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "sim-0", names.SIMULATED: True})
 
 
@@ -41,13 +41,13 @@ class Clock:
 
 
 def _sender(
-    answers: Callable[[], Outcome],
+    answers: Callable[[], ExportResponse],
     patience_s: float = 10.0,
     report: Callable[[str], None] = lambda _: None,
 ) -> tuple[BatchSender, Sent, Clock]:
     clock, sent = Clock(), Sent()
 
-    def prepare(_batch: Batch) -> Callable[[], Outcome]:
+    def prepare(_batch: Batch) -> Callable[[], ExportResponse]:
         return answers
 
     sender = BatchSender(
@@ -131,7 +131,7 @@ def test_a_repeat_keeps_the_ids_of_its_spans(collector) -> None:  # type: ignore
 def test_batches_that_are_never_accepted_are_dropped_and_counted() -> None:
     tries = 0
 
-    def refuse() -> Outcome:
+    def refuse() -> ExportResponse:
         nonlocal tries
         tries += 1
         return UNREACHABLE
@@ -163,9 +163,9 @@ def test_a_collector_that_returns_gets_the_rest() -> None:
 
 
 def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
-    answers: Iterator[OSError | Outcome] = iter([OSError("no route"), ACCEPTED])
+    answers: Iterator[OSError | ExportResponse] = iter([OSError("no route"), ACCEPTED])
 
-    def answer() -> Outcome:
+    def answer() -> ExportResponse:
         one = next(answers)
         if isinstance(one, OSError):
             raise one
@@ -180,7 +180,7 @@ def test_an_exporter_that_raises_does_not_end_the_sender() -> None:
 def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
     gate, begun = threading.Event(), threading.Event()
 
-    def hang() -> Outcome:
+    def hang() -> ExportResponse:
         begun.set()
         return ACCEPTED if gate.wait(30) else UNREACHABLE
 
@@ -201,7 +201,7 @@ def test_a_full_queue_drops_and_counts_what_is_offered() -> None:
 def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
     abandoned, begun = threading.Event(), threading.Event()
 
-    def hang() -> Outcome:
+    def hang() -> ExportResponse:
         begun.set()
         abandoned.wait(30)
         return UNREACHABLE
@@ -217,10 +217,10 @@ def test_closing_does_not_wait_for_a_collector_that_is_away() -> None:
 
 @pytest.mark.parametrize(
     ("status", "verdict", "unavailable"),
-    [(400, Verdict.REFUSED, False), (401, Verdict.DENIED, True)],
+    [(400, ExportVerdict.REFUSED, False), (401, ExportVerdict.DENIED, True)],
 )
 def test_a_refused_batch_is_not_retried(  # type: ignore[no-untyped-def]
-    collector, status: int, verdict: Verdict, unavailable: bool
+    collector, status: int, verdict: ExportVerdict, unavailable: bool
 ) -> None:
     collector.refusals = [status, status]
     sent, messages = Sent(), list[str]()

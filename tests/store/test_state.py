@@ -149,9 +149,9 @@ def test_a_copy_that_was_committed_is_not_repeated(
     inside = open_database(files[0])
     fill(inside)
     inside.dispose()
-    kept: list[state_link.Link] = []
+    kept: list[state_link.StateLink] = []
 
-    def once(engine: Engine, link: state_link.Link) -> None:
+    def once(engine: Engine, link: state_link.StateLink) -> None:
         if kept:
             raise RuntimeError("the process ends here")
         kept.append(link)

@@ -31,7 +31,7 @@ from ui.frame import (
 )
 from ui.frame.context import CannotShow, Context
 from ui.frame.objectives import Objectives, for_reader, read_objectives
-from ui.frame.pages import BY_KEY, Page
+from ui.frame.pages import BY_KEY, ExplorerPage
 from ui.frame.read_cache import opened, shared
 from ui.frame.reader import readers_engine
 from ui.frame.view import View
@@ -62,7 +62,7 @@ def show() -> None:
         navigation.choose(_page)
 
 
-def module_of(page: Page) -> Any:
+def module_of(page: ExplorerPage) -> Any:
     """Return the module of a page, a `PageModule`."""
     return import_module(f"ui.views.{page.key.replace('-', '_')}.page")
 
@@ -112,7 +112,7 @@ def _first_minute(engine: Engine, _zone: tzinfo) -> None:
     first_minute.show(found)
 
 
-def _title(page: Page) -> None:
+def _title(page: ExplorerPage) -> None:
     st.set_page_config(page_title=f"{page.name} · Tailspan")
     st.title(page.name, anchor=False)
     for notice in navigation.notices():

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from analysis.staleness import STALE_S, silence_s
 from store.queries import Window
 from ui.frame.objectives import Objectives
-from ui.frame.pages import Page
+from ui.frame.pages import ExplorerPage
 from ui.frame.read_cache import catching_up, shared
 from ui.frame.view import View
 from ui.kit import colours
@@ -31,7 +31,7 @@ class Context:
     """The data that the frame passes to a page for each drawing."""
 
     engine: Engine
-    page: Page
+    page: ExplorerPage
     view: View
     now_unix_ns: int
     zone: tzinfo

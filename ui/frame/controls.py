@@ -13,7 +13,7 @@ from telemetry.durations import parse_ns
 from telemetry.requests import Outcome
 from ui.frame import navigation
 from ui.frame.navigation import choice
-from ui.frame.pages import Page
+from ui.frame.pages import ExplorerPage
 from ui.frame.view import (
     CONTENT,
     DECIDERS,
@@ -43,7 +43,7 @@ EVERYTHING: Final = ""
 
 
 def bar(
-    page: Page,
+    page: ExplorerPage,
     view: View,
     now_unix_ns: int,
     zone: tzinfo,
@@ -88,7 +88,7 @@ def bar(
         _custom_range("baseline", view.baseline, zone, _baseline_chosen, "Compare from", "to")
 
 
-def _latency(page: Page, view: View) -> None:
+def _latency(page: ExplorerPage, view: View) -> None:
     st.session_state["latency"] = view.latency
     st.selectbox(
         "Latency",
@@ -101,7 +101,9 @@ def _latency(page: Page, view: View) -> None:
     )
 
 
-def _comparison(page: Page, view: View, window: Window, values: Callable[[str], list[str]]) -> None:
+def _comparison(
+    page: ExplorerPage, view: View, window: Window, values: Callable[[str], list[str]]
+) -> None:
     length_ns = window.to_unix_ns - window.from_unix_ns
     earlier = [each for each in EARLIER if parse_ns(each) >= length_ns]
     chosen = BEFORE if view.chosen_baseline(window) is None else view.baseline

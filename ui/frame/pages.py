@@ -10,7 +10,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ExplorerPage:
     """One page of the explorer."""
 
     key: str
@@ -45,28 +45,28 @@ _READ_S: Final = {"5m": 10, "15m": 15, "1h": 30, "6h": 120, "24h": 600}
 
 GROUPS: Final = (
     (
-        Page("overview", "Overview", _GLANCED_S),
-        Page("slos", "SLOs", _READ_S, filters=False, needs_data=False),
+        ExplorerPage("overview", "Overview", _GLANCED_S),
+        ExplorerPage("slos", "SLOs", _READ_S, filters=False, needs_data=False),
     ),
     (
-        Page(
+        ExplorerPage(
             *("root-cause", "Root cause", _READ_S),
             by_latency=True,
             by_content=True,
             compares=True,
             decides=True,
         ),
-        Page("requests", "Requests", _WATCHED_S, by_latency=True),
-        Page("request", "Request", _READ_S, of_a_range=False, needs_data=False),
+        ExplorerPage("requests", "Requests", _WATCHED_S, by_latency=True),
+        ExplorerPage("request", "Request", _READ_S, of_a_range=False, needs_data=False),
     ),
     (
-        Page("compare", "Compare", _ASKED_S, by_latency=True, compares=True, splits=True),
-        Page("what-if", "What if", _ASKED_S, by_latency=True),
+        ExplorerPage("compare", "Compare", _ASKED_S, by_latency=True, compares=True, splits=True),
+        ExplorerPage("what-if", "What if", _ASKED_S, by_latency=True),
     ),
     (
-        Page("fleet", "Fleet", _WATCHED_S),
-        Page("outside", "Outside", _READ_S, filters=False, needs_data=False),
-        Page("cost", "Cost", _READ_S),
+        ExplorerPage("fleet", "Fleet", _WATCHED_S),
+        ExplorerPage("outside", "Outside", _READ_S, filters=False, needs_data=False),
+        ExplorerPage("cost", "Cost", _READ_S),
     ),
 )
 """The pages. The navigation separates the groups."""

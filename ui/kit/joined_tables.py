@@ -9,7 +9,7 @@ from datetime import tzinfo
 from typing import Final
 
 from analysis.joined.words import PHASE_NAMES
-from store.joined.joined_request import JOINED_PHASES, Hop, JoinedRequest, Role, Row
+from store.joined.joined_request import JOINED_PHASES, EngineRole, JoinedRequest, RequestHop, Row
 from ui.kit import wording
 from ui.kit.request_key import RequestKey
 
@@ -43,7 +43,7 @@ def sentence(request: JoinedRequest) -> str:
         whole += ", and no decode engine has reported it"
     elif request.ttft_s is not None:
         whole += f", its first byte <b>{wording.seconds(request.ttft_s)}</b>"
-    again = any(hop.recomputed and hop.role is Role.DECODE for hop in request.hops[1:])
+    again = any(hop.recomputed and hop.role is EngineRole.DECODE for hop in request.hops[1:])
     computed = " The decode engine computed the prompt again." if again else ""
     return f"{whole}. Measured at {_MEASURED[request.basis.value]}.{computed}"
 
@@ -91,7 +91,7 @@ def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tz
     )
 
 
-def _hop(hop: Hop, address: Address) -> str:
+def _hop(hop: RequestHop, address: Address) -> str:
     row = hop.row
     name = hop.server or row["span_id"]
     role = f"{hop.role.value}{', computed the prompt' if hop.recomputed else ''}"

@@ -10,9 +10,9 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import counts_between
-from alerts.expression import And, Comparison
+from alerts.expression import And, FieldComparison
 from alerts.objectives import GoodEvents, Goodput
 from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
@@ -31,14 +31,14 @@ def judged_window(engine: Engine, window: Window) -> Window:
     return Window(window.to_unix_ns - length_ns * MAX_JUDGED // number, window.to_unix_ns)
 
 
-def judged(engine: Engine, goodput: GoodEvents, window: Window) -> Counts:
+def judged(engine: Engine, goodput: GoodEvents, window: Window) -> EventCounts:
     """Return the numbers of good and bad requests or probes that ended in a range.
 
     The range is extended to whole seconds.
     """
     from_s, to_s = window.from_unix_ns // SECOND_NS, -(-window.to_unix_ns // SECOND_NS)
     if from_s >= to_s:
-        return Counts(0, 0)
+        return EventCounts(0, 0)
     return counts_between(engine, goodput, from_s, to_s)
 
 
@@ -46,6 +46,6 @@ def narrowed(goodput: Goodput, equals: Mapping[str, str]) -> Goodput:
     """Return an indicator that counts only the requests that match the filters."""
     whole = goodput.part.whole if goodput.part else goodput
     assert isinstance(whole, Goodput)
-    filters = [Comparison(label, "==", value, f'"{value}"') for label, value in equals.items()]
+    filters = [FieldComparison(label, "==", value, f'"{value}"') for label, value in equals.items()]
     which = (*([whole.where] if whole.where is not None else []), *filters)
     return replace(whole, where=which[0] if len(which) == 1 else And(which), by=(), reserved=())

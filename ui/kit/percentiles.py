@@ -20,7 +20,7 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PercentileSeries:
     """A percentile and its 95 % confidence interval per bin; NaN with too few requests."""
 
     quantile: float
@@ -34,7 +34,7 @@ class Percentiles:
     """The percentiles of one latency, per time bin."""
 
     requests: IntArray
-    series: dict[str, Series]
+    series: dict[str, PercentileSeries]
 
 
 def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
@@ -73,7 +73,7 @@ def per_bin(values_s: FloatArray, index: IntArray, bins: int) -> Percentiles:
     )
 
 
-def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -> Series:
+def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -> PercentileSeries:
     rank, low, high = ranks_of(number, q)
     enough = (low >= 1) & (high <= number) & (number > 0)
 
@@ -82,11 +82,11 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
         picked[enough] = ordered[(starts + ranks - 1)[enough]]
         return picked
 
-    return Series(q, value_s=at(rank), low_s=at(low), high_s=at(high))
+    return PercentileSeries(q, value_s=at(rank), low_s=at(low), high_s=at(high))
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PercentileEstimate:
     """A percentile of requests, and its 95 % confidence interval; None with too few requests."""
 
     requests: int
@@ -95,7 +95,7 @@ class Estimate:
     high_s: float | None
 
 
-def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
+def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
     """Return a percentile of all values that are not NaN.
 
     Args:
@@ -106,8 +106,8 @@ def estimate(values_s: FloatArray, quantile_name: str) -> Estimate:
     wanted = QUANTILES[quantile_name]
     interval = rank_interval(known, wanted)
     if interval is None:
-        return Estimate(known.size, None, None, None)
-    return Estimate(known.size, quantile(known, wanted), *interval)
+        return PercentileEstimate(known.size, None, None, None)
+    return PercentileEstimate(known.size, quantile(known, wanted), *interval)
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:

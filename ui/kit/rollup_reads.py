@@ -14,12 +14,18 @@ import pyarrow as pa
 from sqlalchemy import Engine
 
 from store.queries import Window, request_table
-from store.rollups.buckets import Sums
+from store.rollups.buckets import RollupSums
 from store.rollups.queries import Rollups, rollups
 from telemetry.requests import Outcome
 from ui.kit import phases
 from ui.kit.columns import FloatArray, IntArray
-from ui.kit.percentiles import QUANTILES, Estimate, Percentiles, Series, ranks_of
+from ui.kit.percentiles import (
+    QUANTILES,
+    PercentileEstimate,
+    Percentiles,
+    PercentileSeries,
+    ranks_of,
+)
 from ui.kit.slowest import ROWS
 from ui.kit.time_bins import SECOND_NS, Bins, bins_of_width, choose
 
@@ -45,7 +51,7 @@ class Rolled:
     requests: int
     bins: Bins
     percentiles: Percentiles
-    p99: Mapping[str, Estimate]
+    p99: Mapping[str, PercentileEstimate]
     """P99 over the whole range, by the column of the latency."""
     means: phases.Matrix
     """Mean seconds per request in each layer of `phases.LAYERS`, as (bins, layers). NaN for empty
@@ -121,7 +127,7 @@ def outcomes_over_time(
     return bins, found
 
 
-def _means(sums: Sums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
+def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntArray]:
     """Return the mean seconds per layer and the number of requests, per bin.
 
     An unknown phase counts as 0, as in `phases.layers`.
@@ -169,7 +175,7 @@ def per_bin(
     return Percentiles(
         number,
         {
-            name: Series(q, values[:, 3 * i], values[:, 3 * i + 1], values[:, 3 * i + 2])
+            name: PercentileSeries(q, values[:, 3 * i], values[:, 3 * i + 1], values[:, 3 * i + 2])
             for i, (name, q) in enumerate(QUANTILES.items())
         },
     )
@@ -188,17 +194,19 @@ def _ranks(number: IntArray) -> IntArray:
     return np.concatenate(columns, axis=1)
 
 
-def _estimate(engine: Engine, window: Window, equals: Mapping[str, str], latency: str) -> Estimate:
+def _estimate(
+    engine: Engine, window: Window, equals: Mapping[str, str], latency: str
+) -> PercentileEstimate:
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency))
     assert found is not None
     quantiles = found.quantiles(latency, _ranks)
     if not quantiles.number.size:
-        return Estimate(0, None, None, None)
+        return PercentileEstimate(0, None, None, None)
     place = 3 * list(QUANTILES).index("p99")
     value, low, high = (
         None if np.isnan(each) else float(each) for each in quantiles.value_s[0, place : place + 3]
     )
-    return Estimate(int(quantiles.number[0]), value, low, high)
+    return PercentileEstimate(int(quantiles.number[0]), value, low, high)
 
 
 def _slowest(

@@ -9,7 +9,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts.blindness import REASONS
-from alerts.burnrate import Pair, State
+from alerts.burnrate import State, WindowPair
 from analysis.slo_states import SloState
 from telemetry import durations
 from telemetry.printable import first_upper
@@ -168,7 +168,7 @@ def windows(each: SloState) -> str:
     return wide_table(f"<table class='data windows'>{head}{rows}</table>")
 
 
-def _window(each: SloState, pair: Pair, state: State) -> str:
+def _window(each: SloState, pair: WindowPair, state: State) -> str:
     burns = each.status.burns
     both = " and ".join(
         wording.fold(None if burns[length] is None else float(burns[length] or 0))

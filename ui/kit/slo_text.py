@@ -6,7 +6,7 @@ The text contains external names and values, which the caller must escape.
 from collections.abc import Sequence
 from typing import Final
 
-from alerts.expression import And, Comparison, Expression, render
+from alerts.expression import And, Expression, FieldComparison, render
 from alerts.objectives import GoodEvents, Objective, RawRatio
 from ui.kit import wording
 
@@ -47,8 +47,8 @@ def criterion(good: Expression) -> str:
     limits = [each for each in parts if _is_limit(each)]
     if len(limits) < len(parts):
         return render(good)
-    texts = [_limit(each) for each in parts if isinstance(each, Comparison)]
-    fields = [each.field for each in parts if isinstance(each, Comparison)]
+    texts = [_limit(each) for each in parts if isinstance(each, FieldComparison)]
+    fields = [each.field for each in parts if isinstance(each, FieldComparison)]
     if fields == ["ttft_s", "tpot_s"]:
         return f"{texts[0]}, then {texts[1]}"
     return ", ".join(texts)
@@ -57,9 +57,9 @@ def criterion(good: Expression) -> str:
 def where(which: Expression) -> str:
     """Return the condition that selects the counted requests, such as `streamed true`."""
     parts: Sequence[Expression] = which.operands if isinstance(which, And) else (which,)
-    if not all(isinstance(each, Comparison) and each.operator == "==" for each in parts):
+    if not all(isinstance(each, FieldComparison) and each.operator == "==" for each in parts):
         return render(which)
-    named = [(each.field, str(each.value)) for each in parts if isinstance(each, Comparison)]
+    named = [(each.field, str(each.value)) for each in parts if isinstance(each, FieldComparison)]
     return " and ".join(
         f"{field} {value.lower() if value in ('True', 'False') else value}"
         for field, value in named
@@ -68,13 +68,13 @@ def where(which: Expression) -> str:
 
 def _is_limit(part: Expression) -> bool:
     return (
-        isinstance(part, Comparison)
+        isinstance(part, FieldComparison)
         and part.field in _LIMITS
         and part.operator in _SIGNS
         and isinstance(part.value, int | float)
     )
 
 
-def _limit(part: Comparison) -> str:
+def _limit(part: FieldComparison) -> str:
     limit = f"{_SIGNS[part.operator]} {wording.tick_seconds(float(part.value))}"
     return _LIMITS[part.field].format(limit)

@@ -28,7 +28,7 @@ EARLY_S: Final = 120
 """Maximum time by which the provider's clock may be ahead of this machine's clock."""
 
 
-class Verdict(StrEnum):
+class SignInVerdict(StrEnum):
     """Whether a reader may see the pages, or why not."""
 
     ALLOWED = "allowed"
@@ -45,14 +45,19 @@ class Verdict(StrEnum):
 
 
 ANOTHER_USER: Final = frozenset(
-    {Verdict.REFUSED, Verdict.UNVERIFIED, Verdict.NO_ROLE, Verdict.MALFORMED}
+    {
+        SignInVerdict.REFUSED,
+        SignInVerdict.UNVERIFIED,
+        SignInVerdict.NO_ROLE,
+        SignInVerdict.MALFORMED,
+    }
 )
 """The verdicts for which a signed-in reader needs another account."""
 
 
 def judge(
     claims: Mapping[str, Any], settings: SignIn, now_s: float, roles: Roles | None = None
-) -> Verdict:
+) -> SignInVerdict:
     """Return whether a reader may see the pages.
 
     Args:
@@ -61,12 +66,12 @@ def judge(
         roles: None if each reader may see everything.
     """
     verdict = _judge(claims, settings, now_s)
-    if verdict is not Verdict.ALLOWED or roles is None:
+    if verdict is not SignInVerdict.ALLOWED or roles is None:
         return verdict
     try:
-        return Verdict.NO_ROLE if _access(claims, settings, roles) is None else verdict
+        return SignInVerdict.NO_ROLE if _access(claims, settings, roles) is None else verdict
     except ClaimError:
-        return Verdict.MALFORMED
+        return SignInVerdict.MALFORMED
 
 
 def readers_access() -> Access | None:
@@ -79,7 +84,7 @@ def readers_access() -> Access | None:
     if roles is None:
         return None
     claims = claims_of_reader() if settings is not None else {}
-    if settings is None or judge(claims, settings, time.time(), roles) is not Verdict.ALLOWED:
+    if settings is None or judge(claims, settings, time.time(), roles) is not SignInVerdict.ALLOWED:
         raise NotAllowed("you have no role that may see these pages")
     return _access(claims, settings, roles)
 
@@ -104,27 +109,27 @@ def readers_name() -> str:
     return "no sign-in" if in_force() is None else name_of(claims_of_reader())
 
 
-def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> Verdict:
+def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInVerdict:
     if claims.get("is_logged_in") is not True:
-        return Verdict.UNKNOWN
+        return SignInVerdict.UNKNOWN
     since_s = claims.get("iat")
     if isinstance(since_s, bool) or not isinstance(since_s, int | float):
-        return Verdict.ENDED
+        return SignInVerdict.ENDED
     if not -EARLY_S <= now_s - since_s < settings.session_s:
-        return Verdict.ENDED
+        return SignInVerdict.ENDED
     if EVERYBODY in settings.allow:
-        return Verdict.ALLOWED
+        return SignInVerdict.ALLOWED
     email = claims.get("email")
     # Reject an address that is not ASCII. `lower` converts some letters of other alphabets to ASCII
     # letters, which could result in another person's address.
     if not isinstance(email, str) or not email.isascii() or email.count("@") != 1:
-        return Verdict.REFUSED
+        return SignInVerdict.REFUSED
     email = email.lower()
     if not {email, f"@{email.partition('@')[2]}"} & set(settings.allow):
-        return Verdict.REFUSED
+        return SignInVerdict.REFUSED
     if claims.get("email_verified") is not True and not settings.trusts_unverified:
-        return Verdict.UNVERIFIED
-    return Verdict.ALLOWED
+        return SignInVerdict.UNVERIFIED
+    return SignInVerdict.ALLOWED
 
 
 def passes() -> bool:
@@ -134,7 +139,7 @@ def passes() -> bool:
         return True
     claims = claims_of_reader()
     verdict = judge(claims, settings, time.time(), roles_in_force())
-    if verdict is Verdict.ALLOWED:
+    if verdict is SignInVerdict.ALLOWED:
         return True
     _ask_to_sign_in(settings, verdict, str(claims.get("email") or "you"))
     return False
@@ -153,7 +158,7 @@ def kept(body: Body) -> Body:
     def guarded(engine: Engine, zone: tzinfo) -> None:
         if (
             judge(claims_of_reader(), settings, time.time(), roles_in_force())
-            is not Verdict.ALLOWED
+            is not SignInVerdict.ALLOWED
         ):
             st.rerun()
         body(engine, zone)
@@ -170,7 +175,7 @@ def sign_out_button() -> None:
     st.button(f"Sign out {who}", key="sign_out", type="tertiary", on_click=st.logout)
 
 
-def _ask_to_sign_in(settings: SignIn, verdict: Verdict, email: str) -> None:
+def _ask_to_sign_in(settings: SignIn, verdict: SignInVerdict, email: str) -> None:
     """Ask the reader of an open page to sign in again. `SignInPage` handles new requests."""
     st.title("Sign in to Tailspan", anchor=False)
     st.html(reason_html(settings, verdict, email, failed=False))
@@ -181,14 +186,14 @@ def _ask_to_sign_in(settings: SignIn, verdict: Verdict, email: str) -> None:
         st.html("<p class='note'>You come back to the page that you asked for.</p>")
 
 
-def reason_html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+def reason_html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
     """Return why a page is not shown, as HTML.
 
     `email` is from the claims. `failed` states whether the last sign-in failed.
     """
     provider, who = wording.for_html(settings.provider), wording.for_html(email, 80)
     headline = f"<p class='headline'>{_explanation(settings, verdict, provider, who)}</p>"
-    if not failed or verdict is not Verdict.UNKNOWN:
+    if not failed or verdict is not SignInVerdict.UNKNOWN:
         return headline
     return (
         f"<p class='notice'>{provider} has not signed you in. Try again; if it happens again, the"
@@ -196,30 +201,30 @@ def reason_html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool)
     )
 
 
-def _explanation(settings: SignIn, verdict: Verdict, provider: str, who: str) -> str:
+def _explanation(settings: SignIn, verdict: SignInVerdict, provider: str, who: str) -> str:
     match verdict:
-        case Verdict.ENDED:
+        case SignInVerdict.ENDED:
             return (
                 f"<b>Your session has ended:</b> a session lasts {render(settings.session_s)}. The"
                 " page keeps its settings."
             )
-        case Verdict.REFUSED:
+        case SignInVerdict.REFUSED:
             return (
                 f"<b>{who} has no access.</b> The operator of Tailspan can allow an address or a "
                 "domain: <code>allow</code> in its sign-in file."
             )
-        case Verdict.UNVERIFIED:
+        case SignInVerdict.UNVERIFIED:
             return (
                 f"<b>{provider} has not verified the address {who}.</b> Verify your address"
                 f" there. If {provider} does not verify addresses, the operator of Tailspan can set"
                 " <code>unverified_email: trust</code>."
             )
-        case Verdict.NO_ROLE:
+        case SignInVerdict.NO_ROLE:
             return (
                 f"<b>{who} has no role.</b> {provider} sent no claim that grants a role. The"
                 " operator of Tailspan can change the claims of a role in its roles file."
             )
-        case Verdict.MALFORMED:
+        case SignInVerdict.MALFORMED:
             return (
                 f"<b>The roles of {who} cannot be read.</b> A claim that gives a role must be a"
                 f" text, or a list of texts. The administrator of {provider} can change what it"

@@ -24,7 +24,7 @@ from analysis.access.roles_file import roles_in_force
 from analysis.sign_in_file import SignIn
 from ui.frame.pages import PAGES
 from ui.sign_in import gate
-from ui.sign_in.gate import Verdict, judge
+from ui.sign_in.gate import SignInVerdict, judge
 from ui.sign_in.redirect import FAILED
 
 _PAGES: Final = ("", "/", "/index.html", *(f"/{page.key}" for page in PAGES))
@@ -51,14 +51,14 @@ class SignInPage:
     def __init__(self, settings: SignIn) -> None:
         self._settings = settings
         self._audit = audit_log()
-        self._recorded: OrderedDict[tuple[str, str, Verdict], None] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str, SignInVerdict], None] = OrderedDict()
 
     def __call__(self, scope: Scope, path: str) -> Response | None:
         """Return None if the reader is admitted, otherwise the response to send."""
         claims = _claims(Headers(scope=scope), self._settings)
         verdict = judge(claims, self._settings, time.time(), roles_in_force())
         self._record(claims, verdict)
-        if verdict is Verdict.ALLOWED:
+        if verdict is SignInVerdict.ALLOWED:
             return None
         if path not in _PAGES:
             return PlainTextResponse("Sign in first\n", 401, _HEADERS)
@@ -66,9 +66,13 @@ class SignInPage:
         failed = FAILED in parse_qs(scope["query_string"].decode("latin-1"))
         return HTMLResponse(_html(self._settings, verdict, email, failed=failed), 401, _HEADERS)
 
-    def _record(self, claims: Mapping[str, Any], verdict: Verdict) -> None:
+    def _record(self, claims: Mapping[str, Any], verdict: SignInVerdict) -> None:
         """Record each sign-in once. After a restart, open sessions are recorded again."""
-        if self._audit is None or not claims or verdict in (Verdict.UNKNOWN, Verdict.ENDED):
+        if (
+            self._audit is None
+            or not claims
+            or verdict in (SignInVerdict.UNKNOWN, SignInVerdict.ENDED)
+        ):
             return
         session = gate.name_of(claims)[:MAX_KEY], str(claims.get("iat"))[:MAX_KEY], verdict
         if session in self._recorded:
@@ -77,7 +81,7 @@ class SignInPage:
         self._recorded[session] = None
         if len(self._recorded) > MAX_RECORDED:
             self._recorded.popitem(last=False)
-        accepted = verdict is Verdict.ALLOWED
+        accepted = verdict is SignInVerdict.ALLOWED
         self._audit.sign_in(session[0], "accepted" if accepted else f"refused: {verdict}")
 
 
@@ -87,7 +91,7 @@ def _claims(headers: Headers, settings: SignIn) -> Mapping[str, Any]:
     return _parse_decoded_user_cookie(kept, settings.url) if kept else {}
 
 
-def _html(settings: SignIn, verdict: Verdict, email: str, *, failed: bool) -> str:
+def _html(settings: SignIn, verdict: SignInVerdict, email: str, *, failed: bool) -> str:
     base = f"/{settings.base_path}" if settings.base_path else ""
     if verdict in gate.ANOTHER_USER:
         where, label, fields = f"{base}/auth/logout", "Sign in as another user", ""

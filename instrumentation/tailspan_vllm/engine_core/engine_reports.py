@@ -5,7 +5,7 @@ from typing import Any
 
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link_messages import Identity
-from tailspan_vllm.engine_core.step_model import StepModel
+from tailspan_vllm.engine_core.step_model import FittedStepModel
 from tailspan_vllm.engine_state.config_fingerprint import arguments_of, fingerprint
 from tailspan_vllm.engine_state.hardware import machine_of
 from tailspan_vllm.start_up import hooks as start_hooks
@@ -29,7 +29,7 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
     )
 
 
-def gauges_of(model: StepModel, longest_s: float) -> dict[str, float]:
+def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
     """Return the gauges of the engine's steps: the longest step, and the step model if it is
     fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}

@@ -208,7 +208,7 @@ class _Front:
         self.sample = b""
 
 
-class FrontEnd:
+class FrontEndLink:
     """A front end's end of the link, which finds the server's engines and reads their messages."""
 
     def __init__(self, token: str) -> None:

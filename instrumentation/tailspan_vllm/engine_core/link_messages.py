@@ -13,18 +13,24 @@ from typing import Any, NamedTuple, get_type_hints
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.queue_waits import QueueWait
-from tailspan_vllm.engine_core.step_billing import Bill
-from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_core.step_billing import BilledTime
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.config_fingerprint import Scalar
 from tailspan_vllm.engine_state.hardware import Machine
-from tailspan_vllm.request.parts import TIERS, HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import (
+    TIERS,
+    HeldParts,
+    KvLoad,
+    RequestPhaseParts,
+    RequestQueueParts,
+)
 from tailspan_vllm.request.prefix_ladder import HASH_BYTES, POSITIONS
 from tailspan_vllm.request.text_limits import TEXT_LIMIT, bounded_id
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 
 _NUMBERS: dict[str, type] = {
     name: kind
-    for name, hint in get_type_hints(Account).items()
+    for name, hint in get_type_hints(RequestEngineTime).items()
     for kind in (int, float)
     if hint == kind | None
 }
@@ -56,10 +62,10 @@ class RequestAccount(NamedTuple):
 
     request_id: str
     engine: int
-    account: Account
+    account: RequestEngineTime
 
 
-def encode_account(engine: int, request_id: str, account: Account) -> bytes:
+def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
     """Encode the account of one request.
 
     A long request id is shortened as in the front end, so that the ids match.
@@ -162,15 +168,17 @@ def _account(message: bytes) -> RequestAccount:
     known = [None if value != value else value for value in values]
     queued, billed_s, wasted_s, *held, size_bytes = known[15:22]
     size = None if size_bytes is None else int(size_bytes)
-    account = Account(
-        prefill=None if known[0] is None else Parts(*values[:5]),
-        decode=None if known[5] is None else Parts(*values[5:10]),
+    account = RequestEngineTime(
+        prefill=None if known[0] is None else RequestPhaseParts(*values[:5]),
+        decode=None if known[5] is None else RequestPhaseParts(*values[5:10]),
         waited=None
         if queued is None
         else QueueWait(
-            queued, QueueParts(*values[10:15]), None if None in held else HeldParts(*values[18:21])
+            queued,
+            RequestQueueParts(*values[10:15]),
+            None if None in held else HeldParts(*values[18:21]),
         ),
-        bill=None if billed_s is None or wasted_s is None else Bill(billed_s, wasted_s),
+        bill=None if billed_s is None or wasted_s is None else BilledTime(billed_s, wasted_s),
         block_hashes=BlockHashes(block_tokens, message[begins:ends]) if number else None,
         kv_load=KvLoad(size, TIERS[tier - 1] if tier else None)
         if tier or size is not None

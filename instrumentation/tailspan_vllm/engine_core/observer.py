@@ -32,8 +32,8 @@ from tailspan_vllm.engine_core.link_messages import (
 )
 from tailspan_vllm.engine_core.request_listener import RequestListener
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
-from tailspan_vllm.engine_core.step_ledger import Account, Ledger, Track
-from tailspan_vllm.engine_core.step_model import Work
+from tailspan_vllm.engine_core.step_ledger import Ledger, RequestEngineTime, Track
+from tailspan_vllm.engine_core.step_model import StepWork
 from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external_tokens
 
 CATCH_UP_S = 0.1
@@ -58,7 +58,7 @@ hook has missed the ends of requests, and the observer removes their tracks."""
 class _EndedStep(NamedTuple):
     """A step that has ended and is not yet in the ledger."""
 
-    work: Work
+    work: StepWork
     begun: float
     ended: float
     sequences: int
@@ -97,7 +97,7 @@ class EngineObserver:
         self._engine = engine
         self._tracks: dict[str, Track] = {}
         self._prefilling: set[str] = set()
-        self._planned: deque[tuple[Any, Work, float, int, bool]] = deque()
+        self._planned: deque[tuple[Any, StepWork, float, int, bool]] = deque()
         self._ended: list[_EndedStep] = []
         self._freed: list[tuple[Track, int]] = []
         """Requests freed during `update_from_output`, each with its last scheduled step."""
@@ -162,7 +162,7 @@ class EngineObserver:
         begun = at if self._idle and not self._planned else 0.0
         self._idle = False
         if not (output.scheduled_new_reqs or cached.resumed_req_ids or self._prefilling):
-            work = Work(0, 0.0, sum(cached.num_computed_tokens), len(counts))
+            work = StepWork(0, 0.0, sum(cached.num_computed_tokens), len(counts))
             self._planned.append((output, work, begun, len(counts), False))
             return
         step = self._step
@@ -214,7 +214,7 @@ class EngineObserver:
                 track.chunks.append(chunk)
                 if complete:
                     track.decodings.append(Decoding(step, computed))
-        work = Work(tokens, attention, max(context, 0), len(counts) - prefills)
+        work = StepWork(tokens, attention, max(context, 0), len(counts) - prefills)
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
@@ -274,7 +274,7 @@ class EngineObserver:
         waited = self._waiting.left(request_id)
         if waited is None:
             return
-        self._link.put(encode_account(self._engine, request_id, Account(waited=waited)))
+        self._link.put(encode_account(self._engine, request_id, RequestEngineTime(waited=waited)))
         if not self._planned:
             self._link.flush()
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from tailspan_vllm.request.parts import HeldParts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, RequestQueueParts
 
 
 class Obstacle(IntEnum):
-    """The obstacles that keep requests in the queue. The values are indices in `QueueParts`."""
+    """Obstacles that keep requests in the queue. The values are indices in `RequestQueueParts`."""
 
     SEATS = 0
     KV = 1
@@ -41,7 +41,7 @@ class QueueWait(NamedTuple):
     (None if the reasons are unknown)."""
 
     queued: float
-    parts: QueueParts
+    parts: RequestQueueParts
     held: HeldParts | None = HeldParts(0.0, 0.0, 0.0)
 
 
@@ -156,7 +156,7 @@ class Queue:
         )
         held += sum(wait.held_s)
         step = at - wait.queued - seats - kv - budget - held
-        parts = QueueParts(seats, kv, budget, held, max(0.0, step))
+        parts = RequestQueueParts(seats, kv, budget, held, max(0.0, step))
         known = HeldParts(*wait.held_s[: HoldReason.OTHER]) if self.holds_known else None
         return QueueWait(wait.queued, parts, known)
 

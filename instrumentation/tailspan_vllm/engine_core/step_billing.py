@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailspan_vllm.engine_core.step_model import Work
+from tailspan_vllm.engine_core.step_model import StepWork
 
 BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
 """The weights before the model is fitted."""
@@ -49,7 +49,7 @@ class Decoding:
     last: int | None = None
 
 
-class Bill(NamedTuple):
+class BilledTime(NamedTuple):
     """Engine time of a request in seconds: useful work, and work that was computed again."""
 
     billed_s: float
@@ -67,7 +67,12 @@ class Billing:
     _running: list[float] = field(default_factory=lambda: [0.0] * 6)
 
     def enter(
-        self, step: int, work: Work, sequences: int, duration: float, coefficients: Sequence[float]
+        self,
+        step: int,
+        work: StepWork,
+        sequences: int,
+        duration: float,
+        coefficients: Sequence[float],
     ) -> None:
         """Enter one step.
 
@@ -94,7 +99,7 @@ class Billing:
             del column[:count]
         self.forgotten += count
 
-    def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> Bill:
+    def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
         """Return the bill of one request. All of its steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
@@ -116,7 +121,7 @@ class Billing:
                 each, _, _, read, read_index, delta = self._between(run.first, end)
                 grown = read_index - (run.first + 1) * read
                 billed += each + delta + run.context * read + grown
-        return Bill(billed, wasted)
+        return BilledTime(billed, wasted)
 
     def _between(self, after: int, upto: int) -> list[float]:
         """Return the increase of each sum from the end of step `after` to the end of step

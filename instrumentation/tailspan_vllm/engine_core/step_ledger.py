@@ -16,9 +16,9 @@ from typing import NamedTuple
 from tailspan_vllm.engine_core.block_hashes import BlockHashes
 from tailspan_vllm.engine_core.queue_waits import QueueWait
 from tailspan_vllm.engine_core.range_max import RangeMax
-from tailspan_vllm.engine_core.step_billing import BY_TOKENS, Bill, Billing, Chunk, Decoding
-from tailspan_vllm.engine_core.step_model import StepModel, Work
-from tailspan_vllm.request.parts import KvLoad, Parts
+from tailspan_vllm.engine_core.step_billing import BY_TOKENS, BilledTime, Billing, Chunk, Decoding
+from tailspan_vllm.engine_core.step_model import FittedStepModel, StepWork
+from tailspan_vllm.request.parts import KvLoad, RequestPhaseParts
 
 CAPACITY = 32768
 
@@ -53,19 +53,19 @@ class Track:
         )
 
 
-class Account(NamedTuple):
+class RequestEngineTime(NamedTuple):
     """The engine time of one request. A field is None if the ledger cannot determine it."""
 
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
-    prefill: Parts | None = None
-    decode: Parts | None = None
+    prefill: RequestPhaseParts | None = None
+    decode: RequestPhaseParts | None = None
     itl_max_s: float | None = None
     waited: QueueWait | None = None
     others_prefill_tokens_max: int | None = None
     external_cached_tokens: int | None = None
-    bill: Bill | None = None
+    bill: BilledTime | None = None
     block_hashes: BlockHashes | None = None
     kv_load: KvLoad | None = None
     encoder_s: float | None = None
@@ -75,8 +75,8 @@ class Account(NamedTuple):
 class Ledger:
     """The step ledger of one engine."""
 
-    def __init__(self, model: StepModel | None = None, capacity: int = CAPACITY) -> None:
-        self.model = model or StepModel()
+    def __init__(self, model: FittedStepModel | None = None, capacity: int = CAPACITY) -> None:
+        self.model = model or FittedStepModel()
         self._capacity = capacity
         self._forgotten = 0
         self._ends = array("d")
@@ -118,7 +118,7 @@ class Ledger:
         return self._forgotten + len(self._ends)
 
     def end_step(
-        self, work: Work, begun: float, ended: float, sequences: int, *, encodes: bool = False
+        self, work: StepWork, begun: float, ended: float, sequences: int, *, encodes: bool = False
     ) -> float:
         """Add a step. Steps end in the order in which they were scheduled.
 
@@ -193,7 +193,7 @@ class Ledger:
 
     def settle(
         self, track: Track, last: int | None = None, paid: int | None = None
-    ) -> Account | None:
+    ) -> RequestEngineTime | None:
         """Split a request's prefill and decode into parts.
 
         Args:
@@ -211,7 +211,7 @@ class Ledger:
             return None
         bill = self._billing.of(track.chunks, track.decodings, upto)
         if first_step > last:
-            return Account(
+            return RequestEngineTime(
                 track.scheduled, waited=track.waited, bill=bill, block_hashes=track.block_hashes
             )
         if upto > last:
@@ -225,7 +225,7 @@ class Ledger:
             if known
             else (None, None)
         )
-        return Account(
+        return RequestEngineTime(
             scheduled=track.scheduled,
             first_token=self._end_of(prefill_end) if latest else None,
             last_token=self._end_of(last if latest.last is None else latest.last)
@@ -280,7 +280,7 @@ class Ledger:
 
     def _prefill_parts(
         self, track: Track, first_step: int, prefill_end: int, preempted: float
-    ) -> tuple[Parts, float]:
+    ) -> tuple[RequestPhaseParts, float]:
         total = max(0.0, self._end_of(prefill_end) - track.scheduled)
         own = others_prefill = mine_stall = encoder = 0.0
         for chunk in track.chunks:
@@ -324,7 +324,7 @@ class Ledger:
         position = step - self._forgotten
         return max(not_before, self._ends[position - 1]) if position > 0 else not_before
 
-    def _decode_parts(self, track: Track, last: int, preempted: float) -> Parts:
+    def _decode_parts(self, track: Track, last: int, preempted: float) -> RequestPhaseParts:
         total = self._end_of(last) - self._end_of(track.decodings[0].first)
         own = others_prefill = stall = 0.0
         for run in track.decodings:
@@ -375,7 +375,7 @@ class Ledger:
 
 def _summing_to(
     total: float, own: float, others_prefill: float, preempted: float, stall: float
-) -> Parts:
+) -> RequestPhaseParts:
     """Return parts that sum to `total`. `others_decode` is `total` minus the other parts.
 
     Rounding, or work that the model does not include, can make the other parts exceed the total.
@@ -390,4 +390,4 @@ def _summing_to(
         shrink = room / modelled if modelled > 0 else 0.0
         own, others_prefill = own * shrink, others_prefill * shrink
     others_decode = max(0.0, total - preempted - stall - own - others_prefill)
-    return Parts(own, others_prefill, others_decode, preempted, stall)
+    return RequestPhaseParts(own, others_prefill, others_decode, preempted, stall)

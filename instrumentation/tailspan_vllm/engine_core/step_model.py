@@ -48,7 +48,7 @@ GAIN_LIMIT = 1e12
 _UP, _DOWN, _MIN = 1 + PACE_STEP, 1 / (1 + PACE_STEP), 1 / PACE_LIMIT
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """The work that was scheduled in one step."""
 
     prefill_tokens: float
@@ -57,7 +57,7 @@ class Work(NamedTuple):
     decodes: float
 
 
-class StepModel:
+class FittedStepModel:
     """The fitted step model of one engine."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class StepModel:
         variance = self._square - self._sum * self._sum / self._weight
         return 1 - self._residual_square / variance if variance > 0 else None
 
-    def predict(self, work: Work) -> float:
+    def predict(self, work: StepWork) -> float:
         """Return the predicted duration of a step with this work, in seconds."""
         gamma, alpha, kappa, beta, delta = self._coefficients
         p, q, c, n = work
@@ -116,7 +116,7 @@ class StepModel:
         noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * expected
         return surplus if surplus > noise else 0.0
 
-    def learn(self, work: Work, duration: float) -> None:
+    def learn(self, work: StepWork, duration: float) -> None:
         """Update the model with one step."""
         predicted = self.predict(work)
         huber = 1.0
@@ -149,7 +149,7 @@ class StepModel:
         if self.steps % every == 0:
             self._solve()
 
-    def _accumulate(self, work: Work, duration: float, weight: float) -> None:
+    def _accumulate(self, work: StepWork, duration: float, weight: float) -> None:
         self._gain /= FORGET
         weight *= self._gain
         p, q, c, n = work

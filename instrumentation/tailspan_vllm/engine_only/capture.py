@@ -18,7 +18,7 @@ from tailspan_vllm.engine_core.link_messages import Identity
 from tailspan_vllm.engine_only.record_builder import Ended, record_of
 from tailspan_vllm.engine_state.state import EngineState, Number
 from tailspan_vllm.engine_state.step_statistics import add_steps, missing_in
-from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import Outcome, RequestRecord
@@ -71,7 +71,7 @@ class EngineCapture:
     """
 
     def __init__(self, settings: Settings, engine: int, link: str, port: int | None) -> None:
-        self.sender = Sender(settings, link)
+        self.sender = OtlpSender(settings, link)
         self.in_flight = InFlight()
         self._engine = engine
         self._open: dict[str, EngineRequest] = {}

@@ -65,7 +65,7 @@ class EngineState:
         )
 
 
-class Sample(NamedTuple):
+class EngineStateSample(NamedTuple):
     """The state of one engine at one point in time."""
 
     at_unix_ns: int

@@ -12,7 +12,7 @@ from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.guard import missing
 
 
-class Load(NamedTuple):
+class EngineLoad(NamedTuple):
     """Number of waiting and running requests, and KV-cache usage; None if unknown."""
 
     waiting: int | None
@@ -20,19 +20,19 @@ class Load(NamedTuple):
     kv_usage: float | None
 
 
-def load_of(seen: Any) -> Load:
+def load_of(seen: Any) -> EngineLoad:
     """Return the load from a step's `SchedulerStats`, or from gauges by name."""
     if seen is None:
-        return Load(None, None, None)
+        return EngineLoad(None, None, None)
     if isinstance(seen, Mapping):
         waiting, running = seen.get(names.WAITING), seen.get(names.RUNNING)
-        return Load(
+        return EngineLoad(
             None if waiting is None else int(waiting),
             None if running is None else int(running),
             seen.get(names.KV_USAGE),
         )
     deferred = getattr(seen, "num_skipped_waiting_reqs", None) or 0
-    return Load(seen.num_waiting_reqs + deferred, seen.num_running_reqs, seen.kv_cache_usage)
+    return EngineLoad(seen.num_waiting_reqs + deferred, seen.num_running_reqs, seen.kv_cache_usage)
 
 
 Step = tuple[Any, Any, Any]

@@ -10,7 +10,7 @@ from collections.abc import Container
 from typing import Any
 
 from tailspan_vllm import guard, names
-from tailspan_vllm.engine_core.link import FrontEnd
+from tailspan_vllm.engine_core.link import FrontEndLink
 from tailspan_vllm.engine_core.link_messages import (
     Identity,
     decode,
@@ -18,7 +18,7 @@ from tailspan_vllm.engine_core.link_messages import (
     is_account,
     request_of,
 )
-from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.request.prefix_ladder import LadderKey
 from tailspan_vllm.request.record import RequestRecord
@@ -34,7 +34,8 @@ ENGINES_LIMIT = 1024
 DISCOVER_S = 5.0
 
 _AS_SETTLED = tuple(
-    {*Account._fields} & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
+    {*RequestEngineTime._fields}
+    & {*RequestRecord.__slots__} - {"scheduled", "first_token", "last_token"}
 )
 
 
@@ -47,7 +48,7 @@ class AccountJoin:
     """
 
     def __init__(self, token: str | None, prefix_key: str | None = None) -> None:
-        self._link = FrontEnd(token) if token else None
+        self._link = FrontEndLink(token) if token else None
         self._ladder_key = LadderKey(prefix_key) if prefix_key is not None else None
         self._accounts: OrderedDict[bytes, bytes] = OrderedDict()
         """Encoded accounts by request id. Every API server receives the accounts of all requests,
@@ -220,7 +221,7 @@ def _drop(error: ValueError) -> None:
     guard.count("link.malformed", f"tailspan: dropped an engine's message: {error}")
 
 
-def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
+def _set_instants_of_engine(record: RequestRecord, account: RequestEngineTime) -> None:
     """Set the timestamps of a request that only the engine core observed.
 
     The request ends with its last token, because the delivery is unknown.
@@ -235,7 +236,7 @@ def _set_instants_of_engine(record: RequestRecord, account: Account) -> None:
     record.delivered = record.last_token or max(record.delivered, reached)
 
 
-def _set_instants_until_left(record: RequestRecord, account: Account) -> None:
+def _set_instants_until_left(record: RequestRecord, account: RequestEngineTime) -> None:
     """Set the engine's timestamps that precede the client's disconnection.
 
     Later timestamps are left out, because the engine may continue the request until the abort

@@ -12,10 +12,10 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome
-from tailspan_vllm.otlp.log_events import EngineStart, message_of, start_of
+from tailspan_vllm.export.transport import ExportResponse
+from tailspan_vllm.otlp.log_events import EngineStartEvent, message_of, start_of
 
-Export = Callable[[ExportLogsServiceRequest], Outcome]
+Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
@@ -34,7 +34,7 @@ class EngineStarts:
     ) -> None:
         self._export = export
         self._clock_unix_ns = clock_unix_ns
-        self._in_force: dict[int, EngineStart] = {}
+        self._in_force: dict[int, EngineStartEvent] = {}
         self._due: set[int] = set()
         self._backoff = backoff or Backoff()
 

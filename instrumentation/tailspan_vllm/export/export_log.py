@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tailspan_vllm.export.destination import Signal
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 from tailspan_vllm.settings import Settings
 
 REPEAT_S: Final = 600.0
@@ -57,7 +57,7 @@ class ExportLog:
         for complaint in self._settings.complaints:
             self._logger.warning("tailspan: %s", complaint)
 
-    def note(self, signal: Signal, outcome: Outcome) -> None:
+    def note(self, signal: Signal, outcome: ExportResponse) -> None:
         """Process the outcome of one message, and log a change."""
         was_unavailable = self.unavailable
         if outcome.retryable:
@@ -66,7 +66,7 @@ class ExportLog:
             self._unavailable.discard(signal)
         shown = self._settings.destinations[signal].shown
         if self.unavailable and not was_unavailable:
-            unreachable = outcome.verdict is Verdict.UNREACHABLE
+            unreachable = outcome.verdict is ExportVerdict.UNREACHABLE
             self._logger.warning(
                 "tailspan: %s (%s): %s; keeping up to %d spans and trying again",
                 f"no collector at {shown}"
@@ -78,7 +78,7 @@ class ExportLog:
             )
         elif was_unavailable and not self.unavailable:
             self._logger.warning("tailspan: the collector at %s is back", shown)
-        if outcome.verdict in (Verdict.REFUSED, Verdict.DENIED) or outcome.rejected:
+        if outcome.verdict in (ExportVerdict.REFUSED, ExportVerdict.DENIED) or outcome.rejected:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.in_flight_reports import BuildInFlight, InFlightReports
@@ -19,7 +19,7 @@ from tailspan_vllm.export.outbox import Outbox
 from tailspan_vllm.export.reader import SAMPLES_LIMIT
 from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
-from tailspan_vllm.export.transport import Outcome, post_to
+from tailspan_vllm.export.transport import ExportResponse, post_to
 from tailspan_vllm.otlp.encoder import encode_numbers, export_of
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import SCOPE
@@ -47,14 +47,14 @@ class Exporter:
         self._spans: dict[SpanQueue, Outbox[bytes]] = {}
         self._spans_backoff = Backoff()
         self._drops = drops
-        self._metrics = Outbox[Sample](
+        self._metrics = Outbox[EngineStateSample](
             self._post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
             lambda _count, _reason: None,  # totals are cumulative, so no count is needed
             partial(reports.note, "metrics"),
         )
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
+        self._samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)
         self._starts = EngineStarts(self._send_events)
         self._in_flight = InFlightReports(self._send_events)
 
@@ -80,7 +80,7 @@ class Exporter:
         self._spans[queue].send(queue.spans, queue.taken)
 
     @guard.catch_exceptions("send_samples")
-    def send_samples(self, samples: deque[Sample]) -> None:
+    def send_samples(self, samples: deque[EngineStateSample]) -> None:
         """Send samples, or keep the latest `SAMPLES_LIMIT` while the collector is unreachable."""
         while samples:
             self._samples.append(samples.popleft())
@@ -106,7 +106,7 @@ class Exporter:
         ):
             self._in_flight.send(in_flight, build, self._resource)
 
-    def _send_events(self, message: ExportLogsServiceRequest) -> Outcome:
+    def _send_events(self, message: ExportLogsServiceRequest) -> ExportResponse:
         outcome = self._post["logs"](message.SerializeToString())
         self._reports.note("logs", outcome)
         return outcome

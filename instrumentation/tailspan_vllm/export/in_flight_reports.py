@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 from tailspan_vllm.otlp.log_events import in_flight_message_of
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
@@ -34,7 +34,7 @@ once on the largest GPUs (`max_num_seqs`)."""
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
 
-Export = Callable[[ExportLogsServiceRequest], Outcome]
+Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
@@ -74,7 +74,7 @@ class InFlightReports:
             self._backoff.wait(now, outcome.wait_s)
             return
         self._backoff.reset()
-        if outcome.verdict is not Verdict.ACCEPTED:
+        if outcome.verdict is not ExportVerdict.ACCEPTED:
             self._due = now + REFUSED_PAUSE_S
             for flight, before in self._before:
                 flight.reported_at = before

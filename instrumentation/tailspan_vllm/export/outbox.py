@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome, Post, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, Post
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Outbox(Generic[T]):
         encode: Callable[[Sequence[T]], bytes],
         batch_limit: int,
         drop: Callable[[int, str], None],
-        note: Callable[[Outcome], None],
+        note: Callable[[ExportResponse], None],
         clock: Callable[[], float] = time.monotonic,
         backoff: Backoff | None = None,
     ) -> None:
@@ -69,17 +69,19 @@ class Outbox(Generic[T]):
                 queue.popleft()
             taken(batch)
 
-    def _export(self, batch: Sequence[T]) -> Outcome:
+    def _export(self, batch: Sequence[T]) -> ExportResponse:
         try:
             message = self._encode(batch)
         except Exception as error:
-            return Outcome(Verdict.REFUSED, f"cannot be encoded: {type(error).__name__}")
+            return ExportResponse(
+                ExportVerdict.REFUSED, f"cannot be encoded: {type(error).__name__}"
+            )
         return self._post(message)
 
-    def _settled(self, outcome: Outcome, batch: Sequence[T]) -> bool:
+    def _settled(self, outcome: ExportResponse, batch: Sequence[T]) -> bool:
         """Return whether the batch was sent or dropped."""
         now = self._clock()
-        if outcome.verdict is Verdict.ACCEPTED:
+        if outcome.verdict is ExportVerdict.ACCEPTED:
             self._backoff.reset()
             self._size = min(2 * self._size, self._batch_limit)
             if outcome.rejected:
@@ -88,11 +90,11 @@ class Outbox(Generic[T]):
         if outcome.retryable:
             self._backoff.wait(now, outcome.wait_s)
             return False
-        if outcome.verdict is Verdict.REFUSED and len(batch) > 1:
+        if outcome.verdict is ExportVerdict.REFUSED and len(batch) > 1:
             self._size = len(batch) // 2
             return False
         self._drop(len(batch), outcome.verdict.value)
-        if outcome.verdict is Verdict.DENIED:
+        if outcome.verdict is ExportVerdict.DENIED:
             # The collector would refuse the next batch too. With a pause, fewer batches are lost.
             self._backoff.wait(now, outcome.wait_s)
         return True

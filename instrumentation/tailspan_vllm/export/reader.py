@@ -11,7 +11,7 @@ from opentelemetry.sdk.resources import Resource
 
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_state.cpu_time import Processors
-from tailspan_vllm.engine_state.state import EngineState, Number, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample, Number
 from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.export.span_queue import FAILED, Drops, SpanQueue
 from tailspan_vllm.otlp.encoder import encode_span
@@ -34,14 +34,14 @@ _NO_RESOURCE: Final = Resource({})
 """Empty resource for encoding spans. The export adds the replica's resource."""
 
 
-class Reader:
+class EngineCoreReader:
     """Reads the engine cores' messages, completes requests, and samples the engines."""
 
     def __init__(self, join: AccountJoin, drops: Drops) -> None:
         self.engines: dict[int, EngineState] = {}
         """The engines to sample each second, by number. The reader adds engines that it finds only
         through the link."""
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_LIMIT)
+        self.samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)
         self.in_flight: Callable[[], InFlight | None] = lambda: None
         """Returns the requests in flight, or None if this process does not capture them."""
         self.served: float | None = None
@@ -167,4 +167,6 @@ class Reader:
             if CPUS is not None:
                 state.gauges[names.HOST_CPUS] = CPUS
             if sampled:
-                self.samples.append(Sample(now_unix_ns, state.snapshot(own, failures, drops)))
+                self.samples.append(
+                    EngineStateSample(now_unix_ns, state.snapshot(own, failures, drops))
+                )

@@ -1,7 +1,7 @@
 """The retry rules of all OTLP senders: the plugin, the simulator, forwarding, GPU agents.
 
-`transport.Outcome` classifies a response. `Backoff` computes the pause after a retryable response.
-`deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
+`transport.ExportResponse` classifies a response. `Backoff` computes the pause after a retryable
+response. `deliver` sends one message. `outbox.Outbox` sends, splits and drops batches of items.
 
 Source: OTLP specification, "Retryable response codes", "Throttling".
 """
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from tailspan_vllm.export.transport import Outcome
+from tailspan_vllm.export.transport import ExportResponse
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
@@ -74,13 +74,13 @@ class Backoff:
 
 
 def deliver(
-    send: Callable[[], Outcome],
+    send: Callable[[], ExportResponse],
     backoff: Backoff,
     *,
     clock: Callable[[], float],
     pause: Callable[[float], object],
     last_attempt: Callable[[], bool],
-) -> Outcome:
+) -> ExportResponse:
     """Send one message until it is accepted or refused.
 
     Args:

@@ -23,9 +23,9 @@ from tailspan_vllm.export.export_log import ExportLog
 from tailspan_vllm.export.exporter import Exporter
 from tailspan_vllm.export.in_flight_reports import BuildInFlight
 from tailspan_vllm.export.pod_start import PodStart
-from tailspan_vllm.export.reader import Reader
+from tailspan_vllm.export.reader import EngineCoreReader
 from tailspan_vllm.export.restarting_thread import RestartingThread
-from tailspan_vllm.export.span_queue import Allowance, Drops, SpanQueue
+from tailspan_vllm.export.span_queue import Drops, SpanAllowance, SpanQueue
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record_builder import BuildRecord
 from tailspan_vllm.settings import Settings
@@ -68,7 +68,7 @@ day), and at once."""
 Kind = Literal["served", "refused", "unauthenticated"]
 
 
-class Sender:
+class OtlpSender:
     """Queues ended requests and exports them over OTLP. `submit` is thread-safe.
 
     Args:
@@ -81,9 +81,9 @@ class Sender:
         self._drops = Drops()
         self._served = SpanQueue(settings.queue_limit, self._drops)
         self._refused = SpanQueue(max(1, settings.queue_limit // REFUSED_SHARE), self._drops)
-        self._unauthenticated = Allowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
+        self._unauthenticated = SpanAllowance(UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST)
         join = AccountJoin(link or os.environ.get(TOKEN_VARIABLE), settings.prefix_key)
-        self._reader = Reader(join, self._drops)
+        self._reader = EngineCoreReader(join, self._drops)
         self._reader.before = PodStart(settings, os.environ).parts
         self._reports = ExportLog(settings, logger)
         self._at_end: Callable[[], None] = _nothing

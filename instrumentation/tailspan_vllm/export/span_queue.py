@@ -38,7 +38,7 @@ class Drops:
             return dict(self._counts)
 
 
-class Allowance:
+class SpanAllowance:
     """Limits a rate, with a burst (token bucket). Use it on one thread only.
 
     Args:

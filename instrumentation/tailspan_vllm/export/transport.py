@@ -24,7 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tailspan_vllm.export.destination import Compression, Destination, Signal
 
 
-class Verdict(Enum):
+class ExportVerdict(Enum):
     """The result of sending a message."""
 
     ACCEPTED = "accepted"
@@ -40,10 +40,10 @@ class Verdict(Enum):
     """
 
 
-class Outcome(NamedTuple):
+class ExportResponse(NamedTuple):
     """The response to one message."""
 
-    verdict: Verdict
+    verdict: ExportVerdict
     reason: str = ""
     """A status code or error name, followed by the collector's message."""
     wait_s: float | None = None
@@ -53,10 +53,10 @@ class Outcome(NamedTuple):
     @property
     def retryable(self) -> bool:
         """Return whether the same message may be sent again."""
-        return self.verdict in (Verdict.UNREACHABLE, Verdict.BUSY)
+        return self.verdict in (ExportVerdict.UNREACHABLE, ExportVerdict.BUSY)
 
 
-Post = Callable[[bytes], Outcome]
+Post = Callable[[bytes], ExportResponse]
 """Sends a message once, within the time limit of the destination. Never raises."""
 
 ANSWER_BYTES: Final = 65536
@@ -129,30 +129,32 @@ def _grpc_post(destination: Destination) -> Post:
         f"/{service}/Export", request_serializer=None, response_deserializer=response.FromString
     )
 
-    def post(message: bytes) -> Outcome:
+    def post(message: bytes) -> ExportResponse:
         try:
             answer = export(message, timeout=destination.timeout_s, metadata=destination.headers)
         except grpc.RpcError as error:
             return _rpc_failure(error)
         except Exception as error:  # the cause is the channel or our headers, not the message
-            return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+            return ExportResponse(ExportVerdict.DENIED, _line(f"{type(error).__name__}: {error}"))
         return _accepted(answer, rejected)
 
     return post
 
 
-def _rpc_failure(error: Any) -> Outcome:
+def _rpc_failure(error: Any) -> ExportResponse:
     code: str = error.code().name
     reason = _line(f"{code}: {error.details() or ''}")
     trailing = dict(error.trailing_metadata() or ())
     wait_s = _retry_delay_s(trailing)
     if wait_s is not None and code in (*_RETRYABLE_RPC, "RESOURCE_EXHAUSTED"):
-        return Outcome(Verdict.BUSY, reason, wait_s)
+        return ExportResponse(ExportVerdict.BUSY, reason, wait_s)
     if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
-        return Outcome(Verdict.UNREACHABLE, reason)
+        return ExportResponse(ExportVerdict.UNREACHABLE, reason)
     if code in _RETRYABLE_RPC:
-        return Outcome(Verdict.BUSY, reason)
-    return Outcome(Verdict.DENIED if code in _DENYING_RPC else Verdict.REFUSED, reason)
+        return ExportResponse(ExportVerdict.BUSY, reason)
+    return ExportResponse(
+        ExportVerdict.DENIED if code in _DENYING_RPC else ExportVerdict.REFUSED, reason
+    )
 
 
 def _retry_delay_s(trailing: Mapping[str, Any]) -> float | None:
@@ -197,7 +199,7 @@ def _http_post(destination: Destination) -> Post:
     if compression != "none":
         session.headers["content-encoding"] = compression
 
-    def attempt(body: bytes) -> Outcome:
+    def attempt(body: bytes) -> ExportResponse:
         with session.post(
             destination.endpoint,
             data=body,
@@ -211,7 +213,7 @@ def _http_post(destination: Destination) -> Post:
                 return _accepted(_parsed(response, content if is_protobuf else b""), rejected)
             return http_failure(answer.status_code, answer.headers, answer.reason)
 
-    def post(message: bytes) -> Outcome:
+    def post(message: bytes) -> ExportResponse:
         try:
             body = _compressed(message, compression)
             try:
@@ -222,12 +224,16 @@ def _http_post(destination: Destination) -> Post:
                 return attempt(body)  # the server may have closed the idle connection
         except (requests.ConnectionError, requests.Timeout, OSError) as error:
             if isinstance(error, ValueError):  # raised by `requests` for a malformed URL or header
-                return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+                return ExportResponse(
+                    ExportVerdict.DENIED, _line(f"{type(error).__name__}: {error}")
+                )
             if "BadStatusLine" in str(error):
-                return Outcome(Verdict.UNREACHABLE, NOT_HTTP)
-            return Outcome(Verdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}"))
+                return ExportResponse(ExportVerdict.UNREACHABLE, NOT_HTTP)
+            return ExportResponse(
+                ExportVerdict.UNREACHABLE, _line(f"{type(error).__name__}: {error}")
+            )
         except Exception as error:  # the cause is the connection or our headers, not the message
-            return Outcome(Verdict.DENIED, _line(f"{type(error).__name__}: {error}"))
+            return ExportResponse(ExportVerdict.DENIED, _line(f"{type(error).__name__}: {error}"))
 
     return post
 
@@ -241,15 +247,17 @@ def _compressed(message: bytes, compression: Compression) -> bytes:
     return message
 
 
-def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> Outcome:
+def http_failure(status: int, headers: Mapping[str, str], phrase: str = "") -> ExportResponse:
     """Return the outcome of an HTTP response with a status other than 2xx. The headers' names are
     in lower case or case-insensitive."""
     reason = _line(f"HTTP {status} {phrase}")
     if status in _RETRYABLE_HTTP:
-        return Outcome(Verdict.BUSY, reason, _retry_after_s(headers.get("retry-after", "")))
+        return ExportResponse(
+            ExportVerdict.BUSY, reason, _retry_after_s(headers.get("retry-after", ""))
+        )
     if status in _DENYING_HTTP or status // 100 in (1, 3):
-        return Outcome(Verdict.DENIED, reason)
-    return Outcome(Verdict.REFUSED, reason)
+        return ExportResponse(ExportVerdict.DENIED, reason)
+    return ExportResponse(ExportVerdict.REFUSED, reason)
 
 
 def _retry_after_s(text: str) -> float | None:
@@ -274,10 +282,10 @@ def _parsed(response: Any, content: bytes) -> Any:
         return response()
 
 
-def _accepted(answer: Any, rejected: str) -> Outcome:
+def _accepted(answer: Any, rejected: str) -> ExportResponse:
     count = getattr(answer.partial_success, rejected)
     reason = f"partial success: {answer.partial_success.error_message}" if count else ""
-    return Outcome(Verdict.ACCEPTED, _line(reason), rejected=max(count, 0))
+    return ExportResponse(ExportVerdict.ACCEPTED, _line(reason), rejected=max(count, 0))
 
 
 def _line(text: str) -> str:

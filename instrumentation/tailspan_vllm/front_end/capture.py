@@ -10,8 +10,15 @@ from functools import partial
 from typing import Any
 
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.sender import Sender
-from tailspan_vllm.request.exchange import OPERATIONS, WANTED, Exchange, Facts, Flight, current
+from tailspan_vllm.export.sender import OtlpSender
+from tailspan_vllm.request.exchange import (
+    OPERATIONS,
+    WANTED,
+    Exchange,
+    Flight,
+    RequestSnapshot,
+    current,
+)
 from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import Outcome
 from tailspan_vllm.request.record_builder import RecordBuilder
@@ -24,7 +31,7 @@ class Capture:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.sender = Sender(settings)
+        self.sender = OtlpSender(settings)
         self.engines: dict[int, EngineState] = {}
         self.sees_engine = True
         """Whether the hooks inside vLLM's front end are installed."""
@@ -163,7 +170,7 @@ class Capture:
         self.sender.submit(partial(self._records.flight, flight))
 
 
-def facts_of(state: Any) -> Facts:
+def facts_of(state: Any) -> RequestSnapshot:
     """Copy the values that are reported from vLLM's `RequestState`."""
     # `given` is the id in the response. Before vLLM 0.14, the engine used the same id, with a
     # prefix for child requests.
@@ -177,7 +184,7 @@ def facts_of(state: Any) -> Facts:
         output_tokens = stats.num_generation_tokens
     # This number is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
-    return Facts(
+    return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
         bounded_id(state.request_id),
         None if state.lora_name is None else bounded_text(state.lora_name),

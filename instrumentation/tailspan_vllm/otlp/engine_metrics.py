@@ -19,12 +19,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import Sample
+from tailspan_vllm.engine_state.state import EngineStateSample
 
 _SCOPE = InstrumentationScope(names.SCOPE)
 
 
-def metrics_of(samples: Iterable[Sample], resource: Resource) -> MetricsData:
+def metrics_of(samples: Iterable[EngineStateSample], resource: Resource) -> MetricsData:
     """Return one export with all gauges and totals of all samples. Each metric occurs once.
 
     Args:

@@ -29,7 +29,7 @@ _NAMED = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStart:
+class EngineStartEvent:
     """The start of an engine. The engine has run with these arguments since `at_unix_ns`."""
 
     engine: int
@@ -42,9 +42,9 @@ class EngineStart:
     machine: Machine = UNKNOWN
 
 
-def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
+def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEvent:
     """Return the start event of an engine in its current state."""
-    return EngineStart(
+    return EngineStartEvent(
         engine=state.engine,
         at_unix_ns=at_unix_ns,
         started_unix_ns=state.started_unix_ns,
@@ -56,7 +56,7 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStart:
     )
 
 
-def message_of(starts: Sequence[EngineStart], resource: Resource) -> ExportLogsServiceRequest:
+def message_of(starts: Sequence[EngineStartEvent], resource: Resource) -> ExportLogsServiceRequest:
     """Return one export of engine starts."""
     return _message(map(_record_of, starts), resource)
 
@@ -104,7 +104,7 @@ def _in_flight_record_of(request: RequestRecord) -> LogRecord:
     return record
 
 
-def _record_of(start: EngineStart) -> LogRecord:
+def _record_of(start: EngineStartEvent) -> LogRecord:
     given: dict[str, Any] = {
         names.ENGINE: start.engine,
         names.REQUEST_MODEL: start.model,

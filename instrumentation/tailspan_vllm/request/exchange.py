@@ -165,7 +165,7 @@ def _template(scope: Scope) -> str | None:
     return template if isinstance(template, str) else None
 
 
-class Facts(NamedTuple):
+class RequestSnapshot(NamedTuple):
     """Values of vLLM's own state of a request, copied when the request ends.
 
     The state itself is not kept, because it refers to the prompt and the response. The arrival is a
@@ -235,7 +235,7 @@ class Flight:
         self.resumed_at: list[float] = []
         self.ended: float | None = None
         self.outcome: Outcome = "error"
-        self.facts: Facts | None = None
+        self.facts: RequestSnapshot | None = None
         self.removed_state: Any = None
         """vLLM's state of the request, from its removal until vLLM reports the outcome."""
 

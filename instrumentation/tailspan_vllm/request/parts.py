@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 
-class Parts(NamedTuple):
+class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
     own: time that the steps would have taken if this request had been alone in the engine.
@@ -18,7 +18,7 @@ class Parts(NamedTuple):
     preempted: float
     stall: float
 
-    def scaled_to(self, total: float) -> "Parts":
+    def scaled_to(self, total: float) -> "RequestPhaseParts":
         """Return parts in the same proportion that sum to another total.
 
         The parts must sum to the front end's duration of the phase, which differs by microseconds
@@ -27,9 +27,9 @@ class Parts(NamedTuple):
         own, others_prefill, others_decode, preempted, stall = self
         mine = own + others_prefill + others_decode + preempted + stall
         if mine <= 0:
-            return Parts(total, 0.0, 0.0, 0.0, 0.0)
+            return RequestPhaseParts(total, 0.0, 0.0, 0.0, 0.0)
         scale = total / mine
-        return Parts(
+        return RequestPhaseParts(
             own * scale,
             others_prefill * scale,
             others_decode * scale,
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
         )
 
 
-class QueueParts(NamedTuple):
+class RequestQueueParts(NamedTuple):
     """Seconds in the queue, by the reason for waiting.
 
     seats: the batch had its maximum number of requests.
@@ -54,18 +54,20 @@ class QueueParts(NamedTuple):
     held: float
     step: float
 
-    def scaled_to(self, total: float) -> "QueueParts":
-        """Return parts in the same proportion that sum to another total. See `Parts`."""
+    def scaled_to(self, total: float) -> "RequestQueueParts":
+        """Return parts in the same proportion that sum to `total`. See `RequestPhaseParts`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:
-            return QueueParts(0.0, 0.0, 0.0, 0.0, total)
+            return RequestQueueParts(0.0, 0.0, 0.0, 0.0, total)
         scale = total / mine
-        return QueueParts(seats * scale, kv * scale, budget * scale, held * scale, step * scale)
+        return RequestQueueParts(
+            seats * scale, kv * scale, budget * scale, held * scale, step * scale
+        )
 
 
 class HeldParts(NamedTuple):
-    """Seconds of `QueueParts.held`, by what the request waited for.
+    """Seconds of `RequestQueueParts.held`, by what the request waited for.
 
     kv_load: its KV cache was being loaded from outside the engine. grammar: the grammar of its
     structured output was being compiled. adapter: other adapters used all slots (`max_loras`). The

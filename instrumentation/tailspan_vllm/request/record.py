@@ -8,7 +8,7 @@ monotonic clock, read once per request.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 
 Outcome = Literal["stop", "length", "abort", "error", "rejected"]
 Basis = Literal["http", "engine", "edge"]
@@ -77,11 +77,11 @@ class RequestRecord:
     others_prefill_tokens_max: int | None = None
     billed_s: float | None = None
     wasted_s: float | None = None
-    queue_parts: QueueParts | None = None
+    queue_parts: RequestQueueParts | None = None
     held_parts: HeldParts | None = None
-    prefill_parts: Parts | None = None
+    prefill_parts: RequestPhaseParts | None = None
     encoder_s: float | None = None
-    decode_parts: Parts | None = None
+    decode_parts: RequestPhaseParts | None = None
     waiting_at_arrival: int | None = None
     running_at_arrival: int | None = None
     kv_usage_at_arrival: float | None = None

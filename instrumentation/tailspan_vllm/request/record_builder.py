@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping
 
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.engine_state.step_statistics import load_of
-from tailspan_vllm.request.exchange import REQUEST_ID, TRACEPARENT, Exchange, Facts, Flight
+from tailspan_vllm.request.exchange import (
+    REQUEST_ID,
+    TRACEPARENT,
+    Exchange,
+    Flight,
+    RequestSnapshot,
+)
 from tailspan_vllm.request.record import Outcome, RequestRecord
 from tailspan_vllm.request.text_limits import bounded_text
 
@@ -144,7 +150,7 @@ class RecordBuilder:
         join_trace(record, exchange.header(TRACEPARENT))
         return record
 
-    def _offline(self, flight: Flight, facts: Facts) -> RequestRecord:
+    def _offline(self, flight: Flight, facts: RequestSnapshot) -> RequestRecord:
         """Return a record of a request that did not arrive over HTTP."""
         state = next(iter(self._engines.values()), None)
         ended = flight.ended or flight.added
@@ -196,7 +202,9 @@ def age_s(record: RequestRecord, at: float) -> float:
     return (round(at * 1e9) - round(record.received * 1e9)) / 1e9
 
 
-def _set_instants(record: RequestRecord, flight: Flight, facts: Facts, arrival_time: float) -> None:
+def _set_instants(
+    record: RequestRecord, flight: Flight, facts: RequestSnapshot, arrival_time: float
+) -> None:
     # The front end's wall-clock arrival, converted to the monotonic clock.
     arrived = min(arrival_time - record.wall_offset_ns / 1e9, flight.added)
     record.arrived = max(record.received, arrived)

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from tailspan_vllm import names
 from tailspan_vllm.start_up.process import FirstProcess
-from tailspan_vllm.start_up.progress import Progress, Stage
+from tailspan_vllm.start_up.progress import StartProgress, StartStage
 
 PART_AFTER: Final = {
-    Stage.EXECUTOR: names.START_WORKERS,
-    Stage.WORKER: names.START_DEVICE,
-    Stage.DEVICE: names.START_WEIGHTS,
-    Stage.WEIGHTS: names.START_KV_CACHE,
-    Stage.PROFILED: names.START_WARM_UP,
+    StartStage.EXECUTOR: names.START_WORKERS,
+    StartStage.WORKER: names.START_DEVICE,
+    StartStage.DEVICE: names.START_WEIGHTS,
+    StartStage.WEIGHTS: names.START_KV_CACHE,
+    StartStage.PROFILED: names.START_WARM_UP,
 }
 """Maps each stage to the part that begins when the stage is complete. The last two parts include
 compilation."""
@@ -38,7 +38,7 @@ class FailedStart(NamedTuple):
 
 
 def failed_starts(
-    first: FirstProcess, reports: Sequence[Progress], ended: float
+    first: FirstProcess, reports: Sequence[StartProgress], ended: float
 ) -> list[FailedStart]:
     """Return the failed starts, one for each engine that began to start its workers and did not
     become ready.
@@ -55,18 +55,22 @@ def failed_starts(
     return [each for each in found if each is not None]
 
 
-def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> FailedStart | None:
+def _failed(
+    first: FirstProcess, reports: Sequence[StartProgress], ended: float
+) -> FailedStart | None:
     at = {each.stage: each.at for each in reports}
-    if Stage.READY in at or Stage.EXECUTOR not in at or Stage.PROCESS not in at:
+    if StartStage.READY in at or StartStage.EXECUTOR not in at or StartStage.PROCESS not in at:
         return None
-    errors = sorted((each.at, each.error) for each in reports if each.stage is Stage.FAILED)
+    errors = sorted((each.at, each.error) for each in reports if each.stage is StartStage.FAILED)
     end, reason = errors[0] if errors else (ended, ENDED)
-    own = at[Stage.PROCESS] if at[Stage.PROCESS] > first.plugin else at[Stage.EXECUTOR]
+    own = (
+        at[StartStage.PROCESS] if at[StartStage.PROCESS] > first.plugin else at[StartStage.EXECUTOR]
+    )
     instants = {
         names.START_IMPORTS: first.began,
         names.START_CONFIG: first.plugin,
         names.START_ENGINE_PROCESS: own,
-        **_workers(at[Stage.EXECUTOR], reports),
+        **_workers(at[StartStage.EXECUTOR], reports),
     }
     ordered = [*instants.values(), end]
     if ordered != sorted(ordered):
@@ -78,17 +82,17 @@ def _failed(first: FirstProcess, reports: Sequence[Progress], ended: float) -> F
     return FailedStart(reports[0].engine, parts, list(parts)[-1], reason or ENDED)
 
 
-def _workers(executor: float, reports: Iterable[Progress]) -> Mapping[str, float]:
+def _workers(executor: float, reports: Iterable[StartProgress]) -> Mapping[str, float]:
     """Return the time at which each part began for the slowest worker.
 
     A stage is complete when all workers that sent a report have completed the stage.
     """
-    by_stage: dict[Stage, dict[int, float]] = {}
+    by_stage: dict[StartStage, dict[int, float]] = {}
     for each in reports:
         by_stage.setdefault(each.stage, {})[each.process] = each.at
-    began = {PART_AFTER[Stage.EXECUTOR]: executor}
-    workers = by_stage.get(Stage.WORKER, {}).keys()
-    for stage in (Stage.WORKER, Stage.DEVICE, Stage.WEIGHTS, Stage.PROFILED):
+    began = {PART_AFTER[StartStage.EXECUTOR]: executor}
+    workers = by_stage.get(StartStage.WORKER, {}).keys()
+    for stage in (StartStage.WORKER, StartStage.DEVICE, StartStage.WEIGHTS, StartStage.PROFILED):
         done = by_stage.get(stage, {})
         if not workers or workers - done.keys():
             break

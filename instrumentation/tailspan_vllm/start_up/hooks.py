@@ -17,14 +17,14 @@ from tailspan_vllm import guard
 from tailspan_vllm.guard import Arguments, Keywords
 from tailspan_vllm.start_up.instants import StartRecord, WorkerStart
 from tailspan_vllm.start_up.process import this_process_began
-from tailspan_vllm.start_up.progress import Stage, note
+from tailspan_vllm.start_up.progress import StartStage, note
 from tailspan_vllm.start_up.worker_reports import WorkerReports, send_report
 
 RECORD = StartRecord()
 
 WORKER_PROCESSES = ("VllmWorker", "Worker", "RayWorker")
 _TIMED = ("load_model", "determine_available_memory", "compile_or_warm_up_model")
-_COMPLETES = {"load_model": Stage.WEIGHTS, "determine_available_memory": Stage.PROFILED}
+_COMPLETES = {"load_model": StartStage.WEIGHTS, "determine_available_memory": StartStage.PROFILED}
 _NOTED = "_tailspan_noted"
 
 
@@ -79,8 +79,8 @@ class _StartHooks:
             record, config = self._record, _config_of(args, kwargs)
             record.executor, record.process = time.monotonic(), this_process_began()
             if record.process is not None:
-                note(self._token, config, Stage.PROCESS, record.process)
-            note(self._token, config, Stage.EXECUTOR, record.executor)
+                note(self._token, config, StartStage.PROCESS, record.process)
+            note(self._token, config, StartStage.EXECUTOR, record.executor)
             if sys.platform == "linux":
                 self._reports = WorkerReports(self._token)
 
@@ -100,7 +100,7 @@ class _StartHooks:
             if self._record.ready is not None:
                 return  # a second call is not part of the start
             self._record.ready = time.monotonic()
-            note(self._token, _config_of(args, kwargs), Stage.READY, self._record.ready)
+            note(self._token, _config_of(args, kwargs), StartStage.READY, self._record.ready)
             reports, self._reports = self._reports, None
             for report in reports.read() if reports is not None else ():
                 self._record.add(report)
@@ -115,11 +115,11 @@ class _StartHooks:
         """Wrap the worker's `init_device`, and time the methods that follow it."""
 
         def before(args: Arguments, kwargs: Keywords) -> float:
-            self._note(args[0], Stage.WORKER)
+            self._note(args[0], StartStage.WORKER)
             return time.monotonic()
 
         def after(at: float, result: Any, args: Arguments, kwargs: Keywords) -> None:
-            self._note(args[0], Stage.DEVICE)
+            self._note(args[0], StartStage.DEVICE)
             worker = getattr(args[0], "worker", None)
             if worker is not None and not guard.missing(worker, _TIMED):
                 _TimedWorker(worker, time.monotonic() - at, self)
@@ -130,14 +130,14 @@ class _StartHooks:
         watched = self._hooks.wrap_errors(original, "start_device_failed", failed)
         return self._hooks.wrap(watched, "start_device", before=before, after=after)
 
-    def _note(self, worker: Any, stage: Stage) -> None:
+    def _note(self, worker: Any, stage: StartStage) -> None:
         note(self._token, _config_of_worker(worker), stage)
 
     def _failed(self, config: Any, error: BaseException) -> None:
         if not hasattr(error, _NOTED):  # reported by the innermost method only
             with suppress(AttributeError):
                 setattr(error, _NOTED, True)
-            note(self._token, config, Stage.FAILED, error=type(error).__name__)
+            note(self._token, config, StartStage.FAILED, error=type(error).__name__)
 
     def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
         """Wrap one of the methods of a worker that follow `init_device`."""

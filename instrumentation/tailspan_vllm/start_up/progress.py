@@ -17,7 +17,7 @@ from tailspan_vllm.start_up.local_reports import LocalReports, send
 _REPORT: Final = struct.Struct("<iiid40s")
 
 
-class Stage(IntEnum):
+class StartStage(IntEnum):
     """What a process has completed."""
 
     PROCESS = 0
@@ -36,12 +36,12 @@ class Stage(IntEnum):
     """A method of the start raised an exception."""
 
 
-class Progress(NamedTuple):
+class StartProgress(NamedTuple):
     """One report. `at` is in monotonic seconds. `error` is the name of an exception's class."""
 
     engine: int
     process: int
-    stage: Stage
+    stage: StartStage
     at: float
     error: str = ""
 
@@ -50,7 +50,9 @@ def _address(token: str) -> str:
     return f"\0tailspan-progress-{token}"
 
 
-def note(token: str, config: Any, stage: Stage, at: float | None = None, error: str = "") -> None:
+def note(
+    token: str, config: Any, stage: StartStage, at: float | None = None, error: str = ""
+) -> None:
     """Send a report to the first process. `at` is in monotonic seconds; None for now."""
     if sys.platform == "linux":
         now = time.monotonic() if at is None else at
@@ -64,14 +66,14 @@ class ProgressReports:
     def __init__(self, token: str) -> None:
         self._reports = LocalReports(_address(token), _REPORT.size)
 
-    def read(self) -> list[Progress]:
+    def read(self) -> list[StartProgress]:
         """Return the reports that have arrived, and close the listener."""
         found = []
         for each in self._reports.read():
             engine, process, stage, at, name = _REPORT.unpack(each)
             with suppress(ValueError):  # an unknown stage
                 error = name.rstrip(b"\0").decode("ascii", "replace")
-                found.append(Progress(engine, process, Stage(stage), at, error))
+                found.append(StartProgress(engine, process, StartStage(stage), at, error))
         return found
 
 

@@ -2,13 +2,13 @@
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import EVALUATION_S, by_second, count_requests, read_tally
 from alerts.evaluation.group_places import expanded
 from alerts.objectives import Goodput, Objective
 
 
-def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, Counts]:
+def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, EventCounts]:
     """Return the stored counts, by group."""
     found = {}
     for each in expanded(engine, [objective]):
@@ -18,7 +18,9 @@ def stored(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict
     return found
 
 
-def recounted(engine: Engine, objective: Objective, from_s: int, to_s: int) -> dict[str, Counts]:
+def recounted(
+    engine: Engine, objective: Objective, from_s: int, to_s: int
+) -> dict[str, EventCounts]:
     """Compute the same counts from rows and reports, with a separate expression per group."""
     found = {}
     for each in expanded(engine, [objective]):
@@ -26,7 +28,7 @@ def recounted(engine: Engine, objective: Objective, from_s: int, to_s: int) -> d
         alone = Goodput(each.indicator.where, each.indicator.good)
         counts = count_requests(engine, alone, from_s, to_s, EVALUATION_S)
         bad, good = sum(one.bad for one in counts), sum(one.good for one in counts)
-        found[_values(each)] = Counts(bad, bad + good)
+        found[_values(each)] = EventCounts(bad, bad + good)
     return found
 
 

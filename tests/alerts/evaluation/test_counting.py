@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import (
     EVALUATION_S,
     SETTLED_S,
@@ -96,7 +96,7 @@ def test_stored_and_recomputed_slices_are_equal(engine: Engine, fill: Fill, off_
     def found() -> list[object]:
         tally = read_tally(engine, SLICED, starts[-1], now_s, instants=starts)
         steps = step_counts(engine, SLICED, starts[-1], now_s, 3_600)
-        whole = sum((each.counts for each in steps), Counts(0, 0))
+        whole = sum((each.counts for each in steps), EventCounts(0, 0))
         assert whole == tally.history.counts(starts[-1], now_s)
         return [steps, *(tally.history.counts(each, now_s) for each in starts)]
 
@@ -107,7 +107,7 @@ def test_stored_and_recomputed_slices_are_equal(engine: Engine, fill: Fill, off_
         for end_s in range(-(-START_S // 300) * 300, now_s + 1, 300)
     ]
     bad = sum(10 * (each.events - each.bad) < 7 * each.events for each in slices)
-    assert anew[-1] == Counts(bad, sum(each.events > 0 for each in slices))
+    assert anew[-1] == EventCounts(bad, sum(each.events > 0 for each in slices))
     assert 0 < bad < len(slices)
     assert counts_between(engine, SLICED, starts[-1], now_s) == anew[-1]
     for kept_until_s in (now_s - 7_000, now_s):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.status import status_at, status_edges
@@ -39,7 +39,7 @@ def write(engine: Engine, rows: Sequence[RequestTimeline]) -> None:
         writer.submit(rows, []).result(10)
 
 
-def counted(engine: Engine, to_s: int = END_S) -> Counts:
+def counted(engine: Engine, to_s: int = END_S) -> EventCounts:
     return read_tally(engine, GOODPUT, 0, to_s).history.counts(0, to_s)
 
 
@@ -138,7 +138,7 @@ def test_late_requests_are_counted(
         ]
         write(engine, late)
         evaluator.evaluate(END_S + 15)
-        before += Counts(10, 10) if offset_s > 0 else Counts(0, 0)
+        before += EventCounts(10, 10) if offset_s > 0 else EventCounts(0, 0)
         assert counted(engine) == before
         evaluator.evaluate(END_S + 30)
         assert counted(engine) == before
@@ -158,7 +158,7 @@ def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
     before = counted(engine)
     write(engine, late)
     Evaluator(engine, [objective()]).evaluate(END_S + 15)
-    assert counted(engine) == before + Counts(500, 500)
+    assert counted(engine) == before + EventCounts(500, 500)
     engine.dispose()
 
 
@@ -230,7 +230,7 @@ def test_an_evaluation_in_the_future_does_not_mute_alerts(
         }
         for each_s in range(START_S // 15 * 15, END_S, 15):
             bad, good = recounted.get(each_s, (0, 0))
-            assert kept.counts(each_s - 15, each_s) == Counts(bad, bad + good)
+            assert kept.counts(each_s - 15, each_s) == EventCounts(bad, bad + good)
         engine.dispose()
     assert len(pages["never-ahead"]) == 1
     assert all(each == pages["never-ahead"] for each in pages.values())
@@ -313,7 +313,7 @@ def test_slices_burn_and_a_calendar_month_ends(store: Store, objective: MakeObje
     assert status.budget_left == 1 - spent
     assert status.exhausted_in_s is None
     next_month = status_at(sliced, tally.history, tally.since_s, {}, status.span.end_s)
-    assert next_month.period == Counts(0, 0)
+    assert next_month.period == EventCounts(0, 0)
     engine.dispose()
 
 

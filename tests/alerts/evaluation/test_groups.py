@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from alerts import groups
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.group_places import GroupPlaces
 from alerts.evaluation.request_verdicts import selects
 from alerts.groups import OTHER, Group
 from alerts.notify import alertmanager
-from alerts.notify.channels import Channel, Kind
+from alerts.notify.channels import Channel, ReceiverType
 from alerts.notify.message import loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Goodput
@@ -139,7 +139,7 @@ def test_invented_tenants_get_only_the_free_places(
     assert {("acme",), (OTHER,)} <= placed
     found = stored(engine, own(), 0, END_S + 1200)
     assert sum(each.events for each in found.values()) == len(rows)
-    assert found["acme"] == Counts(360, 4 * HOUR_S // 5)
+    assert found["acme"] == EventCounts(360, 4 * HOUR_S // 5)
 
 
 def test_a_group_that_loses_its_place_loses_no_request(
@@ -173,7 +173,7 @@ def test_a_reserved_group_has_a_place_before_its_first_request(
     Evaluator(engine, [objective]).evaluate(START_S + 60)
     store(engine, [request_row(received_unix_ns=(START_S + 90) * S, tenant="vip")])
     found = stored(engine, objective, 0, START_S + 200)
-    assert found["vip"] == Counts(0, 1)
+    assert found["vip"] == EventCounts(0, 1)
 
 
 def test_before_the_first_evaluation_groups_are_found_in_the_rows(
@@ -183,7 +183,7 @@ def test_before_the_first_evaluation_groups_are_found_in_the_rows(
     store(engine, day(request_row, acme=5, globex=5))
     found = stored(engine, own(), 0, END_S + 15)
     assert found == recounted(engine, own(), 0, END_S + 15)
-    assert found["acme"] == Counts(360, 4 * HOUR_S // 5)
+    assert found["acme"] == EventCounts(360, 4 * HOUR_S // 5)
 
 
 VALUES = st.sampled_from(["", "a", "b", "other", 'quo"te', "naïve", "line\nend"])
@@ -235,7 +235,7 @@ def test_a_message_names_its_group_and_is_routed_by_it(engine: Engine, request_r
     evaluator = Evaluator(engine, [own()])
     for at_s in range(BEGAN_S - 60, BEGAN_S + 1200, 60):
         evaluator.evaluate(at_s)
-    team = Channel("team", Kind.ALERTMANAGER, ("page",), Secret("http://127.0.0.1:9"))
+    team = Channel("team", ReceiverType.ALERTMANAGER, ("page",), Secret("http://127.0.0.1:9"))
     Notifier(engine, [own()], [team], explorer_url=lambda: "https://e.example").enqueue(END_S)
     name = groups.name("chat", ("tenant",), (hostile,))
     assert name == 'chat{tenant="a\\"c\\nme {@channel}"}'

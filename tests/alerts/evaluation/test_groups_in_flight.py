@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.group_places import EVERY_S
 from alerts.groups import OTHER
@@ -23,7 +23,7 @@ START_S = 1_790_000_010
 Row = Callable[..., RequestTimeline]
 
 
-def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, Counts]:
+def by_group(engine: Engine, objective: Objective, to_s: int) -> dict[str, EventCounts]:
     found = stored(engine, objective, START_S - STEP_S, to_s)
     return {group: counts for group, counts in found.items() if counts.events}
 
@@ -39,7 +39,7 @@ def test_a_hung_request_counts_in_its_group_and_its_row_in_its_place(
     with Writer(engine) as writer:
         writer.submit([], [], in_flight=[report_of(row, 20) for row in rows]).result(10)
         Evaluator(engine, [objective]).evaluate(START_S + 60)
-        expected = {"acme": Counts(1, 1), OTHER: Counts(2, 2)}
+        expected = {"acme": EventCounts(1, 1), OTHER: EventCounts(2, 2)}
         assert by_group(engine, objective, START_S + 30) == expected
         ended = [replace(row, reported_in_flight_s=20.0) for row in rows]
         writer.submit(ended, []).result(10)
@@ -57,17 +57,17 @@ def test_a_group_that_gets_its_place_before_the_row_counts_it_once(
         writer.submit([], [], in_flight=[report_of(hung, 20)]).result(10)
         for at_s in range(START_S + 60, START_S + 1500, EVERY_S):
             evaluator.evaluate(at_s)
-        assert by_group(engine, objective, START_S + 1500) == {OTHER: Counts(1, 1)}
+        assert by_group(engine, objective, START_S + 1500) == {OTHER: EventCounts(1, 1)}
         fast = request_row(received_unix_ns=(START_S + 1500) * S, ttft_s=0.1, tenant="acme")
         writer.submit([fast], []).result(10)
         for at_s in range(START_S + 1560, START_S + 2400, EVERY_S):
             evaluator.evaluate(at_s)
         found = by_group(engine, objective, START_S + 2400)
-        assert found == {OTHER: Counts(1, 1), "acme": Counts(0, 1)}
+        assert found == {OTHER: EventCounts(1, 1), "acme": EventCounts(0, 1)}
         writer.submit([replace(hung, reported_in_flight_s=20.0)], []).result(10)
         for at_s in range(START_S + 3060, START_S + 4500, EVERY_S):
             evaluator.evaluate(at_s)
-    assert by_group(engine, objective, START_S + 4500) == {"acme": Counts(1, 2)}
+    assert by_group(engine, objective, START_S + 4500) == {"acme": EventCounts(1, 2)}
 
 
 def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_row: Row) -> None:
@@ -79,7 +79,7 @@ def test_groups_by_engine_count_a_request_when_it_ends(engine: Engine, request_r
         Evaluator(engine, [objective]).evaluate(START_S + 60)
         assert by_group(engine, objective, START_S + 75) == {}
         writer.submit([replace(row, reported_in_flight_s=20.0)], []).result(10)
-    assert by_group(engine, objective, START_S + 75) == {"0": Counts(1, 1)}
+    assert by_group(engine, objective, START_S + 75) == {"0": EventCounts(1, 1)}
 
 
 def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request_row: Row) -> None:
@@ -121,13 +121,13 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
         for at_s in range(end_s, end_s + 1200, EVERY_S):
             evaluator.evaluate(at_s)
     found = by_group(engine, objective, end_s)
-    total = sum(found.values(), Counts(0, 0))
-    assert total == Counts(bad, bad + good)
+    total = sum(found.values(), EventCounts(0, 0))
+    assert total == EventCounts(bad, bad + good)
     assert len(found) > 3
     # The stored `other` contains only requests that were counted before their group had a place.
     # The recount has no `other`.
     counted = recounted(engine, objective, START_S - STEP_S, end_s)
     again = {group: counts for group, counts in counted.items() if counts.events}
-    assert sum(again.values(), Counts(0, 0)) == total
+    assert sum(again.values(), EventCounts(0, 0)) == total
     assert found["t0"] == again["t0"]
     assert set(again) == set(found) - {OTHER}

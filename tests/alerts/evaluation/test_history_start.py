@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts, State
+from alerts.burnrate import EventCounts, State
 from alerts.evaluation.counting import EVALUATION_S, MAX_GAP_S, read_tally
 from alerts.evaluation.evaluator import ARRIVAL_S, Evaluator
-from alerts.evaluation.status import Status, status_at
+from alerts.evaluation.status import ObjectiveStatus, status_at
 from alerts.objectives import Goodput, Objective
 from exporters.totals.slo import LATE_NS
 from store.alerting.slo_counts import read_counted_range
@@ -55,7 +55,7 @@ def old_rows(request_row: Row, number: int, bad: bool = False) -> list[RequestTi
     ]
 
 
-def status(engine: Engine, about: Objective, at_s: int = NOW_S) -> Status:
+def status(engine: Engine, about: Objective, at_s: int = NOW_S) -> ObjectiveStatus:
     assert isinstance(about.indicator, Goodput)
     tally = read_tally(engine, about.indicator, at_s - 30 * DAY_S, at_s)
     return status_at(about, tally.history, tally.since_s, tally.excluded(), at_s)
@@ -119,7 +119,7 @@ def test_continuous_data_that_arrives_after_the_first_evaluation_is_history(
     Evaluator(engine, [about]).evaluate(NOW_S + EVALUATION_S)
     found = status(engine, about)
     assert found.since_s == pytest.approx(START_S, abs=EVALUATION_S)
-    assert found.period == Counts(28, len(traffic))
+    assert found.period == EventCounts(28, len(traffic))
 
 
 def test_time_with_little_traffic_is_history_while_tailspan_counts(

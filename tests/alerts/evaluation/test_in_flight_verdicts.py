@@ -17,7 +17,7 @@ from alerts.evaluation.counting import (
     store_tally,
 )
 from alerts.evaluation.in_flight_verdicts import newly_bad, was_bad_in_flight
-from alerts.evaluation.request_verdicts import Verdict, judge, selects
+from alerts.evaluation.request_verdicts import RequestVerdict, judge, selects
 from alerts.expression import parse
 from alerts.fields import GOOD, WHERE
 from alerts.objectives import Goodput
@@ -161,7 +161,7 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
     assert times == int(was_bad_in_flight(objective, RequestRows.of([row]))[0])
     if times:
         assert selects(objective.where, row)
-        assert judge(objective.good, row) is Verdict.BAD
+        assert judge(objective.good, row) is RequestVerdict.BAD
 
 
 def bad(engine: Engine, to_s: int, from_s: int = START_S) -> int:

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.incidents import Incident, advance, budget_spent
-from alerts.history import Bucket, History
+from alerts.history import History, HistoryBucket
 from alerts.objectives import Objective
 
 MakeObjective = Callable[..., Objective]
@@ -20,7 +20,8 @@ HOUR_S = 3600
 def pages_of(objective: MakeObjective) -> Callable[..., list[Incident]]:
     def run(*bad: tuple[int, int], until_s: int = 4 * HOUR_S) -> list[Incident]:
         buckets = [
-            Bucket(at, Counts(int(any(a < at <= b for a, b in bad)), 1)) for at in range(until_s)
+            HistoryBucket(at, EventCounts(int(any(a < at <= b for a, b in bad)), 1))
+            for at in range(until_s)
         ]
         history = History(0, buckets, 15)
         found: list[Incident] = []
@@ -54,7 +55,7 @@ def test_ordinary_noise_before_a_burn_does_not_move_its_start(
     chance = Random(seed)
     start_s = 3 * HOUR_S
     buckets = [
-        Bucket(at, Counts(sum(chance.random() < bad for _ in range(10)), 10))
+        HistoryBucket(at, EventCounts(sum(chance.random() < bad for _ in range(10)), 10))
         for at in range(start_s + 1_800)
         for bad in [0.009 if at < start_s else 0.4]
     ]
@@ -79,7 +80,7 @@ def test_good_hours_have_no_incident(pages_of: PagesOf) -> None:
 
 def test_the_budget_spent_by_a_burn_is_a_share_of_the_period(objective: MakeObjective) -> None:
     """Time without data counts as good."""
-    history = History(0, [Bucket(at, Counts(1, 1)) for at in range(1, 1001)], 0)
+    history = History(0, [HistoryBucket(at, EventCounts(1, 1)) for at in range(1, 1001)], 0)
     incident = Incident("chat", "page", 500, 600, 1000, Fraction(20), 600)
     assert budget_spent(incident, history, objective()) == Fraction(500, 30 * 86_400) * 100
     assert budget_spent(incident, History(0, [], 0), objective()) is None

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import SETTLED_S, counts_between, read_tally, step_counts
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.group_places import groups_of
 from alerts.evaluation.probe_verdicts import columns_of_probes, judge_probes, table_of_probes
-from alerts.evaluation.request_verdicts import Verdict
+from alerts.evaluation.request_verdicts import RequestVerdict
 from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS
 from alerts.expression import parse
 from alerts.fields import PROBE_GOOD, PROBE_WHERE
@@ -46,7 +46,7 @@ def probe(number: int, **changes: Any) -> Probe:
     return replace(EXAMPLE, **{**known, **changes})
 
 
-def verdict(good: str, probe: Probe, where: str | None = None) -> Verdict | None:
+def verdict(good: str, probe: Probe, where: str | None = None) -> RequestVerdict | None:
     condition = None if where is None else parse(where, PROBE_WHERE)
     expression = parse(good, PROBE_GOOD)
     table = table_of_probes([probe], columns_of_probes(condition, expression))
@@ -61,35 +61,41 @@ FAILED = {"outcome": ProbeOutcome.ERROR, "e2e_s": None, "first_content_s": None}
 @pytest.mark.parametrize(
     ("good", "changes", "wanted"),
     [
-        ("first_content_s <= 0.08", {}, Verdict.GOOD),
-        ("first_content_s <= 0.079", {}, Verdict.BAD),
+        ("first_content_s <= 0.08", {}, RequestVerdict.GOOD),
+        ("first_content_s <= 0.079", {}, RequestVerdict.BAD),
         # `wait_s` is 1 ms late + 2 ms DNS + 3 ms connect + 4 ms TLS + 500 ms.
-        ("wait_s <= 0.5101", {}, Verdict.GOOD),
-        ("wait_s <= 0.5099", {}, Verdict.BAD),
-        ("wait_s <= 0.5061", {"dns_s": None, "tls_s": None}, Verdict.GOOD),
-        ('outcome in ("stop", "length")', {"outcome": ProbeOutcome.LENGTH}, Verdict.GOOD),
-        ('outcome in ("stop", "length")', FAILED, Verdict.BAD),
-        ("wait_s <= 100", FAILED, Verdict.BAD),
-        ("not wait_s > 100", FAILED, Verdict.BAD),
-        ("wait_s <= 100", {"outcome": ProbeOutcome.REJECTED, "http_status": 401}, Verdict.BAD),
-        ("wait_s <= 100", {"outcome": ProbeOutcome.TIMEOUT}, Verdict.BAD),
-        ("wait_s <= 100", {"outcome": ProbeOutcome.ABORT}, Verdict.ABORTED),
+        ("wait_s <= 0.5101", {}, RequestVerdict.GOOD),
+        ("wait_s <= 0.5099", {}, RequestVerdict.BAD),
+        ("wait_s <= 0.5061", {"dns_s": None, "tls_s": None}, RequestVerdict.GOOD),
+        ('outcome in ("stop", "length")', {"outcome": ProbeOutcome.LENGTH}, RequestVerdict.GOOD),
+        ('outcome in ("stop", "length")', FAILED, RequestVerdict.BAD),
+        ("wait_s <= 100", FAILED, RequestVerdict.BAD),
+        ("not wait_s > 100", FAILED, RequestVerdict.BAD),
+        (
+            "wait_s <= 100",
+            {"outcome": ProbeOutcome.REJECTED, "http_status": 401},
+            RequestVerdict.BAD,
+        ),
+        ("wait_s <= 100", {"outcome": ProbeOutcome.TIMEOUT}, RequestVerdict.BAD),
+        ("wait_s <= 100", {"outcome": ProbeOutcome.ABORT}, RequestVerdict.ABORTED),
         ("wait_s <= 100", {"outcome": ProbeOutcome.MISSED}, None),
         ("wait_s <= 100", {"outcome": ProbeOutcome.OVER_BUDGET}, None),
-        ("first_content_s <= 1", {"first_content_s": None}, Verdict.UNKNOWN),
-        ("first_content_s <= 1 or wait_s <= 1", {"first_content_s": None}, Verdict.GOOD),
-        ("first_content_s is unknown", {"first_content_s": None}, Verdict.GOOD),
-        ("output_tokens >= 9 and cost_usd < 0.01", {}, Verdict.GOOD),
-        ("wait_s <= 1", {"e2e_s": 604_800.0}, Verdict.BAD),
+        ("first_content_s <= 1", {"first_content_s": None}, RequestVerdict.UNKNOWN),
+        ("first_content_s <= 1 or wait_s <= 1", {"first_content_s": None}, RequestVerdict.GOOD),
+        ("first_content_s is unknown", {"first_content_s": None}, RequestVerdict.GOOD),
+        ("output_tokens >= 9 and cost_usd < 0.01", {}, RequestVerdict.GOOD),
+        ("wait_s <= 1", {"e2e_s": 604_800.0}, RequestVerdict.BAD),
         # A cached answer does not measure the model.
-        ("first_content_s <= 1", CACHED, Verdict.UNKNOWN),
-        ("first_content_s <= 0.01 and wait_s <= 5", CACHED, Verdict.UNKNOWN),
-        ("not e2e_s > 100", CACHED, Verdict.UNKNOWN),
-        ("connect_s <= 1", CACHED, Verdict.GOOD),
-        ('outcome in ("stop", "length", "cached")', CACHED, Verdict.GOOD),
+        ("first_content_s <= 1", CACHED, RequestVerdict.UNKNOWN),
+        ("first_content_s <= 0.01 and wait_s <= 5", CACHED, RequestVerdict.UNKNOWN),
+        ("not e2e_s > 100", CACHED, RequestVerdict.UNKNOWN),
+        ("connect_s <= 1", CACHED, RequestVerdict.GOOD),
+        ('outcome in ("stop", "length", "cached")', CACHED, RequestVerdict.GOOD),
     ],
 )
-def test_the_verdict_on_a_probe(good: str, changes: dict[str, Any], wanted: Verdict | None) -> None:
+def test_the_verdict_on_a_probe(
+    good: str, changes: dict[str, Any], wanted: RequestVerdict | None
+) -> None:
     assert verdict(good, probe(1, **changes)) is wanted
 
 
@@ -98,7 +104,7 @@ def test_the_recipe_for_availability_takes_every_complete_answer() -> None:
     (good,) = re.findall(r"For availability alone, write `good: (.*?)`", document)
     for outcome in ProbeOutcome:
         if outcome.succeeded:
-            assert verdict(good, probe(1, outcome=outcome)) is Verdict.GOOD
+            assert verdict(good, probe(1, outcome=outcome)) is RequestVerdict.GOOD
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_where_selects_by_properties_of_the_probe(where: str, selected: bool) ->
     assert (verdict("wait_s <= 1", probe(1), where) is not None) is selected
     nowhere = probe(1, region=None)
     assert verdict("wait_s <= 1", nowhere, 'region != "eu-west"') is None
-    assert verdict("wait_s <= 1", nowhere, "region is unknown") is Verdict.GOOD
+    assert verdict("wait_s <= 1", nowhere, "region is unknown") is RequestVerdict.GOOD
 
 
 def test_wrong_keys_and_fields_name_what_is_allowed() -> None:
@@ -193,7 +199,7 @@ def test_the_evaluator_opens_an_incident(store: Callable[[list[Probe]], Engine])
     assert asked.indicator is not None
     tally = read_tally(engine, asked.indicator, 0, end_s + 30)  # type: ignore[arg-type]
     # The probes of the last half hour, which end 3 s after they were due.
-    assert tally.history.counts(0, end_s + 30) == Counts(120, 960)
+    assert tally.history.counts(0, end_s + 30) == EventCounts(120, 960)
     engine.dispose()
 
 
@@ -209,10 +215,10 @@ def test_a_probe_counts_in_the_step_in_which_it_ended(
     assert isinstance(goodput, GoodProbes)
     buckets = step_counts(engine, goodput, START_S - 15, START_S + 600, 15)
     assert [(each.until_s - START_S, each.counts) for each in buckets] == [
-        (60, Counts(1, 1)),
-        (315, Counts(0, 1)),
+        (60, EventCounts(1, 1)),
+        (315, EventCounts(0, 1)),
     ]
-    assert counts_between(engine, goodput, START_S, START_S + 600) == Counts(1, 2)
+    assert counts_between(engine, goodput, START_S, START_S + 600) == EventCounts(1, 2)
     engine.dispose()
 
 
@@ -329,7 +335,7 @@ def test_a_request_is_no_probe_and_a_probe_no_request(
         objective(events=each, good="e2e_s <= 5").indicator for each in ("requests", "probes")
     )
     for each in (of_requests, of_probes):
-        assert counts_between(engine, each, START_S - 60, START_S + 60) == Counts(0, 1)  # type: ignore[arg-type]
+        assert counts_between(engine, each, START_S - 60, START_S + 60) == EventCounts(0, 1)  # type: ignore[arg-type]
     engine.dispose()
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.evaluation.request_verdicts import Verdict, judge, selects
+from alerts.evaluation.request_verdicts import RequestVerdict, judge, selects
 from alerts.evaluation.table_verdicts import NOT_SELECTED, VERDICTS, columns_of, judge_table
-from alerts.expression import And, Comparison, Expression, IsUnknown, Not, Or, parse
+from alerts.expression import And, Expression, FieldComparison, IsUnknown, Not, Or, parse
 from alerts.fields import DURATIONS, GOOD, WHERE
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
@@ -18,32 +18,32 @@ GOODPUT = parse("ttft_s <= 0.5 and tpot_s <= 0.05", GOOD)
 
 
 def test_a_request_must_meet_both_conditions_of_a_joint_objective(request_row: Make) -> None:
-    assert judge(GOODPUT, request_row()) is Verdict.GOOD
-    assert judge(GOODPUT, request_row(ttft_s=0.51)) is Verdict.BAD
-    assert judge(GOODPUT, request_row(decode_s=1.01)) is Verdict.BAD
+    assert judge(GOODPUT, request_row()) is RequestVerdict.GOOD
+    assert judge(GOODPUT, request_row(ttft_s=0.51)) is RequestVerdict.BAD
+    assert judge(GOODPUT, request_row(decode_s=1.01)) is RequestVerdict.BAD
 
 
 @pytest.mark.parametrize("threshold", ["0.1", "0.3", "0.5", "0.7", "1.1"])
 def test_exactly_on_the_threshold_is_good(request_row: Make, threshold: str) -> None:
     good = parse(f"ttft_s <= {threshold}", GOOD)
-    assert judge(good, request_row(ttft_s=float(threshold))) is Verdict.GOOD
+    assert judge(good, request_row(ttft_s=float(threshold))) is RequestVerdict.GOOD
 
 
 @pytest.mark.parametrize(
     ("about", "verdict"),
     [
-        ({"outcome": Outcome.ERROR}, Verdict.BAD),
-        ({"outcome": Outcome.REJECTED, "http_status": 503}, Verdict.BAD),
-        ({"outcome": Outcome.REJECTED, "http_status": 429}, Verdict.BAD),
-        ({"outcome": Outcome.REJECTED, "http_status": None}, Verdict.BAD),
-        ({"outcome": Outcome.REJECTED, "http_status": 400}, Verdict.CLIENT_ERROR),
-        ({"outcome": Outcome.REJECTED, "http_status": 404}, Verdict.CLIENT_ERROR),
-        ({"ttft_s": None, "streamed": False}, Verdict.UNKNOWN),
-        ({"ttft_s": None, "decode_s": 5.0}, Verdict.BAD),
+        ({"outcome": Outcome.ERROR}, RequestVerdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 503}, RequestVerdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 429}, RequestVerdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": None}, RequestVerdict.BAD),
+        ({"outcome": Outcome.REJECTED, "http_status": 400}, RequestVerdict.CLIENT_ERROR),
+        ({"outcome": Outcome.REJECTED, "http_status": 404}, RequestVerdict.CLIENT_ERROR),
+        ({"ttft_s": None, "streamed": False}, RequestVerdict.UNKNOWN),
+        ({"ttft_s": None, "decode_s": 5.0}, RequestVerdict.BAD),
     ],
 )
 def test_failures_are_bad_and_client_errors_are_excluded(
-    request_row: Make, about: dict[str, object], verdict: Verdict
+    request_row: Make, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     assert judge(GOODPUT, request_row(**about)) is verdict
 
@@ -62,15 +62,15 @@ def left(request_row: Make, **about: object) -> RequestTimeline:
 @pytest.mark.parametrize(
     ("about", "verdict"),
     [
-        ({"e2e_s": 0.6}, Verdict.BAD),
-        ({"e2e_s": 0.4}, Verdict.ABORTED),
-        ({"e2e_s": 0.5}, Verdict.ABORTED),
-        ({"e2e_s": 0.6, "streamed": False, "output_tokens": 9}, Verdict.BAD),
-        ({"e2e_s": 0.4, "streamed": False, "output_tokens": 9}, Verdict.ABORTED),
+        ({"e2e_s": 0.6}, RequestVerdict.BAD),
+        ({"e2e_s": 0.4}, RequestVerdict.ABORTED),
+        ({"e2e_s": 0.5}, RequestVerdict.ABORTED),
+        ({"e2e_s": 0.6, "streamed": False, "output_tokens": 9}, RequestVerdict.BAD),
+        ({"e2e_s": 0.4, "streamed": False, "output_tokens": 9}, RequestVerdict.ABORTED),
     ],
 )
 def test_an_abort_after_the_threshold_is_bad_and_one_before_is_excluded(
-    request_row: Make, about: dict[str, object], verdict: Verdict
+    request_row: Make, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     assert judge(GOODPUT, left(request_row, **about)) is verdict
 
@@ -78,19 +78,19 @@ def test_an_abort_after_the_threshold_is_bad_and_one_before_is_excluded(
 @pytest.mark.parametrize(
     ("about", "verdict"),
     [
-        ({"delivery_s": 0.01}, Verdict.GOOD),
-        ({"delivery_s": 0.01, "ttft_s": 0.7}, Verdict.BAD),
-        ({"delivery_s": 0.01, "decode_s": 5.0}, Verdict.BAD),
-        ({"delivery_s": 7.8}, Verdict.BAD),
-        ({"delivery_s": 7.8, "output_tokens": 1, "decode_s": 0.0}, Verdict.BAD),
-        ({"delivery_s": 0.04, "output_tokens": 1, "decode_s": 0.0}, Verdict.GOOD),
-        ({"delivery_s": 0.0, "output_tokens": 2, "decode_s": 0.09}, Verdict.BAD),
-        ({"delivery_s": None}, Verdict.ABORTED),
-        ({"delivery_s": None, "decode_s": 5.0}, Verdict.BAD),
+        ({"delivery_s": 0.01}, RequestVerdict.GOOD),
+        ({"delivery_s": 0.01, "ttft_s": 0.7}, RequestVerdict.BAD),
+        ({"delivery_s": 0.01, "decode_s": 5.0}, RequestVerdict.BAD),
+        ({"delivery_s": 7.8}, RequestVerdict.BAD),
+        ({"delivery_s": 7.8, "output_tokens": 1, "decode_s": 0.0}, RequestVerdict.BAD),
+        ({"delivery_s": 0.04, "output_tokens": 1, "decode_s": 0.0}, RequestVerdict.GOOD),
+        ({"delivery_s": 0.0, "output_tokens": 2, "decode_s": 0.09}, RequestVerdict.BAD),
+        ({"delivery_s": None}, RequestVerdict.ABORTED),
+        ({"delivery_s": None, "decode_s": 5.0}, RequestVerdict.BAD),
     ],
 )
 def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
-    request_row: Make, about: dict[str, object], verdict: Verdict
+    request_row: Make, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     begun = {"e2e_s": 9.0, "ttft_s": 0.2, "output_tokens": 50, "decode_s": 1.0}
     assert judge(GOODPUT, left(request_row, **{**begun, **about})) is verdict
@@ -99,20 +99,24 @@ def test_an_abort_during_an_answer_is_judged_by_what_was_sent(
 @pytest.mark.parametrize(
     ("good", "about", "verdict"),
     [
-        ("ttft_s <= 0.5", {"ttft_s": 0.2}, Verdict.GOOD),
-        ("e2e_s <= 2", {"e2e_s": 1.9, "ttft_s": 0.2}, Verdict.ABORTED),
-        ("e2e_s <= 2", {"e2e_s": 2.1, "ttft_s": 0.2}, Verdict.BAD),
-        ("queue_s <= 1", {"queue_s": 0.3}, Verdict.ABORTED),
-        ("queue_s <= 1", {"queue_s": 1.3}, Verdict.BAD),
-        ("queue_s <= 1", {"queue_s": 0.3, "prefill_s": 0.1}, Verdict.GOOD),
-        ("itl_max_s <= 1", {"itl_max_s": 0.1, "output_tokens": 9}, Verdict.ABORTED),
-        ("itl_max_s <= 1", {"itl_max_s": 0.1, "output_tokens": 9, "delivery_s": 0.2}, Verdict.GOOD),
-        ("itl_max_s <= 1", {"output_tokens": 1, "delivery_s": 1.2}, Verdict.BAD),
-        ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, Verdict.ABORTED),
+        ("ttft_s <= 0.5", {"ttft_s": 0.2}, RequestVerdict.GOOD),
+        ("e2e_s <= 2", {"e2e_s": 1.9, "ttft_s": 0.2}, RequestVerdict.ABORTED),
+        ("e2e_s <= 2", {"e2e_s": 2.1, "ttft_s": 0.2}, RequestVerdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3}, RequestVerdict.ABORTED),
+        ("queue_s <= 1", {"queue_s": 1.3}, RequestVerdict.BAD),
+        ("queue_s <= 1", {"queue_s": 0.3, "prefill_s": 0.1}, RequestVerdict.GOOD),
+        ("itl_max_s <= 1", {"itl_max_s": 0.1, "output_tokens": 9}, RequestVerdict.ABORTED),
+        (
+            "itl_max_s <= 1",
+            {"itl_max_s": 0.1, "output_tokens": 9, "delivery_s": 0.2},
+            RequestVerdict.GOOD,
+        ),
+        ("itl_max_s <= 1", {"output_tokens": 1, "delivery_s": 1.2}, RequestVerdict.BAD),
+        ("decode_s <= 1", {"decode_s": 0.5, "output_tokens": 9}, RequestVerdict.ABORTED),
     ],
 )
 def test_a_verdict_that_an_abort_cannot_change_is_decided(
-    request_row: Make, good: str, about: dict[str, object], verdict: Verdict
+    request_row: Make, good: str, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     """An abort ends the current phase early, so the phase's recorded duration is a lower bound."""
     assert judge(parse(good, GOOD), left(request_row, **about)) is verdict
@@ -125,15 +129,15 @@ def test_users_who_stop_answers_do_not_change_the_bad_ratio(request_row: Make) -
         for ttft_s in (0.6, *[0.2] * 99)
         for outcome in (Outcome.STOP, Outcome.ABORT)
     ]
-    assert verdicts.count(Verdict.BAD) == 2
-    assert verdicts.count(Verdict.GOOD) == 198
+    assert verdicts.count(RequestVerdict.BAD) == 2
+    assert verdicts.count(RequestVerdict.GOOD) == 198
 
 
 def test_an_answer_of_one_token_has_no_gap_that_was_too_long(request_row: Make) -> None:
     """TPOT and ITL of a single token are undefined."""
     one = request_row(output_tokens=1, decode_s=None, itl_max_s=None)
-    assert judge(GOODPUT, one) is Verdict.GOOD
-    assert judge(parse("not (tpot_s > 0.05)", GOOD), one) is Verdict.GOOD
+    assert judge(GOODPUT, one) is RequestVerdict.GOOD
+    assert judge(parse("not (tpot_s > 0.05)", GOOD), one) is RequestVerdict.GOOD
 
 
 def test_an_unknown_label_is_neither_equal_nor_different(request_row: Make) -> None:
@@ -189,22 +193,24 @@ def nested(leaves: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expressio
 
 goods = nested(
     st.builds(
-        lambda field, op, value: Comparison(field, op, value, str(value)),
+        lambda field, op, value: FieldComparison(field, op, value, str(value)),
         st.sampled_from(DURATIONS),
         OPERATORS,
         st.sampled_from([0.0, 0.1, 0.3, 0.5, 1.0]),
     )
     | st.builds(IsUnknown, st.sampled_from(["ttft_s", "tpot_s", "e2e_s", "output_tokens"]))
-    | st.just(Comparison("outcome", "==", "stop", '"stop"'))
+    | st.just(FieldComparison("outcome", "==", "stop", '"stop"'))
 )
 wheres = st.none() | nested(
     st.builds(
-        lambda op, value: Comparison("tenant", op, value, f'"{value}"'),
+        lambda op, value: FieldComparison("tenant", op, value, f'"{value}"'),
         st.sampled_from(["==", "!="]),
         st.sampled_from(["a", "b"]),
     )
-    | st.builds(lambda op, n: Comparison("prompt_tokens", op, n, str(n)), OPERATORS, st.just(1))
-    | st.just(Comparison("streamed", "==", True, "true"))
+    | st.builds(
+        lambda op, n: FieldComparison("prompt_tokens", op, n, str(n)), OPERATORS, st.just(1)
+    )
+    | st.just(FieldComparison("streamed", "==", True, "true"))
     | st.just(IsUnknown("tenant"))
 )
 TYPES = {
@@ -231,20 +237,20 @@ TYPES = {
 @pytest.mark.parametrize(
     ("about", "verdict"),
     [
-        ({"first_content_s": 0.5}, Verdict.GOOD),
-        ({"first_content_s": 0.6}, Verdict.BAD),
+        ({"first_content_s": 0.5}, RequestVerdict.GOOD),
+        ({"first_content_s": 0.6}, RequestVerdict.BAD),
         # Only tool calls, or an older plugin: no `first_content_s` was measured.
-        ({"content_tokens": 0}, Verdict.UNKNOWN),
-        ({}, Verdict.UNKNOWN),
+        ({"content_tokens": 0}, RequestVerdict.UNKNOWN),
+        ({}, RequestVerdict.UNKNOWN),
         # The client left before the first content, so it waited at least until then.
-        ({"outcome": Outcome.ABORT, "content_tokens": 0}, Verdict.BAD),
-        ({"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0}, Verdict.BAD),
-        ({"outcome": Outcome.ABORT}, Verdict.ABORTED),
-        ({"outcome": Outcome.ABORT, "first_content_s": 0.2}, Verdict.GOOD),
+        ({"outcome": Outcome.ABORT, "content_tokens": 0}, RequestVerdict.BAD),
+        ({"outcome": Outcome.ABORT, "ttft_s": None, "output_tokens": 0}, RequestVerdict.BAD),
+        ({"outcome": Outcome.ABORT}, RequestVerdict.ABORTED),
+        ({"outcome": Outcome.ABORT, "first_content_s": 0.2}, RequestVerdict.GOOD),
     ],
 )
 def test_the_first_content_is_judged_like_the_first_byte(
-    request_row: Make, about: dict[str, object], verdict: Verdict
+    request_row: Make, about: dict[str, object], verdict: RequestVerdict
 ) -> None:
     assert judge(parse("first_content_s <= 0.5", GOOD), request_row(**about)) is verdict
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from alerts.notify.channels import Channel, Kind
-from alerts.notify.message import HeldBack, Message, Transition, Windows
+from alerts.notify.channels import Channel, ReceiverType
+from alerts.notify.message import HeldBack, IncidentMessage, Transition, WindowPairBurnRates
 from alerts.secrets import Secret
 from rig.http_servers import HttpReply, HttpServer, ReceivedRequest, raw_server, running_http_server
 
@@ -16,10 +16,10 @@ TOKEN = "T0K3N-of-the-address"
 
 
 @pytest.fixture
-def message() -> Callable[..., Message]:
+def message() -> Callable[..., IncidentMessage]:
     """Return a page about a continuing incident, with the given fields replaced."""
 
-    def make(**about: Any) -> Message:
+    def make(**about: Any) -> IncidentMessage:
         plain: dict[str, Any] = {
             "transition": Transition.FIRING,
             "slo": "chat",
@@ -38,24 +38,30 @@ def message() -> Callable[..., Message]:
             "budget_left": 0.872,
             "budget_spent": 0.031,
             "exhausted_in_s": 104_980.0,
-            "fired_by": (Windows(3_600, 300, 14.4, 21.53, 62.3),),
-            "held_back": (HeldBack(Windows(21_600, 1_800, 6.0, 9.9, 40.0), "cold_start"),),
+            "fired_by": (WindowPairBurnRates(3_600, 300, 14.4, 21.53, 62.3),),
+            "held_back": (
+                HeldBack(WindowPairBurnRates(21_600, 1_800, 6.0, 9.9, 40.0), "cold_start"),
+            ),
             "link": "https://tailspan.example.org/?last=1h&latency=ttft",
         }
-        return Message(**{**plain, **about})
+        return IncidentMessage(**{**plain, **about})
 
     return make
 
 
 @pytest.fixture
 def channel() -> Callable[..., Channel]:
-    def make(kind: Kind = Kind.WEBHOOK, url: str = f"http://127.0.0.1:9/{TOKEN}") -> Channel:
+    def make(
+        kind: ReceiverType = ReceiverType.WEBHOOK, url: str = f"http://127.0.0.1:9/{TOKEN}"
+    ) -> Channel:
         return Channel(
             name=f"my-{kind}",
             kind=kind,
             severities=("page", "ticket"),
             url=Secret(url),
-            key=Secret("the-key") if kind in (Kind.WEBHOOK, Kind.PAGERDUTY) else None,
+            key=Secret("the-key")
+            if kind in (ReceiverType.WEBHOOK, ReceiverType.PAGERDUTY)
+            else None,
         )
 
     return make

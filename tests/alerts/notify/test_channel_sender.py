@@ -5,25 +5,31 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from alerts.notify.channel_sender import ChannelSender, Result
-from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.http_post import Answer
-from alerts.notify.message import Message, Transition, dumps
+from alerts.notify.channel_sender import ChannelSender, DeliveryResult
+from alerts.notify.channels import Channel, ChannelPost, ReceiverType
+from alerts.notify.http_post import ChannelResponse
+from alerts.notify.message import IncidentMessage, Transition, dumps
 from alerts.notify.retry import GIVE_UP_S
 from store.alerting.notification_claims import claim
 from store.alerting.notifications import Notification, read_notifications, store_notifications
 
 NOW_S = 1_790_000_030
-OK, BUSY, WRONG = Answer(200, ""), Answer(503, "busy"), Answer(400, "wrong")
+OK, BUSY, WRONG = (
+    ChannelResponse(200, ""),
+    ChannelResponse(503, "busy"),
+    ChannelResponse(400, "wrong"),
+)
 
 
 class Scene:
     """A sender with a fake clock and prepared answers, which records its attempts."""
 
-    def __init__(self, engine: Engine, channel: Channel, message: Callable[..., Message]) -> None:
+    def __init__(
+        self, engine: Engine, channel: Channel, message: Callable[..., IncidentMessage]
+    ) -> None:
         self.now_s = NOW_S
-        self.answers: list[Answer] = []
-        self.sent: list[Post] = []
+        self.answers: list[ChannelResponse] = []
+        self.sent: list[ChannelPost] = []
         self._engine = engine
         self._channel = channel
         self._message = message
@@ -34,7 +40,7 @@ class Scene:
             self._engine, self._channel, self._send, clock_s=lambda: self.now_s, chance=lambda: 0.0
         )
 
-    def _send(self, post: Post) -> Answer:
+    def _send(self, post: ChannelPost) -> ChannelResponse:
         self.sent.append(post)
         return self.answers.pop(0) if self.answers else OK
 
@@ -55,7 +61,7 @@ class Scene:
         )
         store_notifications(self._engine, [row])
 
-    def deliver(self, after_s: int = 0) -> list[tuple[str, Result]]:
+    def deliver(self, after_s: int = 0) -> list[tuple[str, DeliveryResult]]:
         """Advance the clock, run the sender, and return the deliveries as (transition, result)."""
         self.now_s += after_s
         return [(each.row.transition, each.result) for each in self.sender.deliver()]
@@ -70,15 +76,15 @@ MakeScene = Callable[..., Scene]
 
 @pytest.fixture
 def scene(
-    engine: Engine, channel: Callable[..., Channel], message: Callable[..., Message]
+    engine: Engine, channel: Callable[..., Channel], message: Callable[..., IncidentMessage]
 ) -> Callable[..., Scene]:
-    return lambda kind=Kind.WEBHOOK: Scene(engine, channel(kind), message)
+    return lambda kind=ReceiverType.WEBHOOK: Scene(engine, channel(kind), message)
 
 
 def test_a_message_is_delivered_once(scene: MakeScene) -> None:
     on = scene()
     on.add()
-    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
     on.restart()
     assert on.deliver(after_s=3_600) == []
     assert on.rows["firing"].delivered_unix_s == NOW_S
@@ -88,15 +94,15 @@ def test_a_failure_is_tried_again_later_and_later(scene: MakeScene) -> None:
     on = scene()
     on.add()
     on.answers = [BUSY, BUSY, BUSY]
-    assert on.deliver() == [("firing", Result.FAILED)]
+    assert on.deliver() == [("firing", DeliveryResult.FAILED)]
     assert on.deliver(after_s=4) == []
-    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
     on.restart()
     assert on.deliver(after_s=9) == []
-    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
     row = on.rows["firing"]
     assert (row.state, row.failures, row.problem) == ("pending", 3, "status 503: busy")
-    assert on.deliver(after_s=20) == [("firing", Result.DELIVERED)]
+    assert on.deliver(after_s=20) == [("firing", DeliveryResult.DELIVERED)]
     assert on.rows["firing"].problem is None
     assert len({post.body for post in on.sent}) == 1
 
@@ -119,18 +125,18 @@ def test_the_oldest_undelivered_message_is_known_until_it_is_delivered(scene: Ma
 def test_a_message_that_was_given_up_does_not_wait(scene: MakeScene) -> None:
     on = scene()
     on.add()
-    on.answers = [Answer(400, "no", final=True)]
-    assert on.deliver() == [("firing", Result.DEAD)]
+    on.answers = [ChannelResponse(400, "no", final=True)]
+    assert on.deliver() == [("firing", DeliveryResult.DEAD)]
     assert on.sender.oldest_pending_unix_s is None
 
 
 def test_retry_after_is_respected(scene: MakeScene) -> None:
     on = scene()
     on.add()
-    on.answers = [Answer(429, "", 90.0)]
+    on.answers = [ChannelResponse(429, "", 90.0)]
     on.deliver()
     assert on.deliver(after_s=89) == []
-    assert on.deliver(after_s=1) == [("firing", Result.DELIVERED)]
+    assert on.deliver(after_s=1) == [("firing", DeliveryResult.DELIVERED)]
 
 
 def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
@@ -139,14 +145,14 @@ def test_a_refusal_is_final_and_its_reason_is_stored(scene: MakeScene) -> None:
     on.add()
     on.add(Transition.RESOLVED)
     on.answers = [WRONG]
-    assert on.deliver() == [("firing", Result.DEAD)]
+    assert on.deliver() == [("firing", DeliveryResult.DEAD)]
     assert on.deliver(after_s=86_400) == []
     assert on.rows["firing"].problem == "status 400: wrong"
     assert on.rows["resolved"].problem == (
         "not sent, because the start of the incident could not be sent"
     )
     assert {row.state for row in on.rows.values()} == {"dead"}
-    assert on.sender.counts[Result.DEAD] == 1
+    assert on.sender.counts[DeliveryResult.DEAD] == 1
 
 
 def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> None:
@@ -156,7 +162,7 @@ def test_a_message_is_dropped_after_six_hours_of_failures(scene: MakeScene) -> N
     results = []
     while on.rows["firing"].state == "pending":
         results += on.deliver(after_s=300)
-    assert results[-1] == ("firing", Result.DEAD)
+    assert results[-1] == ("firing", DeliveryResult.DEAD)
     assert GIVE_UP_S - 600 <= on.now_s - NOW_S <= GIVE_UP_S
     assert len(results) <= GIVE_UP_S / 300
 
@@ -166,24 +172,24 @@ def test_the_end_waits_for_the_beginning(scene: MakeScene) -> None:
     on.add()
     on.add(Transition.RESOLVED)
     on.answers = [BUSY]
-    assert on.deliver() == [("firing", Result.FAILED)]
-    assert on.deliver(after_s=5) == [("firing", Result.DELIVERED)]
-    assert on.deliver() == [("resolved", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.FAILED)]
+    assert on.deliver(after_s=5) == [("firing", DeliveryResult.DELIVERED)]
+    assert on.deliver() == [("resolved", DeliveryResult.DELIVERED)]
     assert on.deliver(after_s=3_600) == []
 
 
 def test_alertmanager_gets_the_alert_each_minute_until_it_ends(scene: MakeScene) -> None:
-    on = scene(Kind.ALERTMANAGER)
+    on = scene(ReceiverType.ALERTMANAGER)
     on.add()
-    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
     assert on.deliver(after_s=59) == []
     on.answers = [WRONG]
-    assert on.deliver(after_s=1) == [("firing", Result.FAILED)]
+    assert on.deliver(after_s=1) == [("firing", DeliveryResult.FAILED)]
     assert on.rows["firing"].state == "delivered"
-    assert on.deliver(after_s=5) == [("firing", Result.DELIVERED)]
+    assert on.deliver(after_s=5) == [("firing", DeliveryResult.DELIVERED)]
     assert on.deliver() == []
     on.add(Transition.RESOLVED)
-    assert on.deliver(after_s=120) == [("resolved", Result.DELIVERED)]
+    assert on.deliver(after_s=120) == [("resolved", DeliveryResult.DELIVERED)]
     assert on.deliver(after_s=120) == []
     assert on.rows["firing"].delivered_unix_s == NOW_S
 
@@ -194,7 +200,7 @@ def test_one_incident_does_not_wait_for_another(scene: MakeScene) -> None:
     on.answers = [BUSY]
     on.deliver()
     on.add(fired_unix_s=NOW_S + 1)
-    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
 
 
 def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> None:
@@ -204,7 +210,7 @@ def test_an_unreadable_row_blocks_nothing(engine: Engine, scene: MakeScene) -> N
     odd = replace(on.rows["firing"], message='{"of": "another version"}')
     store_notifications(engine, [odd])
     on.add(fired_unix_s=NOW_S + 1)
-    assert [result for _, result in on.deliver()] == [Result.DEAD, Result.DELIVERED]
+    assert [result for _, result in on.deliver()] == [DeliveryResult.DEAD, DeliveryResult.DELIVERED]
     assert len(on.sent) == 1
 
 
@@ -212,7 +218,7 @@ def test_stopping_leaves_the_rest_in_the_outbox(scene: MakeScene) -> None:
     on = scene()
     on.add()
     assert on.sender.deliver(lambda: True) == []
-    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
 
 
 def test_a_delivery_that_was_not_recorded_is_repeated(
@@ -225,13 +231,13 @@ def test_a_delivery_that_was_not_recorded_is_repeated(
         crash.setattr("alerts.notify.channel_sender.store_result", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             on.sender.deliver()
-    assert on.deliver() == [("firing", Result.DELIVERED)]
+    assert on.deliver() == [("firing", DeliveryResult.DELIVERED)]
     assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
     assert len(on.sent) == 2
 
 
 def test_an_attempt_reports_whether_it_repeats(scene: MakeScene) -> None:
-    on = scene(Kind.ALERTMANAGER)
+    on = scene(ReceiverType.ALERTMANAGER)
     on.add()
     assert [each.repeat for each in on.sender.deliver()] == [False]
     on.now_s += 60
@@ -247,14 +253,14 @@ def test_a_message_whose_sender_was_replaced_is_sent_again_with_the_same_key(
     on.answers = [BUSY, OK]
     successors: list[Any] = []
 
-    def stopped(post: Post) -> Answer:
+    def stopped(post: ChannelPost) -> ChannelResponse:
         successors.extend(on.sender.deliver(term=8))
         return on._send(post)
 
     first = ChannelSender(engine, on._channel, stopped, clock_s=lambda: NOW_S, chance=lambda: 0.0)
     on.answers = [OK, BUSY]
-    assert [each.result for each in first.deliver(term=7)] == [Result.FAILED]
-    assert [each.result for each in successors] == [Result.DELIVERED]
+    assert [each.result for each in first.deliver(term=7)] == [DeliveryResult.FAILED]
+    assert [each.result for each in successors] == [DeliveryResult.DELIVERED]
     assert len({post.headers["Idempotency-Key"] for post in on.sent}) == 1
     assert (on.rows["firing"].state, on.rows["firing"].claimed_term) == ("delivered", 8)
     assert on.sender.deliver(term=8) == []

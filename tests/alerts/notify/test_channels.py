@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import alerts.notify
 from alerts.notify import alertmanager, pagerduty, slack, webhook
 from alerts.notify.channel_sender import RENDER
-from alerts.notify.channels import Channel, Kind
-from alerts.notify.message import Message, Transition
+from alerts.notify.channels import Channel, ReceiverType
+from alerts.notify.message import IncidentMessage, Transition
 from alerts.secrets import Secret
 
-Make = Callable[..., Message]
+Make = Callable[..., IncidentMessage]
 MakeChannel = Callable[..., Channel]
 SCHEMA = json.loads((Path(alerts.notify.__path__[0]) / "webhook.schema.json").read_text())
 NOW_S = 1_790_000_030
@@ -26,7 +26,7 @@ OVER: dict[str, Any] = {
 
 
 def test_alertmanager_gets_the_labels_of_the_rules(message: Make, channel: MakeChannel) -> None:
-    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(), NOW_S)
+    post = alertmanager.render(channel(ReceiverType.ALERTMANAGER), message(), NOW_S)
     assert post.path == "/api/v2/alerts"
     (alert,) = json.loads(post.body)
     assert alert["labels"] == {
@@ -39,7 +39,9 @@ def test_alertmanager_gets_the_labels_of_the_rules(message: Make, channel: MakeC
 
 
 def test_alertmanager_gets_the_time_of_an_end(message: Make, channel: MakeChannel) -> None:
-    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(**OVER, link=None), NOW_S)
+    post = alertmanager.render(
+        channel(ReceiverType.ALERTMANAGER), message(**OVER, link=None), NOW_S
+    )
     (alert,) = json.loads(post.body)
     assert alert["labels"]["slo"] == "chat"
     assert alert["endsAt"] == "2026-09-21T14:28:20Z"
@@ -48,7 +50,7 @@ def test_alertmanager_gets_the_time_of_an_end(message: Make, channel: MakeChanne
 
 
 def test_simulated_alerts_have_a_label(message: Make, channel: MakeChannel) -> None:
-    post = alertmanager.render(channel(Kind.ALERTMANAGER), message(simulated=True), NOW_S)
+    post = alertmanager.render(channel(ReceiverType.ALERTMANAGER), message(simulated=True), NOW_S)
     assert json.loads(post.body)[0]["labels"]["simulated"] == "true"
 
 
@@ -71,13 +73,13 @@ def test_a_webhook_is_signed_with_its_time(message: Make, channel: MakeChannel) 
     assert hmac.compare_digest(parts["v1"], signed.hexdigest())
     assert parts["t"] == str(NOW_S)
     assert post.headers["Idempotency-Key"] == "chat/page/1790000000/firing"
-    unsigned = webhook.render(channel(Kind.SLACK), message(), NOW_S)
+    unsigned = webhook.render(channel(ReceiverType.SLACK), message(), NOW_S)
     assert "Tailspan-Signature" not in unsigned.headers
 
 
 def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeChannel) -> None:
     sent = message(display_name="<!channel> & co", slo="c" * 63, statement="x" * 5_000)
-    document = json.loads(slack.render(channel(Kind.SLACK), sent, NOW_S).body)
+    document = json.loads(slack.render(channel(ReceiverType.SLACK), sent, NOW_S).body)
     header, *blocks = document["blocks"]
     assert header["type"] == "header"
     assert len(header["text"]["text"]) <= 150
@@ -90,7 +92,7 @@ def test_messages_for_slack_are_within_its_limits(message: Make, channel: MakeCh
 
 
 def test_pagerduty_gets_a_trigger_and_its_resolve(message: Make, channel: MakeChannel) -> None:
-    of = channel(Kind.PAGERDUTY)
+    of = channel(ReceiverType.PAGERDUTY)
     event = json.loads(pagerduty.render(of, message(), NOW_S).body)
     assert event["event_action"] == "trigger"
     assert event["routing_key"] == "the-key"
@@ -111,15 +113,15 @@ def test_pagerdutys_limits_are_kept(message: Make, channel: MakeChannel) -> None
     long, other = message(slo="c" * 2_000), message(slo="c" * 2_001)
     assert len(pagerduty.dedup_key(long)) <= 255
     assert pagerduty.dedup_key(long) != pagerduty.dedup_key(other)
-    event = json.loads(pagerduty.render(channel(Kind.PAGERDUTY), long, NOW_S).body)
+    event = json.loads(pagerduty.render(channel(ReceiverType.PAGERDUTY), long, NOW_S).body)
     assert len(event["payload"]["summary"]) == 1_024
 
 
-@given(st.text(), st.text(), st.sampled_from(Kind), st.none() | st.text())
+@given(st.text(), st.text(), st.sampled_from(ReceiverType), st.none() | st.text())
 def test_any_text_makes_a_json_body_for_every_channel(
-    name: str, service: str, kind: Kind, cause: str | None
+    name: str, service: str, kind: ReceiverType, cause: str | None
 ) -> None:
-    sent = Message(
+    sent = IncidentMessage(
         transition=Transition.FIRING,
         slo="chat",
         display_name=name,

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alerts.errors import DocumentError
-from alerts.notify.channels import Kind
+from alerts.notify.channels import ReceiverType
 from alerts.notify.configuration import Configuration, load_configuration
 
 WHOLE = """\
@@ -39,7 +39,7 @@ def test_a_whole_file(folder: Path) -> None:
     found = load(folder, WHOLE)
     assert found.explorer_url == "https://tailspan.example.org/base"
     pager, slack, manager, hook = found.channels
-    assert (pager.kind, pager.severities) == (Kind.PAGERDUTY, ("page",))
+    assert (pager.kind, pager.severities) == (ReceiverType.PAGERDUTY, ("page",))
     assert pager.key is not None
     assert pager.key.reveal() == "R0UT1NG"
     assert pager.url.reveal() == "https://events.pagerduty.com/v2/enqueue"

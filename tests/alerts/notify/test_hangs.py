@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.notify import alertmanager, pagerduty, slack, webhook
-from alerts.notify.channels import Channel, Kind
+from alerts.notify.channels import Channel, ReceiverType
 from alerts.notify.hangs import MAX_OPEN, SILENT_S, Hangs, open_hangs
-from alerts.notify.message import Message, Transition, dumps, loads
+from alerts.notify.message import IncidentMessage, Transition, dumps, loads
 from alerts.notify.message_text import text, title
 from alerts.notify.notifier import Notifier
 from alerts.secrets import Secret
@@ -32,7 +32,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def channel(
-    name: str = "pager", kind: Kind = Kind.WEBHOOK, severities: tuple[str, ...] = ("page", "ticket")
+    name: str = "pager",
+    kind: ReceiverType = ReceiverType.WEBHOOK,
+    severities: tuple[str, ...] = ("page", "ticket"),
 ) -> Channel:
     return Channel(name, kind, severities, Secret("https://example.org"))
 
@@ -67,7 +69,7 @@ class Scene:
     def rows(self) -> list[Notification]:
         return read_hangs(self.engine)
 
-    def message(self, transition: str) -> Message:
+    def message(self, transition: str) -> IncidentMessage:
         (row,) = [each for each in self.rows if each.transition == transition]
         return loads(row.message)
 
@@ -181,7 +183,7 @@ def test_an_ended_hang_is_deleted_after_its_retention(scene: Scene) -> None:
 
 
 def test_the_notifier_sends_hangs_and_continues_after_a_restart(scene: Scene) -> None:
-    manager = channel("manager", Kind.ALERTMANAGER)
+    manager = channel("manager", ReceiverType.ALERTMANAGER)
     scene.sample(NOW_S, HUNG_S + 1)
     for _ in range(2):
         notifier = Notifier(scene.engine, [], [manager], explorer_url=lambda: None)

@@ -5,19 +5,27 @@ from typing import Any
 
 import pytest
 
-from alerts.notify.channels import Channel, Kind, Post
-from alerts.notify.http_post import MAX_BYTES, Answer, Sender, Verdict, retry_after_s
+from alerts.notify.channels import Channel, ChannelPost, ReceiverType
+from alerts.notify.http_post import (
+    MAX_BYTES,
+    ChannelPoster,
+    ChannelResponse,
+    DeliveryVerdict,
+    retry_after_s,
+)
 from alerts.secrets import Secret
 from rig.http_servers import HttpReply
 
-POST = Post(b'{"a": 1}', headers={"Idempotency-Key": "k"})
+POST = ChannelPost(b'{"a": 1}', headers={"Idempotency-Key": "k"})
 Make = Callable[..., Channel]
 
 
 def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
-    answer = Sender(channel(url=f"{receiver.url}/base/"))(Post(POST.body, "/api", POST.headers))
-    assert answer == Answer(200, "ok")
-    assert answer.verdict is Verdict.DELIVERED
+    answer = ChannelPoster(channel(url=f"{receiver.url}/base/"))(
+        ChannelPost(POST.body, "/api", POST.headers)
+    )
+    assert answer == ChannelResponse(200, "ok")
+    assert answer.verdict is DeliveryVerdict.DELIVERED
     (got,) = receiver.got
     assert (got.path, got.body) == ("/base/api", POST.body)
     assert got.headers["content-type"] == "application/json"
@@ -27,38 +35,38 @@ def test_a_message_arrives_as_it_is(receiver: Any, channel: Make) -> None:
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (202, Verdict.DELIVERED),
-        (204, Verdict.DELIVERED),
-        (400, Verdict.REFUSED),
-        (404, Verdict.REFUSED),
-        (408, Verdict.LATER),
-        (410, Verdict.REFUSED),
-        (429, Verdict.LATER),
-        (500, Verdict.LATER),
-        (503, Verdict.LATER),
+        (202, DeliveryVerdict.DELIVERED),
+        (204, DeliveryVerdict.DELIVERED),
+        (400, DeliveryVerdict.REFUSED),
+        (404, DeliveryVerdict.REFUSED),
+        (408, DeliveryVerdict.LATER),
+        (410, DeliveryVerdict.REFUSED),
+        (429, DeliveryVerdict.LATER),
+        (500, DeliveryVerdict.LATER),
+        (503, DeliveryVerdict.LATER),
     ],
 )
 def test_an_answer_is_judged_by_its_status(
-    receiver: Any, channel: Make, status: int, verdict: Verdict
+    receiver: Any, channel: Make, status: int, verdict: DeliveryVerdict
 ) -> None:
     receiver.answers = [HttpReply(status)]
-    answer = Sender(channel(url=receiver.url))(POST)
+    answer = ChannelPoster(channel(url=receiver.url))(POST)
     assert (answer.status, answer.verdict) == (status, verdict)
 
 
 def test_a_redirect_is_not_followed(receiver: Any, channel: Make) -> None:
     """Only the configured address may receive the message and its keys."""
     receiver.answers = [HttpReply(307, headers={"Location": f"{receiver.url}/elsewhere"})]
-    answer = Sender(channel(url=receiver.url))(POST)
-    assert answer.verdict is Verdict.REFUSED
+    answer = ChannelPoster(channel(url=receiver.url))(POST)
+    assert answer.verdict is DeliveryVerdict.REFUSED
     assert "redirect" in answer.text
     assert [each.path for each in receiver.got] == ["/"]
 
 
 def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -> None:
     receiver.answers = [HttpReply(body=b"\x1b[2Jhello\n" + b"x" * 50 * MAX_BYTES)]
-    answer = Sender(channel(url=receiver.url))(POST)
-    assert answer.verdict is Verdict.DELIVERED
+    answer = ChannelPoster(channel(url=receiver.url))(POST)
+    assert answer.verdict is DeliveryVerdict.DELIVERED
     assert answer.text.startswith("[2Jhello xxx")
     assert len(answer.text) == 200
 
@@ -75,12 +83,12 @@ def test_only_the_start_of_a_huge_answer_is_read(receiver: Any, channel: Make) -
 def test_a_malformed_or_slow_answer_is_retried(
     rude: Callable[[str], str], channel: Make, manner: str, text: str
 ) -> None:
-    answer = Sender(channel(url=rude(manner)), whole_s=0.3)(POST)
-    assert (answer.status, answer.text, answer.verdict) == (None, text, Verdict.LATER)
+    answer = ChannelPoster(channel(url=rude(manner)), whole_s=0.3)(POST)
+    assert (answer.status, answer.text, answer.verdict) == (None, text, DeliveryVerdict.LATER)
 
 
 def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: Make) -> None:
-    send = Sender(channel(url=rude("deaf")), whole_s=0.05)
+    send = ChannelPoster(channel(url=rude("deaf")), whole_s=0.05)
     before = threading.active_count()
     send(POST)
     assert {send(POST).text for _ in range(20)} == {"the previous attempt has not ended yet"}
@@ -89,11 +97,11 @@ def test_attempts_that_hang_do_not_pile_up(rude: Callable[[str], str], channel: 
 
 def test_a_refused_connection_has_tailspans_error_text(channel: Make, free_port: int) -> None:
     """The HTTP library's message contains the address, which may be secret."""
-    answer = Sender(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
-    assert answer == Answer(None, "the connection is refused")
-    answer = Sender(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
+    answer = ChannelPoster(channel(url=f"http://127.0.0.1:{free_port}/T0K3N-of-the-address"))(POST)
+    assert answer == ChannelResponse(None, "the connection is refused")
+    answer = ChannelPoster(channel(url="http://no-such-host.invalid/T0K3N-of-the-address"))(POST)
     assert "T0K3N" not in str(answer)
-    assert answer.verdict is Verdict.LATER
+    assert answer.verdict is DeliveryVerdict.LATER
 
 
 def test_no_secret_is_repeated_or_logged(
@@ -103,7 +111,7 @@ def test_no_secret_is_repeated_or_logged(
     path = "/services/T000/B000000000/T0K3N%2Fx"
     held = Channel(
         name="c",
-        kind=Kind.WEBHOOK,
+        kind=ReceiverType.WEBHOOK,
         severities=("page",),
         url=Secret(f"{receiver.url}{path}?sig=abcdef"),
         key=Secret("the-key"),
@@ -111,7 +119,7 @@ def test_no_secret_is_repeated_or_logged(
     )
     echo = f"{receiver.url}{path}?sig=abcdef {path} sig=abcdef T0K3N%2Fx the-key the-bearer"
     receiver.answers = [HttpReply(400, echo.encode())]
-    answer = Sender(held)(POST)
+    answer = ChannelPoster(held)(POST)
     assert receiver.got[0].headers["authorization"] == "Bearer the-bearer"
     for secret in ("T0K3N", "B000000000", "abcdef", "the-key", "the-bearer"):
         assert secret not in str(answer)
@@ -140,16 +148,16 @@ def test_retry_after_is_seconds_or_a_date(header: str | None, waits_s: float | N
 
 def test_retry_after_is_read_from_the_answer(receiver: Any, channel: Make) -> None:
     receiver.answers = [HttpReply(429, b"slow down", {"Retry-After": "11"})]
-    assert Sender(channel(url=receiver.url))(POST) == Answer(429, "slow down", 11.0)
+    assert ChannelPoster(channel(url=receiver.url))(POST) == ChannelResponse(429, "slow down", 11.0)
 
 
 def test_a_proxy_of_the_environment_is_used(
     receiver: Any, channel: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", receiver.url)
-    send = Sender(channel(url="http://hooks.example.org/x"))
+    send = ChannelPoster(channel(url="http://hooks.example.org/x"))
     assert send(POST).status == 200
     assert receiver.got[0].path == "http://hooks.example.org/x"
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert Sender(channel(url=f"{receiver.url}/straight"))(POST).status == 200
+    assert ChannelPoster(channel(url=f"{receiver.url}/straight"))(POST).status == 200
     assert receiver.got[1].path == "/straight"

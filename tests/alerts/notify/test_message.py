@@ -4,13 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.notify.message import HeldBack, Message, Transition, Windows, dumps, loads
+from alerts.notify.message import (
+    HeldBack,
+    IncidentMessage,
+    Transition,
+    WindowPairBurnRates,
+    dumps,
+    loads,
+)
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 INSTANT = st.integers(0, 2**40)
-WINDOWS = st.builds(Windows, INSTANT, INSTANT, FINITE, st.none() | FINITE, st.none() | FINITE)
+WINDOWS = st.builds(
+    WindowPairBurnRates, INSTANT, INSTANT, FINITE, st.none() | FINITE, st.none() | FINITE
+)
 MESSAGES = st.builds(
-    Message,
+    IncidentMessage,
     transition=st.sampled_from(Transition),
     began_unix_s=INSTANT,
     fired_unix_s=INSTANT,
@@ -32,24 +41,24 @@ MESSAGES = st.builds(
 
 
 @given(MESSAGES)
-def test_loads_undoes_dumps(message: Message) -> None:
+def test_loads_undoes_dumps(message: IncidentMessage) -> None:
     assert loads(dumps(message)) == message
 
 
 def test_a_message_in_the_outbox_of_an_earlier_version_is_read(
-    message: Callable[..., Message],
+    message: Callable[..., IncidentMessage],
 ) -> None:
     earlier = dumps(message()).replace('"statement"', '"promise"')
     assert "promise" in earlier
     assert loads(earlier) == message()
 
 
-def test_all_messages_of_an_incident_have_its_id(message: Callable[..., Message]) -> None:
+def test_all_messages_of_an_incident_have_its_id(message: Callable[..., IncidentMessage]) -> None:
     firing, over = message(), message(transition=Transition.RESOLVED, ended_unix_s=1_790_000_900)
     assert firing.incident == over.incident == "chat/page/1790000000"
     assert message(test=True, fired_unix_s=5).incident == message(test=True).incident
 
 
-def test_nan_and_infinity_are_refused(message: Callable[..., Message]) -> None:
+def test_nan_and_infinity_are_refused(message: Callable[..., IncidentMessage]) -> None:
     with pytest.raises(ValueError, match="JSON"):
         dumps(message(burn=float("nan")))

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from alerts.notify.channel_sender import RENDER
-from alerts.notify.channels import Channel, Kind
-from alerts.notify.message import Message, Transition
+from alerts.notify.channels import Channel, ReceiverType
+from alerts.notify.message import IncidentMessage, Transition
 from alerts.notify.message_text import facts, length, text, title
 from alerts.secrets import Secret
 
-Make = Callable[..., Message]
+Make = Callable[..., IncidentMessage]
 LINK = "https://tailspan.example.org/?last=1h&amp;latency=ttft"
 FACTS = ("What", "Likely cause")
 OVER = {"transition": Transition.RESOLVED, "ended_unix_s": 1_790_001_440, "fired_by": ()}
@@ -92,7 +92,9 @@ def test_durations_have_about_two_digits(seconds: float, shown: str) -> None:
 def test_a_tenants_text_stays_text_in_every_channel(message: Make, kind: str, hostile: str) -> None:
     """A tenant's name cannot add a mention, a link or a line, or move the terminal's cursor."""
     tampered = message(likely_cause=f"tenant {hostile} sends more", display_name=hostile)
-    post = RENDER[Kind(kind)](Channel("c", Kind(kind), ("page",), Secret("http://x")), tampered, 0)
+    post = RENDER[ReceiverType(kind)](
+        Channel("c", ReceiverType(kind), ("page",), Secret("http://x")), tampered, 0
+    )
     document = json.loads(post.body)
     for place, each in strings(document):
         assert all(character.isprintable() or character == "\n" for character in each)

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from alerts.evaluation.evaluator import Evaluator
-from alerts.notify.channels import Channel, Kind
-from alerts.notify.message import Message, loads
+from alerts.notify.channels import Channel, ReceiverType
+from alerts.notify.message import IncidentMessage, loads
 from alerts.notify.notifier import Notifier
 from alerts.objectives import Objective
 from alerts.secrets import Secret
@@ -24,8 +24,10 @@ from telemetry.requests import RequestTimeline
 
 START_S = 1_790_000_010
 BEGAN_S = START_S + 7_200
-PAGER = Channel("pager", Kind.PAGERDUTY, ("page",), Secret("http://127.0.0.1:9"), Secret("k"))
-TEAM = Channel("team", Kind.SLACK, ("page", "ticket"), Secret("http://127.0.0.1:9"))
+PAGER = Channel(
+    "pager", ReceiverType.PAGERDUTY, ("page",), Secret("http://127.0.0.1:9"), Secret("k")
+)
+TEAM = Channel("team", ReceiverType.SLACK, ("page", "ticket"), Secret("http://127.0.0.1:9"))
 EXPLORER = "https://tailspan.example.org"
 
 
@@ -81,7 +83,7 @@ class Scene:
     def rows(self) -> list[Notification]:
         return read_notifications(self.engine, "chat")
 
-    def message(self, transition: str, channel: str = "pager") -> Message:
+    def message(self, transition: str, channel: str = "pager") -> IncidentMessage:
         (row,) = [r for r in self.rows if (r.transition, r.channel) == (transition, channel)]
         return loads(row.message)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.burnrate import Pair
+from alerts.burnrate import WindowPair
 from alerts.objectives import Goodput, QueryRatio, RawRatio
 from alerts.openslo.reader import inspect, inspect_texts, load
 from alerts.periods import Calendar
@@ -167,7 +167,7 @@ def test_objectives_of_other_tools_are_read() -> None:
     assert indicator.part.over("1h") == 'sum(increase(http_requests_total{code=~"5.."}[1h]))'
     assert strict.labels == (("team", "a,b"),)
     assert not strict.alert_when_no_data
-    assert strict.policy.pairs == (Pair("page", 7_200, 600, Fraction(12)),)
+    assert strict.policy.pairs == (WindowPair("page", 7_200, 600, Fraction(12)),)
     assert strict.policy.name == "wake"
     (note,) = findings.spec.notes
     assert "AlertNotificationTarget team has no effect" in note
@@ -225,7 +225,7 @@ def test_a_policy_may_be_written_within_its_slo() -> None:
     )
     text = ELSEWHERE.replace("[{alertPolicyRef: wake}]", inline)
     strict, _ = inspect_texts({"a.yaml": text}).spec.objectives
-    assert strict.policy.pairs == (Pair("ticket", 86_400, 7_200, Fraction("1.5")),)
+    assert strict.policy.pairs == (WindowPair("ticket", 86_400, 7_200, Fraction("1.5")),)
     assert strict.alert_when_no_data
 
 

@@ -3,8 +3,8 @@ from typing import Any, Final
 
 import pytest
 
-from alerts.burnrate import Counts, State
-from alerts.history import Bucket, History, states_at
+from alerts.burnrate import EventCounts, State
+from alerts.history import History, HistoryBucket, states_at
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 from tests.alerts.grouped import foreign, own
 from tests.alerts.prometheus.rule_test import (
@@ -47,8 +47,8 @@ def expected(minutes: range) -> dict[int, str]:
 
     All requests are good for an hour, half are bad for 30 min, then all are good again.
     """
-    counts = [Counts(0, 200)] * 60 + [Counts(100, 200)] * 30 + [Counts(0, 200)] * 40
-    history = History(0, [Bucket(at * 60, each) for at, each in enumerate(counts, 1)], 15)
+    counts = [EventCounts(0, 200)] * 60 + [EventCounts(100, 200)] * 30 + [EventCounts(0, 200)] * 40
+    history = History(0, [HistoryBucket(at * 60, each) for at, each in enumerate(counts, 1)], 15)
     objective = own()
     return {
         minute: "acme"

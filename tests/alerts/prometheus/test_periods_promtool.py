@@ -6,9 +6,9 @@ from typing import Final
 import pytest
 
 from alerts import vocabulary
-from alerts.burnrate import Counts, State
+from alerts.burnrate import EventCounts, State
 from alerts.evaluation.status import status_at
-from alerts.history import Bucket, History, states_at
+from alerts.history import History, HistoryBucket, states_at
 from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules
 from tests.alerts.prometheus.rule_test import MINUTE_S, ONE, PAGE, Run, expect, slo_counters
@@ -47,7 +47,8 @@ def test_a_new_calendar_period_has_a_new_budget(promtool: Run, objective: Make) 
     step_s = 2 * MINUTE_S
     steps = [(80, 8 if 15 <= each < 35 else 0) for each in range(70)]
     buckets = [
-        Bucket((each + 1) * step_s, Counts(bad, number)) for each, (number, bad) in enumerate(steps)
+        HistoryBucket((each + 1) * step_s, EventCounts(bad, number))
+        for each, (number, bad) in enumerate(steps)
     ]
     history = History(0, buckets, 15)
     first_s, second_s = 104 * MINUTE_S, 140 * MINUTE_S
@@ -84,7 +85,7 @@ def test_time_slices_alert_in_the_same_minute(
         for each in range(150)
     ]
     requests = [
-        Bucket((each + 1) * MINUTE_S, Counts(bad, number))
+        HistoryBucket((each + 1) * MINUTE_S, EventCounts(bad, number))
         for each, (number, bad) in enumerate(minutes)
     ]
     slices = about.indicator.slices

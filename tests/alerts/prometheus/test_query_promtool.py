@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import yaml
 
-from alerts.burnrate import Counts, State
-from alerts.history import Bucket, History, states_at
+from alerts.burnrate import EventCounts, State
+from alerts.history import History, HistoryBucket, states_at
 from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from benchmarks._sloth import ALERT, sloth_pages
@@ -74,7 +74,7 @@ def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> 
     """
     minutes = [(good, bad) for length, good, bad in stretches for _ in range(length)]
     buckets = [
-        Bucket(place * MINUTE_S, Counts(bad, good + bad))
+        HistoryBucket(place * MINUTE_S, EventCounts(bad, good + bad))
         for place, (good, bad) in enumerate(minutes, 1)
     ]
     history = History(0, buckets, 15)

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 import yaml
 
-from alerts.burnrate import Counts, State
-from alerts.history import Bucket, History, states_at
+from alerts.burnrate import EventCounts, State
+from alerts.history import History, HistoryBucket, states_at
 from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.rulefile import label_text, literal
@@ -41,10 +41,12 @@ class Stretch:
     reset: bool = False
 
 
-def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[int], list[Bucket]]:
+def series(
+    stretches: Sequence[Stretch], step_s: int
+) -> tuple[list[int], list[int], list[HistoryBucket]]:
     """Return Tailspan's two counters, and the buckets that they are computed from."""
     events, good = [0], [0]
-    buckets: list[Bucket] = []
+    buckets: list[HistoryBucket] = []
     at_s = 0
     for stretch in stretches:
         if stretch.reset:
@@ -54,7 +56,7 @@ def series(stretches: Sequence[Stretch], step_s: int) -> tuple[list[int], list[i
             at_s += step_s
             events.append(events[-1] + stretch.events)
             good.append(good[-1] + stretch.events - stretch.bad)
-            buckets.append(Bucket(at_s, Counts(stretch.bad, stretch.events)))
+            buckets.append(HistoryBucket(at_s, EventCounts(stretch.bad, stretch.events)))
     return events, good, buckets
 
 

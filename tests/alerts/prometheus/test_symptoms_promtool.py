@@ -7,7 +7,7 @@ from alerts.objectives import Objective
 from alerts.prometheus.generate import EXPLORER_URL, tailspan_rules, vllm_rules
 from alerts.prometheus.latency_rules import latency_group
 from alerts.prometheus.probe_rules import probe_group
-from alerts.prometheus.rulefile import Alert, render
+from alerts.prometheus.rulefile import AlertingRule, render
 from alerts.prometheus.symptom_rules import symptom_groups
 from tests.alerts.probe_objective import objective as probe_objective
 from tests.alerts.prometheus.rule_test import Run, expect, expect_alerts, slo_counters
@@ -137,7 +137,7 @@ def alerts_with_summary(
         rule
         for group in groups
         for rule in group.rules
-        if isinstance(rule, Alert) and rule.alert == alert
+        if isinstance(rule, AlertingRule) and rule.alert == alert
     ]
     expected = (labels, {**rule.annotations, "summary": summary})
     promtool(render(groups), series, alerts=[expect_alerts(alert, "10m", expected)])

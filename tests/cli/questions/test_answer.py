@@ -8,7 +8,7 @@ from cli.main import tailspan
 from cli.questions import answer, row_limit
 from cli.questions.answer import answered
 from cli.questions.declared import questions
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 
 Pairs = list[tuple[str, str]]
 
@@ -111,7 +111,7 @@ def test_a_wrong_parameter_is_reported_with_its_value_and_the_allowed_ones(
     value: str | None,
     allowed: str | None,
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(QuestionRefused) as caught:
         answered(name, given)
     problem = caught.value.problem
     assert problem["status"] == 400
@@ -122,14 +122,14 @@ def test_a_wrong_parameter_is_reported_with_its_value_and_the_allowed_ones(
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        Refused, match="stats, explain, requests, cost, caches, slo, compare, what-if"
+        QuestionRefused, match="stats, explain, requests, cost, caches, slo, compare, what-if"
     ) as caught:
         answered("tell-me", [])
     assert caught.value.problem["status"] == 404
 
 
 def test_more_parameters_than_allowed_are_refused() -> None:
-    with pytest.raises(Refused, match="at most 64"):
+    with pytest.raises(QuestionRefused, match="at most 64"):
         answered("stats", [("where", "tenant=a")] * 65)
 
 
@@ -153,7 +153,9 @@ def test_a_range_with_too_many_requests_is_refused(
     if not refused:
         answered(name, given)
         return
-    with pytest.raises(Refused, match="allowed: at most 100; ask about a shorter range") as caught:
+    with pytest.raises(
+        QuestionRefused, match="allowed: at most 100; ask about a shorter range"
+    ) as caught:
         answered(name, given)
     assert caught.value.problem["status"] == 422
     assert caught.value.problem["parameter"] == "last"
@@ -170,7 +172,9 @@ def test_a_side_with_too_many_requests_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch, given: Pairs, parameter: str
 ) -> None:
     monkeypatch.setattr(row_limit, "MAX_OF_SIDE", 100)
-    with pytest.raises(Refused, match="allowed: at most 100; ask about a shorter range") as caught:
+    with pytest.raises(
+        QuestionRefused, match="allowed: at most 100; ask about a shorter range"
+    ) as caught:
         answered("compare", given)
     assert caught.value.problem["status"] == 422
     assert caught.value.problem["parameter"] == parameter
@@ -180,11 +184,11 @@ def test_an_answer_with_too_many_rows_or_characters_is_refused(
     of_fleet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answer, "MAX_LINES", 20)
-    with pytest.raises(Refused, match="over 20 objects; allowed: at most 20") as caught:
+    with pytest.raises(QuestionRefused, match="over 20 objects; allowed: at most 20") as caught:
         answered("requests", [])
     assert caught.value.problem["status"] == 422
     monkeypatch.setattr(answer, "MAX_CHARACTERS", 100)
-    with pytest.raises(Refused, match="over 100 characters"):
+    with pytest.raises(QuestionRefused, match="over 100 characters"):
         answered("requests", [("limit", "1")])
 
 
@@ -193,6 +197,6 @@ def test_a_missing_database_is_not_a_failure_of_the_reader(
 ) -> None:
     monkeypatch.setenv("TAILSPAN_DATABASE_URL", "sqlite:////nowhere/tailspan.db")
     for name in questions():
-        with pytest.raises(Refused, match=r"/nowhere/tailspan\.db") as caught:
+        with pytest.raises(QuestionRefused, match=r"/nowhere/tailspan\.db") as caught:
             answered(name, [("set", "max_num_seqs=2")] if name == "what-if" else [])
         assert caught.value.problem["status"] == 503

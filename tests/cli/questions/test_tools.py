@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from cli.questions.declared import questions
-from cli.questions.refusal import Refused
+from cli.questions.refusal import QuestionRefused
 from cli.questions.short_answer import MAX_CHARACTERS
 from cli.questions.tools import listed, used
 
@@ -50,5 +50,5 @@ def test_the_reason_for_an_empty_answer_is_a_note(of_fleet: str) -> None:
 def test_wrong_arguments_are_refused(
     of_fleet: str, tool: str, given: dict[str, object], detail: str
 ) -> None:
-    with pytest.raises(Refused, match=detail):
+    with pytest.raises(QuestionRefused, match=detail):
         used(tool, given)

@@ -7,7 +7,7 @@ import pynvml
 import pytest
 
 from collector.gpus.nvml import NvmlReader
-from collector.gpus.processes import Processes
+from collector.gpus.processes import HostProcesses
 from tests.collector.gpus.driver import Card, Driver
 from tests.collector.scrape import conftest as scraping
 
@@ -123,8 +123,8 @@ class FakeProc:
         (folder / "fd" / "4").symlink_to("/dev/null")
         (folder / "net" / "tcp").write_text(head + "".join(rows))
 
-    def processes(self) -> Processes:
-        return Processes(self.root, TICKS_PER_S)
+    def processes(self) -> HostProcesses:
+        return HostProcesses(self.root, TICKS_PER_S)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from collector.gpus.dcgm import DcgmReader
 from collector.gpus.dcgm_series import NAMES, gpus_of
-from collector.gpus.reader import AbsenceReason, GpuReading, Reader, ReaderError, Reading
-from collector.scrape.credentials import Access
+from collector.gpus.reader import AbsenceReason, GpuReader, GpuReading, ReaderError, Reading
+from collector.scrape.credentials import TargetCredentials
 from collector.scrape.exposition import samples_of
 from collector.scrape.failure_reasons import DiscoveryError
 from collector.scrape.fetch import Clients
@@ -168,7 +168,7 @@ async def _read(*urls: str) -> Reading:
 
 async def _ask(discovery: Discovery) -> Reading:
     clients = Clients()
-    reader: Reader = DcgmReader(discovery, clients, lambda: NOW_UNIX_NS)
+    reader: GpuReader = DcgmReader(discovery, clients, lambda: NOW_UNIX_NS)
     try:
         return await reader.read()
     finally:
@@ -219,7 +219,7 @@ def test_an_unreachable_exporter_is_reported(urls: Any) -> None:
 
 def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    good = Access(token_file=tmp_path / "token", ca_file=ca)
+    good = TargetCredentials(token_file=tmp_path / "token", ca_file=ca)
 
     async def ask() -> None:
         async with guarded(TOKEN, issue(), body_sent=exposition(REPORTED)) as port:
@@ -227,7 +227,7 @@ def test_an_exporter_with_tls_gets_its_token(ca: Path, issue: Issue, tmp_path: P
             reading = await _ask(place(url, good))
             assert [gpu.gpu for gpu in reading.gpus] == ["GPU-a"]
             for access, why in (
-                (Access(ca_file=ca), "unauthorised: 401"),
+                (TargetCredentials(ca_file=ca), "unauthorised: 401"),
                 (replace(good, ca_file=None), "tls: "),
                 (replace(good, token_file=tmp_path / "gone"), "no_token: "),
             ):

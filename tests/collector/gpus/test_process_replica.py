@@ -1,7 +1,7 @@
 import pytest
 
 from collector.gpus.process_replica import EngineProcess, by_process, host_of, replica_of
-from collector.gpus.processes import Process
+from collector.gpus.processes import HostProcess
 
 HERE = "gpu-host"
 BEGAN_S = 1_795_000_100.0
@@ -13,16 +13,16 @@ def process(
     own_pid: int | None = None,
     began_s: float | None = BEGAN_S,
     program: str | None = "python",
-) -> Process:
+) -> HostProcess:
     """Return a process; `own_pid` is its id in its container."""
-    return Process(pid, own_pid or pid, own_pid is not None, began_s, program)
+    return HostProcess(pid, own_pid or pid, own_pid is not None, began_s, program)
 
 
 WORKER = [process(90), process(80), process(70), process(50)]
 
 
 def whose(
-    ancestry: list[Process], *known: EngineProcess, container: str | None = None
+    ancestry: list[HostProcess], *known: EngineProcess, container: str | None = None
 ) -> str | None:
     return replica_of(ancestry, by_process(known), HERE, lambda _pid: container)
 
@@ -65,7 +65,7 @@ def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None
     servers = [process(70, own_pid), process(71, own_pid and 8), process(80)]
     known = by_process([EngineProcess("chat-0", own_pid or 70, COUNTS_NS)])
 
-    def children(pid: int) -> list[Process]:
+    def children(pid: int) -> list[HostProcess]:
         return servers if pid == 60 else []
 
     assert replica_of(LAUNCHED, known, HERE, lambda _pid: None, children) == "chat-0"
@@ -82,12 +82,14 @@ def test_an_engine_has_the_replica_of_its_sibling_api_server(own_pid: int | None
     ],
     ids=["a shell", "hidden", "another program", "another time", "unknown time"],
 )
-def test_a_shell_as_common_parent_makes_no_sibling(launcher: Process, sister: Process) -> None:
+def test_a_shell_as_common_parent_makes_no_sibling(
+    launcher: HostProcess, sister: HostProcess
+) -> None:
     """A shell or a supervisor may be the parent of two servers."""
     known = by_process([EngineProcess("chat-0", 70, None)])
     chain = [process(90), process(80), launcher]
 
-    def children(pid: int) -> list[Process]:
+    def children(pid: int) -> list[HostProcess]:
         return [sister] if pid == 60 else []
 
     assert replica_of(chain, known, HERE, lambda _pid: None, children) is None

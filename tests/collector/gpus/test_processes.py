@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.gpus.processes import Process, Processes
+from collector.gpus.processes import HostProcess, HostProcesses
 from tests.collector.gpus.conftest import BOOTED_S, FakeProc
 
 PYTHON = "/usr/bin/python3.12"
@@ -15,9 +15,9 @@ def test_ancestors_are_listed_up_to_the_first(proc: FakeProc) -> None:
     proc.add(60, 50, started_s=BOOTED_S + 7.25)
     proc.add(70, 60, own_pid=1)
     assert list(proc.processes().ancestry(70)) == [
-        Process(70, 1, True, BOOTED_S + 100.0, PYTHON),
-        Process(60, 60, False, BOOTED_S + 7.25, PYTHON),
-        Process(50, 50, False, BOOTED_S + 100.0, "/bin/bash"),
+        HostProcess(70, 1, True, BOOTED_S + 100.0, PYTHON),
+        HostProcess(60, 60, False, BOOTED_S + 7.25, PYTHON),
+        HostProcess(50, 50, False, BOOTED_S + 100.0, "/bin/bash"),
     ]
 
 
@@ -67,14 +67,14 @@ def test_values_of_an_unreadable_process_are_unknown(proc: FakeProc) -> None:
     (proc.root / "60" / "stat").write_text("60 (x")
     (proc.root / "60" / "exe").unlink()
     (proc.root / "stat").unlink()
-    [first, *_] = Processes(proc.root).ancestry(60)
+    [first, *_] = HostProcesses(proc.root).ancestry(60)
     assert (first.started_unix_s, first.program) == (None, None)
 
 
 def test_this_process_is_found_in_the_real_proc() -> None:
     if not Path("/proc/self/status").exists():
         return
-    first, *others = Processes().ancestry(os.getpid())
+    first, *others = HostProcesses().ancestry(os.getpid())
     assert first.pid == os.getpid()
     assert first.started_unix_s is not None
     assert all(each.pid != first.pid for each in others)
@@ -95,6 +95,6 @@ def test_the_port_that_a_process_listens_on_is_found_in_the_real_proc() -> None:
     ) as server:
         assert server.stdout is not None
         listens_on = int(server.stdout.readline())
-        assert Processes().port(server.pid) == listens_on
+        assert HostProcesses().port(server.pid) == listens_on
         server.communicate("")
-    assert Processes().port(server.pid) is None
+    assert HostProcesses().port(server.pid) is None

@@ -6,8 +6,8 @@ import pytest
 
 from collector.gpus.configured_owners import configured_owners_of
 from collector.gpus.owners import Owners
-from collector.gpus.reader import Absence, AbsenceReason, Failure, ReaderError, Reading
-from collector.gpus.sampler import REDISCOVER_S, GpuReader, GpuSampler
+from collector.gpus.reader import Absence, AbsenceReason, GpuReadFailure, ReaderError, Reading
+from collector.gpus.sampler import REDISCOVER_S, GpuSampler, ScheduledGpuReader
 from telemetry.gpus import GpuSample
 from tests.collector.gpus.conftest import NOW_UNIX_NS, FakeProc
 from tests.collector.gpus.making import of_dcgm, reading
@@ -46,7 +46,7 @@ def kept() -> Kept:
 
 @pytest.fixture
 def sampler(proc: FakeProc, kept: Kept) -> Make:
-    def make(*readers: GpuReader, **about: object) -> GpuSampler:
+    def make(*readers: ScheduledGpuReader, **about: object) -> GpuSampler:
         owners = Owners(
             "gpu-host", proc.processes(), configured_owners_of(["*=chat-0", "GPU-typo=x"])
         )
@@ -55,7 +55,7 @@ def sampler(proc: FakeProc, kept: Kept) -> Make:
     return make
 
 
-def read(sampler: GpuSampler, *readers: GpuReader) -> None:
+def read(sampler: GpuSampler, *readers: ScheduledGpuReader) -> None:
     async def run() -> None:
         for reader in readers:
             await sampler.read(reader)
@@ -68,7 +68,7 @@ def absent(why: AbsenceReason) -> ReaderError:
 
 
 def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> None:
-    reader = GpuReader("nvml", Answers(Reading((reading("GPU-1"), reading("GPU-2")))))
+    reader = ScheduledGpuReader("nvml", Answers(Reading((reading("GPU-1"), reading("GPU-2")))))
     made = sampler(reader)
     read(made, reader)
     assert [(each.replica, each.gpu) for each in kept.samples] == [
@@ -93,7 +93,7 @@ def test_a_reading_is_passed_on_with_its_replica(sampler: Make, kept: Kept) -> N
 def test_without_a_gpu_nothing_is_logged(
     sampler: Make, caplog: pytest.LogCaptureFixture, why: AbsenceReason
 ) -> None:
-    reader = GpuReader("nvml", Answers(absent(why)))
+    reader = ScheduledGpuReader("nvml", Answers(absent(why)))
     made = sampler(reader)
     read(made, reader, reader)
     [state] = made.report()
@@ -106,7 +106,7 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
     sampler: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = Reading((reading(),))
-    reader = GpuReader(
+    reader = ScheduledGpuReader(
         "nvml",
         Answers(good, absent(AbsenceReason.NO_DRIVER), absent(AbsenceReason.NO_DRIVER), good),
     )
@@ -122,8 +122,10 @@ def test_a_lost_driver_is_logged_once_and_counted_each_time(
 def test_a_lost_gpu_and_its_return_are_logged_once(
     sampler: Make, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lost = Reading((reading("GPU-2"),), (Failure("GPU 0", Absence(AbsenceReason.LOST)),))
-    reader = GpuReader("nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2")))))
+    lost = Reading((reading("GPU-2"),), (GpuReadFailure("GPU 0", Absence(AbsenceReason.LOST)),))
+    reader = ScheduledGpuReader(
+        "nvml", Answers(lost, lost, Reading((reading("GPU-1"), reading("GPU-2"))))
+    )
     made = sampler(reader)
     read(made, reader, reader)
     [state] = made.report()
@@ -140,7 +142,7 @@ def test_a_lost_gpu_and_its_return_are_logged_once(
 def test_an_exception_of_a_reader_is_an_ordinary_failure(
     sampler: Make, kept: Kept, defect: Exception
 ) -> None:
-    reader = GpuReader("amd_smi", Answers(defect, Reading((reading(),))))
+    reader = ScheduledGpuReader("amd_smi", Answers(defect, Reading((reading(),))))
     made = sampler(reader)
     read(made, reader)
     [state] = made.report()
@@ -151,7 +153,7 @@ def test_an_exception_of_a_reader_is_an_ordinary_failure(
 
 
 def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> None:
-    reader = GpuReader("nvml", Answers(Reading((reading(),))))
+    reader = ScheduledGpuReader("nvml", Answers(Reading((reading(),))))
     made = sampler(reader)
     kept.refusal = OSError("disk full")
     read(made, reader)
@@ -163,8 +165,10 @@ def test_a_failing_store_loses_only_one_reading(sampler: Make, kept: Kept) -> No
 
 
 def test_a_gpu_of_two_readers_is_sampled_once(sampler: Make, kept: Kept) -> None:
-    nvml = GpuReader("nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),))))
-    dcgm = GpuReader("http://x", Answers(Reading((of_dcgm(),))))
+    nvml = ScheduledGpuReader(
+        "nvml", Answers(Reading((reading(values={"dram_bandwidth_ratio": 0.5}),)))
+    )
+    dcgm = ScheduledGpuReader("http://x", Answers(Reading((of_dcgm(),))))
     read(sampler(nvml, dcgm), nvml, dcgm, nvml, dcgm)
     assert [str(each.source) for each in kept.samples] == ["nvml", "nvml"]
 
@@ -180,8 +184,8 @@ def test_each_reader_has_its_own_pace(sampler: Make, caplog: pytest.LogCaptureFi
             await asyncio.Event().wait()
         await asyncio.sleep(0)
 
-    here = GpuReader("nvml", Answers(Reading((reading(),))))
-    nothing = GpuReader("amd_smi", Answers(absent(AbsenceReason.NO_PACKAGE)))
+    here = ScheduledGpuReader("nvml", Answers(Reading((reading(),))))
+    nothing = ScheduledGpuReader("amd_smi", Answers(absent(AbsenceReason.NO_PACKAGE)))
 
     async def run() -> None:
         made = sampler(here, nothing, pause=pause)

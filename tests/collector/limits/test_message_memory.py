@@ -1,9 +1,9 @@
 import pytest
 
 from collector.counters import Counters
-from collector.errors import BusyError
+from collector.errors import IntakeBusyError
 from collector.limits.message_memory import MessageMemory
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 
 
 def _memory(counters: Counters, **limits: int) -> MessageMemory:
@@ -13,7 +13,7 @@ def _memory(counters: Counters, **limits: int) -> MessageMemory:
         "max_waiting_messages": 3,
         "max_peer_waiting_messages": 2,
     }
-    return MessageMemory(Limits(**{**given, **limits}), counters)
+    return MessageMemory(CollectorLimits(**{**given, **limits}), counters)
 
 
 def test_bytes_are_limited_by_sender_and_in_all() -> None:
@@ -22,10 +22,12 @@ def test_bytes_are_limited_by_sender_and_in_all() -> None:
     first, second, other = memory.enter("a"), memory.enter("a"), memory.enter("b")
     first.grow(40)
     second.grow(20)
-    with pytest.raises(BusyError, match=r"40 bytes from this address wait .* exceed 60"):
+    with pytest.raises(IntakeBusyError, match=r"40 bytes from this address wait .* exceed 60"):
         second.grow(1)
     other.grow(40)
-    with pytest.raises(BusyError, match="60 bytes wait to be stored, and 41 more would exceed 100"):
+    with pytest.raises(
+        IntakeBusyError, match="60 bytes wait to be stored, and 41 more would exceed 100"
+    ):
         other.grow(1)
     assert counters.waiting_bytes == 100
     first.close()
@@ -37,10 +39,10 @@ def test_messages_are_limited_by_sender_and_in_all() -> None:
     """The limits include messages whose first byte has not arrived."""
     memory = _memory(Counters())
     held = [memory.enter("a"), memory.enter("a")]
-    with pytest.raises(BusyError, match="2 messages from this address wait"):
+    with pytest.raises(IntakeBusyError, match="2 messages from this address wait"):
         memory.enter("a")
     held.append(memory.enter("b"))
-    with pytest.raises(BusyError, match="3 messages wait"):
+    with pytest.raises(IntakeBusyError, match="3 messages wait"):
         memory.enter("c")
     for reservation in held:
         reservation.close()

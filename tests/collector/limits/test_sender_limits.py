@@ -1,7 +1,13 @@
 import pytest
 
 from collector.errors import ThrottledError
-from collector.limits.sender_limits import MAX_PEERS, MESSAGE_BYTES, Limits, Rates, sender
+from collector.limits.sender_limits import (
+    MAX_PEERS,
+    MESSAGE_BYTES,
+    CollectorLimits,
+    RateLimiter,
+    sender,
+)
 
 
 class _Clock:
@@ -12,8 +18,8 @@ class _Clock:
         return self.now
 
 
-def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> Rates:
-    return Rates(Limits(max_peer_bytes_per_s=peer, max_bytes_per_s=total), clock)
+def _rates(clock: _Clock, peer: float = 10_000, total: float = 25_000) -> RateLimiter:
+    return RateLimiter(CollectorLimits(max_peer_bytes_per_s=peer, max_bytes_per_s=total), clock)
 
 
 def test_a_sender_above_its_rate_gets_a_retry_time() -> None:
@@ -58,7 +64,7 @@ def test_memory_for_senders_is_bounded() -> None:
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
 def test_a_limit_must_be_above_zero(value: float) -> None:
     with pytest.raises(ValueError, match="max_bytes_per_s must be above 0, not"):
-        Limits(max_bytes_per_s=value)
+        CollectorLimits(max_bytes_per_s=value)
 
 
 @pytest.mark.parametrize(

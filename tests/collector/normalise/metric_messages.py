@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.otlp.encoder import encode_numbers
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 
@@ -54,7 +54,7 @@ def engine_message(
             totals={name: value + second for name, value in totals.items()},
         )
         at_unix_ns = NOW_UNIX_NS + second * SECOND_NS
-        samples.append(Sample(at_unix_ns, state.snapshot({}, failures or {}, drops)))
+        samples.append(EngineStateSample(at_unix_ns, state.snapshot({}, failures or {}, drops)))
     return encode_numbers(metrics_of(samples, Resource(labels)))
 
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import DroppedValue, Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.spans import normalise_spans
 from telemetry.cache_aliases import CACHES, number_of, similarity_of, status_of
 from telemetry.cache_lookups import CacheKind, CacheLookup, CacheResult
@@ -19,7 +19,7 @@ NOW_UNIX_NS = 1_796_000_000 * 10**9
 AT = NOW_UNIX_NS - 10**9
 
 
-def read(*spans: Any) -> Batch:
+def read(*spans: Any) -> NormalisedBatch:
     return normalise_spans(message(*spans).SerializeToString(), NOW_UNIX_NS)
 
 

@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.spans import normalise_spans
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
@@ -25,7 +25,7 @@ def recorded() -> ExportTraceServiceRequest:
     return ParseDict(message, ExportTraceServiceRequest())
 
 
-def read(message: ExportTraceServiceRequest) -> Batch:
+def read(message: ExportTraceServiceRequest) -> NormalisedBatch:
     return normalise_spans(message.SerializeToString(), NOW_UNIX_NS)
 
 
@@ -40,7 +40,7 @@ def set_value(given: Any, name: str, value: Any) -> None:
         given.attributes.append(KeyValue(key=name, value=AnyValue(**{field: value})))
 
 
-def changed(status: Any = "200", events: bool = True, **attributes: Any) -> Batch:
+def changed(status: Any = "200", events: bool = True, **attributes: Any) -> NormalisedBatch:
     """Read the recorded streamed chat with changed attributes."""
     message = recorded()
     (span,) = [
@@ -63,7 +63,7 @@ def changed(status: Any = "200", events: bool = True, **attributes: Any) -> Batc
     return read(alone)
 
 
-def request_of(batch: Batch) -> RequestTimeline:
+def request_of(batch: NormalisedBatch) -> RequestTimeline:
     assert not batch.refused
     (request,) = batch.requests
     return request

@@ -13,7 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric
 from tailspan_vllm import names
 
 from collector.drop_reasons import Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import FIELDS, normalise_points
 from collector.normalise.known_layouts import MAX_FORMS, KnownLayouts
 from collector.normalise.layout_learning import learn
@@ -39,13 +39,13 @@ def _layouts_of(*bodies: bytes) -> KnownLayouts:
     return layouts
 
 
-def _values(batch: Batch) -> str:
+def _values(batch: NormalisedBatch) -> str:
     """Return the rows and counts as text, in which 1 and 1.0 differ."""
     counts = batch.accepted, batch.skipped, batch.refused, batch.truncated_texts
     return repr((batch.samples, batch.sample_points, batch.gpus, batch.gpu_points, counts))
 
 
-def _read(layouts: KnownLayouts, body: bytes) -> Batch:
+def _read(layouts: KnownLayouts, body: bytes) -> NormalisedBatch:
     batch = layouts.read(body, NOW_UNIX_NS)
     assert batch is not None
     return batch

@@ -6,7 +6,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import Refusal, Skip
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.spans import normalise_spans
 from telemetry.application_operations import ApplicationOperation, Operation
 
@@ -51,7 +51,7 @@ def message(
     return made
 
 
-def read(made: ExportTraceServiceRequest) -> Batch:
+def read(made: ExportTraceServiceRequest) -> NormalisedBatch:
     return normalise_spans(made.SerializeToString(), NOW_UNIX_NS)
 
 

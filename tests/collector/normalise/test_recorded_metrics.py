@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.known_layouts import KnownLayouts
 from collector.normalise.layout_learning import learn
@@ -32,7 +32,7 @@ def test_recorded_messages_give_the_recorded_rows(sender: str) -> None:
     layouts = KnownLayouts()
     layouts.add(learn(body, NOW_UNIX_NS))
     for batch in (normalise_points(body, NOW_UNIX_NS), layouts.read(body, NOW_UNIX_NS)):
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, NormalisedBatch)
         assert [*batch.samples, *batch.gpus] == rows
         assert batch.accepted == recorded["accepted"]
         assert not batch.refused

@@ -7,14 +7,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from telemetry.application_operations import Operation
 from tests.collector.normalise.test_operation_spans import message, read
 
 FIRST = "gen_ai.response.time_to_first_chunk"
 
 
-def routed(operation: str | None = "chat", first: Any = None, **changes: Any) -> Batch:
+def routed(operation: str | None = "chat", first: Any = None, **changes: Any) -> NormalisedBatch:
     made = message(operation, **{"kind": Span.SPAN_KIND_SERVER, **changes})
     if first is not None:
         span = made.resource_spans[0].scope_spans[0].spans[0]

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from collector.counters import Counters
 from collector.errors import MalformedError, StoreFailedError, TooLargeError
 from collector.intake import Intake
-from collector.limits.sender_limits import Limits
-from collector.normalise.batch import Batch
+from collector.limits.sender_limits import CollectorLimits
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.layout_learning import Learned
 from collector.normalise.otlp_envelope import MAX_PARTS
@@ -34,7 +34,7 @@ class _Counting(LocalReader):
         self.read_messages = 0
         self.closed = False
 
-    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> Batch:
+    def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
         self.read_messages += 1
         return super().read(signal, body, json, now_unix_ns)
 
@@ -132,7 +132,7 @@ def test_closing_closes_the_other_reader() -> None:
 
 
 def _intake(sink: MemorySink, other: LocalReader) -> Intake:
-    return Intake(sink, [], Counters(), lambda: NOW_UNIX_NS, Limits(), LayoutReader(other))
+    return Intake(sink, [], Counters(), lambda: NOW_UNIX_NS, CollectorLimits(), LayoutReader(other))
 
 
 def test_known_messages_are_stored_and_counted_like_others() -> None:
@@ -162,7 +162,14 @@ def test_a_known_message_may_arrive_late_and_twice(tmp_path: Path) -> None:
 
     async def send(writer: Writer) -> None:
         intake = Intake(
-            *(writer, [exporter], Counters(), lambda: NOW_UNIX_NS, Limits(), LayoutReader(other)),
+            *(
+                writer,
+                [exporter],
+                Counters(),
+                lambda: NOW_UNIX_NS,
+                CollectorLimits(),
+                LayoutReader(other),
+            ),
             gpu_listeners=[exporter],
         )
         for second in (0, 1, 5, 3, 5, 0, 4, 2):

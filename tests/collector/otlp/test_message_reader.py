@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.errors import BusyError, MalformedError, TooLargeError, UnreadableError
+from collector.errors import IntakeBusyError, MalformedError, TooLargeError, UnreadableError
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
 from collector.otlp.message_reader import LocalReader, ProcessReader, serve
@@ -169,7 +169,7 @@ def test_a_failed_process_start_is_tried_again(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", fail)
-    with pytest.raises(BusyError, match="cannot be started: Resource"):
+    with pytest.raises(IntakeBusyError, match="cannot be started: Resource"):
         apart.read(TRACES, b"", False, now_unix_ns)
     assert apart.task.problem == "BlockingIOError"
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.rows.age_limit import MINUTE_NS, AgeLimit
@@ -25,7 +25,7 @@ def aged(ago_ns: int) -> RequestTimeline:
 
 
 def test_only_rows_beyond_the_retention_are_refused() -> None:
-    batch = Batch(
+    batch = NormalisedBatch(
         requests=RequestRows.of([aged(9 * DAY_NS), aged(6 * DAY_NS), aged(8 * DAY_NS)]), accepted=3
     )
     AgeLimit(7 * DAY_NS)(batch, NOW_UNIX_NS)
@@ -35,7 +35,7 @@ def test_only_rows_beyond_the_retention_are_refused() -> None:
 
 
 def test_unlimited_retention_accepts_any_age() -> None:
-    batch = Batch(requests=RequestRows.of([aged(900 * DAY_NS)]), accepted=1)
+    batch = NormalisedBatch(requests=RequestRows.of([aged(900 * DAY_NS)]), accepted=1)
     AgeLimit(None)(batch, NOW_UNIX_NS)
     assert len(batch.requests) == 1
 
@@ -43,7 +43,7 @@ def test_unlimited_retention_accepts_any_age() -> None:
 @given(st.integers(0, 2 * DAY_NS))
 def test_a_minute_whose_rows_are_going_is_not_opened_again(ago_ns: int) -> None:
     """The deletion of a minute's first row closes the minute's rollup."""
-    batch = Batch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
+    batch = NormalisedBatch(requests=RequestRows.of([aged(ago_ns)]), accepted=1)
     AgeLimit(DAY_NS)(batch, NOW_UNIX_NS)
     minute = aged(ago_ns).received_unix_ns // MINUTE_NS * MINUTE_NS
     assert bool(batch.requests) == (minute >= NOW_UNIX_NS - DAY_NS)
@@ -62,7 +62,9 @@ def test_each_point_of_a_sample_counts(metrics: Callable[..., Any]) -> None:
 
 def test_the_age_limit_follows_the_deletion() -> None:
     """If the clock is ahead, no row is deleted at first, so no row may be refused."""
-    batch = Batch(requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2)
+    batch = NormalisedBatch(
+        requests=RequestRows.of([aged(8 * DAY_NS), aged(6 * DAY_NS)]), accepted=2
+    )
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS - 8 * DAY_NS)(batch, NOW_UNIX_NS)
     assert batch.accepted == 2
     AgeLimit(7 * DAY_NS, lambda: NOW_UNIX_NS)(batch, NOW_UNIX_NS)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.rows.engine_start_limits import (
     ALL_BURST,
     ALL_REFILL_NS,
@@ -29,7 +29,7 @@ def a_start(replica: str = "a", at_unix_ns: int = NOW_NS, engine: int = 0) -> En
 
 
 def kept(limits: EngineStartLimits, *starts: EngineStart, at_ns: int = NOW_NS) -> list[EngineStart]:
-    batch = Batch(starts=list(starts), accepted=len(starts))
+    batch = NormalisedBatch(starts=list(starts), accepted=len(starts))
     limits(batch, at_ns)
     refused = batch.refused[Refusal.TOO_MANY_STARTS]
     assert batch.accepted + refused == len(starts)

@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.rows import operation_limits
 from collector.rows.age_limit import AgeLimit
 from collector.rows.operation_limits import OperationLimits
@@ -34,8 +34,8 @@ def operation(number: int = 0, trace: int = 1, **about: object) -> ApplicationOp
     return replace(plain, **about)  # type: ignore[arg-type]
 
 
-def kept(limits: OperationLimits, *rows: ApplicationOperation) -> Batch:
-    batch = Batch(operations=list(rows), accepted=len(rows))
+def kept(limits: OperationLimits, *rows: ApplicationOperation) -> NormalisedBatch:
+    batch = NormalisedBatch(operations=list(rows), accepted=len(rows))
     limits(batch, NOW_NS)
     return batch
 
@@ -63,7 +63,7 @@ def test_a_repeated_span_is_not_counted_again() -> None:
 def test_a_call_beyond_the_limit_still_counts_as_a_request() -> None:
     limits = OperationLimits()
     kept(limits, *(operation(number) for number in range(MAX_PER_TRACE)))
-    batch = Batch(operations=[operation(999, operation=Operation.CALL)], accepted=1)
+    batch = NormalisedBatch(operations=[operation(999, operation=Operation.CALL)], accepted=1)
     limits(batch, NOW_NS)
     assert (batch.operations, batch.accepted, batch.refused) == ([], 1, {})
 
@@ -99,7 +99,7 @@ def test_the_collector_stores_only_the_first_operations_of_a_huge_trace() -> Non
 
 def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> None:
     old = NOW_NS - 3 * HOUR_NS
-    batch = Batch(
+    batch = NormalisedBatch(
         operations=[
             operation(1),
             operation(2, at_unix_ns=old),
@@ -116,12 +116,12 @@ def test_a_fast_clock_is_set_back_and_the_senders_instants_stay_known() -> None:
     """Two rows may get different corrections, so durations come from the sender's instants."""
     ahead_ns = 600 * 10**9
     rows = [operation(1, at_unix_ns=NOW_NS + ahead_ns), operation(2, at_unix_ns=NOW_NS - HOUR_NS)]
-    batch = Batch(operations=rows, accepted=2)
+    batch = NormalisedBatch(operations=rows, accepted=2)
     SenderClocks()(batch, NOW_NS)
     first, second = batch.operations
     assert first.at_unix_ns + first.length_s * 1e9 == NOW_NS
     assert first.clock_ahead_s is not None
     assert [first.sent_unix_ns, second.sent_unix_ns] == [each.at_unix_ns for each in rows]
-    far = Batch(operations=[operation(3, at_unix_ns=NOW_NS + 48 * HOUR_NS)], accepted=1)
+    far = NormalisedBatch(operations=[operation(3, at_unix_ns=NOW_NS + 48 * HOUR_NS)], accepted=1)
     SenderClocks()(far, NOW_NS)
     assert (far.operations, far.accepted) == ([], 0)

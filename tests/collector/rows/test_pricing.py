@@ -7,9 +7,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector.counters import Counters
 from collector.intake import Intake, Step
-from collector.limits.sender_limits import Limits
+from collector.limits.sender_limits import CollectorLimits
 from collector.otlp.message_reader import LocalReader
-from collector.rows.pricing import RequestPricing
+from collector.rows.pricing import MessagePricing
 from collector.signals import LOGS, TRACES
 from collector.testing import MemorySink
 from cost.pricefile import parse_prices
@@ -33,9 +33,9 @@ def test_a_request_has_its_cost_once_its_engines_device_is_known(
             [],
             Counters(),
             lambda: now_unix_ns,
-            Limits(),
+            CollectorLimits(),
             LocalReader(),
-            steps=[RequestPricing(Pricing(PRICES))],
+            steps=[MessagePricing(Pricing(PRICES))],
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.receive(LOGS, events_message().SerializeToString(), peer="here")
@@ -61,11 +61,11 @@ def test_a_fault_in_pricing_loses_no_request(
 
     async def receive() -> Intake:
         steps: list[Step] = [
-            RequestPricing(Broken(PRICES)),
+            MessagePricing(Broken(PRICES)),
             lambda batch, _: seen.append(len(batch.requests)),
         ]
         intake = Intake(
-            sink, [], Counters(), lambda: now_unix_ns, Limits(), LocalReader(), steps=steps
+            sink, [], Counters(), lambda: now_unix_ns, CollectorLimits(), LocalReader(), steps=steps
         )
         await intake.receive(TRACES, trace_message().SerializeToString(), peer="here")
         await intake.stop(5)
@@ -75,4 +75,4 @@ def test_a_fault_in_pricing_loses_no_request(
     assert [row.cost_usd for row in sink.requests] == [None]
     assert seen == [1]
     assert (intake.enriching.failures, intake.enriching.problem) == (1, "ZeroDivisionError")
-    assert "RequestPricing failed" in caplog.text
+    assert "MessagePricing failed" in caplog.text

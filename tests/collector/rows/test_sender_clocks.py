@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.drop_reasons import Refusal
-from collector.normalise.batch import Batch
+from collector.normalise.batch import NormalisedBatch
 from collector.normalise.engine_points import normalise_points
 from collector.normalise.spans import normalise_spans
 from collector.rows.age_limit import AgeLimit
@@ -55,7 +55,7 @@ def arrives(
     clocks: SenderClocks, *rows: RequestTimeline, after_s: float = 0
 ) -> list[RequestTimeline]:
     """Return the accepted rows of a message that arrives `after_s` seconds after now."""
-    batch = Batch(requests=RequestRows.of(rows))
+    batch = NormalisedBatch(requests=RequestRows.of(rows))
     clocks(batch, NOW_UNIX_NS + int(after_s * 1e9))
     return list(batch.requests)
 
@@ -80,7 +80,7 @@ def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
     """The correction starts after three messages with the same error."""
     clocks = SenderClocks()
     for number in range(3):
-        batch = Batch(
+        batch = NormalisedBatch(
             requests=RequestRows.of(
                 [replace(request(end), span_id=f"{number}{end}") for end in (42.0, 12.0, -5.0)]
             ),
@@ -101,7 +101,7 @@ def test_the_measured_lead_is_passed_to_the_store() -> None:
     """A large lead is used at once, and a small lead after three messages."""
     clocks, found = SenderClocks(), []
     for leads in ((0.7, 0.4), (0.6, 0.3), (0.8, -0.1)):
-        batch = Batch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
+        batch = NormalisedBatch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
         clocks(batch, NOW_UNIX_NS)
         found.append(batch.leads_ns)
     assert found == [{"b": 700_000_000}, {"b": 700_000_000}, {"b": 700_000_000, "a": 300_000_000}]
@@ -131,7 +131,7 @@ def test_a_clients_clock_is_not_corrected(broken_s: float, replica: str | None) 
 
 def test_samples_ahead_of_the_other_samples_are_refused() -> None:
     """If each sample were corrected separately, all samples would have the same time."""
-    batch = Batch(
+    batch = NormalisedBatch(
         samples=[sample(-0.2), sample(-0.1), sample(5000.0), sample(5001.0)],
         sample_points=[3, 3, 4, 5],
         accepted=15,
@@ -164,7 +164,7 @@ def test_a_jump_of_our_own_clock_moves_no_senders_rows(jump_s: float) -> None:
         world = after_s * SECOND_NS
         jumped_s = jump_s if 3 <= after_s < 7 else 0.0
         jump_ns = int(jumped_s * 1e9)
-        batch = Batch(
+        batch = NormalisedBatch(
             requests=RequestRows.of([request(after_s - 0.5, "elsewhere"), request(after_s, None)]),
             samples=[replace(sample(after_s + jumped_s - 0.5), replica="here")],
         )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from collector.errors import SecurityError
-from collector.scrape.credentials import OPEN, Access
-from collector.scrape.failure_reasons import DiscoveryError, Reason, ScrapeError
+from collector.scrape.credentials import OPEN, TargetCredentials
+from collector.scrape.failure_reasons import DiscoveryError, ScrapeError, ScrapeFailureReason
 from collector.scrape.fetch import Clients, fetch
 from collector.scrape.scraper import Scraper
 from collector.scrape.targets import File, Target, place
@@ -59,7 +59,9 @@ async def guarded(
         server.close()
 
 
-async def asked(port: int, access: Access, scheme: str = "https") -> bytes | Reason:
+async def asked(
+    port: int, access: TargetCredentials, scheme: str = "https"
+) -> bytes | ScrapeFailureReason:
     clients = Clients()
     try:
         client = clients.of(access)
@@ -76,14 +78,14 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     async def ask() -> None:
         async with guarded(TOKEN) as port:
             file.write_text("another\n")
-            access = Access(token_file=file)
-            assert await asked(port, OPEN, "http") is Reason.UNAUTHORISED
-            assert await asked(port, access, "http") is Reason.UNAUTHORISED
+            access = TargetCredentials(token_file=file)
+            assert await asked(port, OPEN, "http") is ScrapeFailureReason.UNAUTHORISED
+            assert await asked(port, access, "http") is ScrapeFailureReason.UNAUTHORISED
             file.write_text(f"{TOKEN}\n")
             assert await asked(port, access, "http") == BODY
             file.unlink()
-            assert await asked(port, access, "http") is Reason.NO_TOKEN
-            assert await asked(port, Access(token=TOKEN), "http") == BODY
+            assert await asked(port, access, "http") is ScrapeFailureReason.NO_TOKEN
+            assert await asked(port, TargetCredentials(token=TOKEN), "http") == BODY
 
     asyncio.run(ask())
 
@@ -91,8 +93,8 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
 def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -> None:
     async def ask() -> None:
         async with guarded(party=issue()) as port:
-            assert await asked(port, Access(ca_file=ca)) == BODY
-            assert await asked(port, OPEN) is Reason.TLS
+            assert await asked(port, TargetCredentials(ca_file=ca)) == BODY
+            assert await asked(port, OPEN) is ScrapeFailureReason.TLS
 
     asyncio.run(ask())
 
@@ -100,8 +102,11 @@ def test_a_certificate_is_trusted_by_its_own_authority(ca: Path, issue: Issue) -
 def test_a_certificate_for_another_name_requires_that_name(ca: Path, issue: Issue) -> None:
     async def ask() -> None:
         async with guarded(party=issue("vllm.internal")) as port:
-            assert await asked(port, Access(ca_file=ca)) is Reason.TLS
-            assert await asked(port, Access(ca_file=ca, server_name="vllm.internal")) == BODY
+            assert await asked(port, TargetCredentials(ca_file=ca)) is ScrapeFailureReason.TLS
+            assert (
+                await asked(port, TargetCredentials(ca_file=ca, server_name="vllm.internal"))
+                == BODY
+            )
 
     asyncio.run(ask())
 
@@ -110,9 +115,9 @@ def test_mutual_tls_shows_our_certificate(ca: Path, issue: Issue) -> None:
     async def ask() -> None:
         ours = issue("tailspan")
         async with guarded(party=issue(), client_ca=ca) as port:
-            access = Access(ca_file=ca, cert_file=ours.certificate, key_file=ours.key)
+            access = TargetCredentials(ca_file=ca, cert_file=ours.certificate, key_file=ours.key)
             assert await asked(port, access) == BODY
-            assert isinstance(await asked(port, Access(ca_file=ca)), Reason)
+            assert isinstance(await asked(port, TargetCredentials(ca_file=ca)), ScrapeFailureReason)
 
     asyncio.run(ask())
 
@@ -126,7 +131,7 @@ def test_a_server_without_tls_is_reported_as_such() -> None:
 
     async def ask() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            assert await asked(server.sockets[0].getsockname()[1], OPEN) is Reason.TLS
+            assert await asked(server.sockets[0].getsockname()[1], OPEN) is ScrapeFailureReason.TLS
 
     asyncio.run(ask())
 
@@ -143,21 +148,21 @@ def test_a_server_without_tls_is_reported_as_such() -> None:
 )
 def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
     with pytest.raises(ValueError, match="others could read the token") as raised:
-        place(given, Access(token=TOKEN))
+        place(given, TargetCredentials(token=TOKEN))
     assert TOKEN not in str(raised.value)
-    place(given.replace("http:", "https:"), Access(token=TOKEN))
+    place(given.replace("http:", "https:"), TargetCredentials(token=TOKEN))
     for local in ("http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:8000"):
-        place(local, Access(token=TOKEN))
+        place(local, TargetCredentials(token=TOKEN))
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
     """The certificate contains the name, and not the addresses of the name."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
-    assert target.access == Access(server_name="localhost")
+    assert target.access == TargetCredentials(server_name="localhost")
 
 
 def test_a_token_is_in_no_text() -> None:
-    access = Access(token=TOKEN)
+    access = TargetCredentials(token=TOKEN)
     assert TOKEN not in f"{access} {access!r} {Target('https://x/metrics', 'x', access=access)}"
 
 
@@ -172,7 +177,7 @@ def test_a_file_of_targets_has_credentials_by_label(tmp_path: Path, ca: Path) ->
     }
     path.write_text(json.dumps([{"targets": ["x:1"], "labels": labels}, {"targets": ["y:1"]}]))
     guarded_one, open_one = File(path).read()
-    assert guarded_one.access == Access(
+    assert guarded_one.access == TargetCredentials(
         token_file=tmp_path / "token", ca_file=ca, server_name="vllm.internal"
     )
     assert open_one.access == OPEN
@@ -224,7 +229,7 @@ def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
                 (state,) = scraper.report()
                 await scraper.scrape(state.target)
                 assert state.up is up
-                assert state.failures == ({} if up else {Reason.UNAUTHORISED: 1})
+                assert state.failures == ({} if up else {ScrapeFailureReason.UNAUTHORISED: 1})
 
     asyncio.run(ask())
     assert [sample.running for sample in sink.samples] == [1]
@@ -234,9 +239,9 @@ def test_a_scraper_with_a_token_is_admitted_and_logs_no_token(
 
 def test_wrong_credentials_are_named(tmp_path: Path) -> None:
     with pytest.raises(SecurityError, match="nowhere"):
-        Access(ca_file=tmp_path / "nowhere").check()
+        TargetCredentials(ca_file=tmp_path / "nowhere").check()
     with pytest.raises(SecurityError, match="the environment contains no token"):
-        Access(token="two words").check()
+        TargetCredentials(token="two words").check()
 
 
 def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Path) -> None:
@@ -285,8 +290,8 @@ def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Pat
 
 def test_a_token_is_sent_over_http_only_if_allowed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="allow it with --insecure-credentials"):
-        place("http://gpu.example/metrics", Access(token=TOKEN))
-    assert place("http://gpu.example/metrics", Access(token=TOKEN, insecure=True))
+        place("http://gpu.example/metrics", TargetCredentials(token=TOKEN))
+    assert place("http://gpu.example/metrics", TargetCredentials(token=TOKEN, insecure=True))
     (tmp_path / "token").write_text(TOKEN)
     file = tmp_path / "targets.json"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from collector.scrape import exposition
 from collector.scrape.engine_series import ENGINES
-from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 from collector.scrape.unknown_engines import describe
 from telemetry.engines import EngineSample
 
@@ -19,7 +19,7 @@ def by_engine(name: str) -> dict[int, dict[str, Any]]:
     return exposition.read((SAMPLES / name).read_bytes()).engines
 
 
-def reason(body: bytes) -> Reason:
+def reason(body: bytes) -> ScrapeFailureReason:
     with pytest.raises(ScrapeError) as raised:
         exposition.read(body)
     return raised.value.reason
@@ -145,7 +145,7 @@ def test_the_worker_of_a_dynamo_is_read_as_its_engine() -> None:
 def test_the_message_names_a_router_and_what_to_scrape_instead(name: str, advice: str) -> None:
     with pytest.raises(ScrapeError) as raised:
         exposition.read((SAMPLES / name).read_bytes())
-    assert raised.value.reason is Reason.UNKNOWN_ENGINE
+    assert raised.value.reason is ScrapeFailureReason.UNKNOWN_ENGINE
     assert advice in str(raised.value)
     assert "scrape the workers" in str(raised.value)
 
@@ -219,22 +219,22 @@ def test_every_field_of_every_table_is_one_of_a_samples() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"", Reason.UNKNOWN_ENGINE),
-        (b"<html><body>Welcome</body></html>", Reason.UNKNOWN_ENGINE),
-        (b"node_load1 0.5\n", Reason.UNKNOWN_ENGINE),
-        (b"process_start_time_seconds 1.7e9\n", Reason.UNKNOWN_ENGINE),
-        (b"\xff\xfe\x00", Reason.MALFORMED),
-        (b"vllm:num_requests_running{engine=\n", Reason.MALFORMED),
-        (b"vllm:num_requests_running nonsense\n", Reason.MALFORMED),
-        (b'tgi_queue_size{a="' + b"x" * 9000 + b'"} 1\n', Reason.TOO_LARGE),
-        (b"tgi_queue_size 1\n" * 10_001, Reason.TOO_LARGE),
+        (b"", ScrapeFailureReason.UNKNOWN_ENGINE),
+        (b"<html><body>Welcome</body></html>", ScrapeFailureReason.UNKNOWN_ENGINE),
+        (b"node_load1 0.5\n", ScrapeFailureReason.UNKNOWN_ENGINE),
+        (b"process_start_time_seconds 1.7e9\n", ScrapeFailureReason.UNKNOWN_ENGINE),
+        (b"\xff\xfe\x00", ScrapeFailureReason.MALFORMED),
+        (b"vllm:num_requests_running{engine=\n", ScrapeFailureReason.MALFORMED),
+        (b"vllm:num_requests_running nonsense\n", ScrapeFailureReason.MALFORMED),
+        (b'tgi_queue_size{a="' + b"x" * 9000 + b'"} 1\n', ScrapeFailureReason.TOO_LARGE),
+        (b"tgi_queue_size 1\n" * 10_001, ScrapeFailureReason.TOO_LARGE),
         (
             b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % n for n in range(300)),
-            Reason.TOO_LARGE,
+            ScrapeFailureReason.TOO_LARGE,
         ),
     ],
 )
-def test_a_malformed_answer_has_a_reason(body: bytes, expected: Reason) -> None:
+def test_a_malformed_answer_has_a_reason(body: bytes, expected: ScrapeFailureReason) -> None:
     assert reason(body) is expected
 
 

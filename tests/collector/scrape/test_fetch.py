@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collector.scrape.failure_reasons import Reason, ScrapeError
+from collector.scrape.failure_reasons import ScrapeError, ScrapeFailureReason
 from collector.scrape.fetch import MAX_BYTES, fetch, http_client
 from tests.collector.scrape.conftest import Manner, Stranger, responding
 
@@ -50,23 +50,29 @@ BOMB = gzip.compress(b"tgi_queue_size 1\n" * 100_000)
 @pytest.mark.parametrize(
     ("manner", "expected"),
     [
-        (responding(b"", "302 Found", "Location: http://127.0.0.1:1/"), Reason.REDIRECT),
-        (responding(b"", "301 Moved", "Location: file:///etc/passwd"), Reason.REDIRECT),
-        (responding(b"no", "500 Broken"), Reason.HTTP_STATUS),
-        (responding(b"", "204 No Content"), Reason.HTTP_STATUS),
-        (responding(BOMB, "200 OK", "Content-Encoding: gzip"), Reason.MALFORMED),
-        (_endless, Reason.TOO_LARGE),
-        (_other_protocol, Reason.MALFORMED),
-        (_cut_short, Reason.MALFORMED),
-        (_never, Reason.TIMEOUT),
-        (_dripping_headers, Reason.TIMEOUT),
-        (_dripping_body, Reason.TIMEOUT),
+        (
+            responding(b"", "302 Found", "Location: http://127.0.0.1:1/"),
+            ScrapeFailureReason.REDIRECT,
+        ),
+        (
+            responding(b"", "301 Moved", "Location: file:///etc/passwd"),
+            ScrapeFailureReason.REDIRECT,
+        ),
+        (responding(b"no", "500 Broken"), ScrapeFailureReason.HTTP_STATUS),
+        (responding(b"", "204 No Content"), ScrapeFailureReason.HTTP_STATUS),
+        (responding(BOMB, "200 OK", "Content-Encoding: gzip"), ScrapeFailureReason.MALFORMED),
+        (_endless, ScrapeFailureReason.TOO_LARGE),
+        (_other_protocol, ScrapeFailureReason.MALFORMED),
+        (_cut_short, ScrapeFailureReason.MALFORMED),
+        (_never, ScrapeFailureReason.TIMEOUT),
+        (_dripping_headers, ScrapeFailureReason.TIMEOUT),
+        (_dripping_body, ScrapeFailureReason.TIMEOUT),
     ],
 )
 def test_each_wrong_behaviour_of_a_server_has_its_reason(
-    stranger: Stranger, manner: Manner, expected: Reason
+    stranger: Stranger, manner: Manner, expected: ScrapeFailureReason
 ) -> None:
-    patience_s = 0.3 if expected is Reason.TIMEOUT else 20.0
+    patience_s = 0.3 if expected is ScrapeFailureReason.TIMEOUT else 20.0
 
     async def ask() -> None:
         async with stranger(manner) as url, http_client() as client:
@@ -85,7 +91,7 @@ def test_a_closed_port_or_unknown_name_is_unreachable(url: str) -> None:
         async with http_client() as client:
             with pytest.raises(ScrapeError) as raised:
                 await fetch(client, url, 20.0)
-            assert raised.value.reason is Reason.UNREACHABLE
+            assert raised.value.reason is ScrapeFailureReason.UNREACHABLE
 
     asyncio.run(ask())
 

@@ -6,7 +6,7 @@ import pytest
 
 from collector.scrape import exposition
 from collector.scrape.engine_series import NAMES
-from collector.scrape.failure_reasons import DiscoveryError, Reason
+from collector.scrape.failure_reasons import DiscoveryError, ScrapeFailureReason
 from collector.scrape.scraper import PLUGIN_PRECEDENCE_NS, Scraper
 from collector.scrape.targets import Target
 from collector.testing import MemorySink
@@ -88,7 +88,7 @@ def test_a_failure_is_counted_and_the_next_answer_taken(stranger: Stranger) -> N
     sink, scraper = asyncio.run(scraped(stranger, [responding(b"", "500 no"), exposed(1)]))
     [state] = scraper.report()
     assert state.up is True
-    assert state.failures == {Reason.HTTP_STATUS: 1}
+    assert state.failures == {ScrapeFailureReason.HTTP_STATUS: 1}
     assert len(sink.samples) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_failing_store_fails_only_one_response(stranger: Stranger) -> None:
             await scraper.discover()
             [state] = scraper.report()
             await scraper.scrape(state.target)
-            assert (state.up, state.failures) == (False, {Reason.NOT_STORED: 1})
+            assert (state.up, state.failures) == (False, {ScrapeFailureReason.NOT_STORED: 1})
 
     asyncio.run(scrape())
 
@@ -186,8 +186,8 @@ def test_no_value_of_any_series_ends_the_asking(stranger: Stranger, value: str) 
     manners = [responding(f"vllm:num_requests_running 3\n{text}".encode()) for text in texts]
     sink, scraper = asyncio.run(scraped(stranger, manners))
     [state] = scraper.report()
-    assert Reason.FAILED not in state.failures
-    assert Reason.NOT_STORED not in state.failures
+    assert ScrapeFailureReason.FAILED not in state.failures
+    assert ScrapeFailureReason.NOT_STORED not in state.failures
     assert scraper.task.failures == 0
     assert all(0 < each.started_unix_ns <= each.at_unix_ns for each in sink.samples)
 
@@ -218,7 +218,7 @@ def test_a_defect_affects_one_target_which_is_scraped_again(
     monkeypatch.setattr(exposition, "read", read)
     sink, scraper = asyncio.run(scraped(stranger, [exposed(1)] * 3))
     [state] = scraper.report()
-    assert (state.up, state.failures) == (True, {Reason.FAILED: 2})
+    assert (state.up, state.failures) == (True, {ScrapeFailureReason.FAILED: 2})
     assert scraper.task.failures == 2
     assert len(sink.samples) == 1
     assert caplog.text.count("Traceback") == 1

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from collector.scrape.failure_reasons import DiscoveryError
-from collector.scrape.targets import Discovery, File, Name, Target, place
+from collector.scrape.targets import Discovery, DnsName, File, Target, place
 
 
 def found(discovery: Discovery) -> list[Target]:
@@ -95,12 +95,12 @@ def nameserver() -> Iterator[tuple[str, int]]:
 def test_each_srv_record_is_a_target(nameserver: tuple[str, int]) -> None:
     resolver = dns.asyncresolver.Resolver(configure=False)
     resolver.nameservers, resolver.port = [nameserver[0]], nameserver[1]
-    name = Name("given", "dnssrv", "https", "_vllm._tcp.x", None, "/metrics", resolver)
+    name = DnsName("given", "dnssrv", "https", "_vllm._tcp.x", None, "/metrics", resolver)
     assert found(name) == [
         Target("https://a.x:8001/metrics", "a.x:8001"),
         Target("https://b.x:8002/metrics", "b.x:8002"),
     ]
-    unknown = Name("given", "dnssrv", "https", "_other._tcp.x", None, "/metrics", resolver)
+    unknown = DnsName("given", "dnssrv", "https", "_other._tcp.x", None, "/metrics", resolver)
     with pytest.raises(DiscoveryError, match="given"):
         found(unknown)
 

@@ -4,7 +4,7 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
 from exporters.definitions.series import ALL, HISTOGRAMS, histograms
-from exporters.definitions.series_types import Histogram
+from exporters.definitions.series_types import LatencyHistogram
 
 
 def test_names_are_prefixed_and_spelled_once() -> None:
@@ -29,7 +29,7 @@ def test_bounds_ascend_and_include_usual_thresholds() -> None:
 
 
 def test_every_latency_has_a_histogram_of_seconds() -> None:
-    assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, Histogram))
+    assert all(each.name.endswith("_seconds") for each in ALL if isinstance(each, LatencyHistogram))
     assert len(HISTOGRAMS) == 8
 
 

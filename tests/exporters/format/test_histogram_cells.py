@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporters.definitions.series import HISTOGRAMS
-from exporters.definitions.series_types import Histogram
-from exporters.format.histogram_cells import GROWTH, SCHEMA, Cells, cells, matrix
+from exporters.definitions.series_types import LatencyHistogram
+from exporters.format.histogram_cells import GROWTH, SCHEMA, HistogramCells, cells, matrix
 from exporters.format.histograms import distribution, observed
 from tests.exporters.one_by_one import observe
 
@@ -24,7 +24,7 @@ def _index(value_s: float) -> int:
     return bisect_left(bounds, fraction) + (exponent - 1) * 2**SCHEMA
 
 
-def _native(of: Cells, values_s: list[float]) -> dict[int, int]:
+def _native(of: HistogramCells, values_s: list[float]) -> dict[int, int]:
     """Return the expected native buckets; the index before the first is the zero bucket."""
     last = of.first + len(of.begins) - 2
     held: dict[int, int] = {}
@@ -36,7 +36,7 @@ def _native(of: Cells, values_s: list[float]) -> dict[int, int]:
 
 @of_each
 @given(values_s=st.lists(durations, min_size=1, max_size=30))
-def test_buckets_equal_those_of_single_counts(of: Histogram, values_s: list[float]) -> None:
+def test_buckets_equal_those_of_single_counts(of: LatencyHistogram, values_s: list[float]) -> None:
     held = distribution(of)
     for value_s in values_s:
         observe(held, value_s)
@@ -70,7 +70,7 @@ def test_a_column_is_counted_as_its_values_are(values: list[tuple[int, float]]) 
 
 
 @of_each
-def test_their_number_is_bounded(of: Histogram) -> None:
+def test_their_number_is_bounded(of: LatencyHistogram) -> None:
     made = cells(of.bounds_s)
     assert len(made.buckets) <= 230
     assert len(made.begins) <= 190

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporters.definitions.series_types import Histogram
+from exporters.definitions.series_types import LatencyHistogram
 from exporters.format.histograms import Distributions, distribution
 from exporters.format.negotiation import Format
 from exporters.format.protobuf import GAP
@@ -22,7 +22,9 @@ from tests.exporters.format.test_text import COUNTER as ODD
 from tests.exporters.format.test_text import SUMMARY, texts, values
 from tests.exporters.one_by_one import cell_of, observe
 
-TTFT = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.01, 0.1, 1.0, 10.0))
+TTFT = LatencyHistogram(
+    "tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.01, 0.1, 1.0, 10.0)
+)
 CREATED_UNIX_S = 1_789_000_000.5
 
 

@@ -8,19 +8,21 @@ from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from exporters.definitions.series_types import Histogram, Series
+from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 from exporters.format.histogram_cells import cells
-from exporters.format.histograms import Distribution, Distributions
+from exporters.format.histograms import Distributions, HistogramCounts
 from exporters.format.negotiation import Format
 from exporters.format.text import Families, Family, Scalars, write
 
 OPENMETRICS: Any = parser  # the functions have no type annotations
 WRITER: Any = exposition
 
-COUNTER = Series("tailspan_odd_total", 'What\'s "odd" \\ here.', ("model", "outcome"))
-GAUGE = Series("tailspan_even", "Without labels.")
-SUMMARY = Series("tailspan_recent_seconds", "Quantiles.", ("model", "quantile"))
-HISTOGRAM = Histogram("tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.1, 1.0, 10.0))
+COUNTER = MetricSeries("tailspan_odd_total", 'What\'s "odd" \\ here.', ("model", "outcome"))
+GAUGE = MetricSeries("tailspan_even", "Without labels.")
+SUMMARY = MetricSeries("tailspan_recent_seconds", "Quantiles.", ("model", "quantile"))
+HISTOGRAM = LatencyHistogram(
+    "tailspan_ttft_seconds", "A latency.", "ttft_s", False, (0.1, 1.0, 10.0)
+)
 
 values = st.one_of(st.integers(0, 2**53), st.floats(min_value=0, allow_infinity=False))
 # The collector refuses lone surrogates, which neither format can contain.
@@ -46,7 +48,7 @@ def _samples(families: Any) -> list[tuple[Any, ...]]:
 def _given(by_labels: dict[tuple[str, ...], float], counts: list[int], sum_s: float) -> Given:
     exemplars = {1: ("ab" * 16, 0.5, 1_790_000_000.123)}
     of = cells(HISTOGRAM.bounds_s)
-    held = Distribution(of, of.none(), sum_s, exemplars)
+    held = HistogramCounts(of, of.none(), sum_s, exemplars)
     for place, count in zip(of.ends, counts, strict=True):
         held.counts[place] = count
     return Given(

@@ -2,26 +2,26 @@ from typing import Any
 
 import pytest
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict, http_failure
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict, http_failure
 
 from exporters.forwarding.forwarder import Forwarder
 from exporters.forwarding.http_post import HttpPost
 from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 
-ACCEPTED = Outcome(Verdict.ACCEPTED)
-UNREACHABLE = Outcome(Verdict.UNREACHABLE)
+ACCEPTED = ExportResponse(ExportVerdict.ACCEPTED)
+UNREACHABLE = ExportResponse(ExportVerdict.UNREACHABLE)
 
 
 class Backend:
-    def __init__(self, *answers: Outcome) -> None:
+    def __init__(self, *answers: ExportResponse) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[str, bytes, str]] = []
         self.accepted: list[bytes] = []
 
-    def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+    def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
         self.asked.append((path, body, content_type))
         answer = self.answers.pop(0) if self.answers else ACCEPTED
-        if answer.verdict is Verdict.ACCEPTED:
+        if answer.verdict is ExportVerdict.ACCEPTED:
             self.accepted.append(body)
         return answer
 
@@ -137,7 +137,7 @@ def test_over_http() -> None:
         assert post("/v1/traces", b"body", "application/x-protobuf") == ACCEPTED
         assert not post("/v1/traces", b"body", "application/x-protobuf").retryable
         busy = post("/v1/traces", b"body", "application/x-protobuf")
-        assert (busy.verdict, busy.wait_s) == (Verdict.BUSY, 3.0)
+        assert (busy.verdict, busy.wait_s) == (ExportVerdict.BUSY, 3.0)
     first = backend.received[0]
     assert (first.path, first.body) == ("/otlp/v1/traces", b"body")
     assert first.headers["authorization"] == "Bearer x"
@@ -152,7 +152,7 @@ def test_a_defect_fails_one_message_and_is_counted() -> None:
     post = backend.__call__
 
     class Defective(Backend):
-        def __call__(self, path: str, body: bytes, content_type: str) -> Outcome:
+        def __call__(self, path: str, body: bytes, content_type: str) -> ExportResponse:
             if body == b"bad":
                 raise KeyError(body)
             return post(path, body, content_type)

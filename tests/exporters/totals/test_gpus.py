@@ -6,7 +6,7 @@ from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.definitions.series_types import OTHER
 from exporters.prometheus import PrometheusExporter
 from exporters.totals.gpus import MOVED_NS, STALE_NS
-from exporters.totals.label_limits import IDLE_NS, Labels
+from exporters.totals.label_limits import IDLE_NS, ExporterLabels
 from telemetry.gpus import METRICS, GpuSample, GpuSource
 
 ABOUT = {"replica": "chat-0", "gpu": "GPU-1", "model_name": "NVIDIA H100"}
@@ -96,7 +96,7 @@ def test_a_gpu_that_changes_replica_counts_once(exporter: PrometheusExporter, cl
 
 
 def test_gpus_are_bounded(clock: Any) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(gpu_limit=2))
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(gpu_limit=2))
     exporter.on_gpus_stored([sample(clock, gpu=f"GPU-{n}", power_w=1.0) for n in range(3)])
     assert read(exporter, "tailspan_gpu_power_watts", **{**ABOUT, "gpu": "GPU-2"}) is None
     overflow = "tailspan_exporter_label_overflows_total"

@@ -1,10 +1,10 @@
 from exporters.definitions.series_types import OTHER
-from exporters.totals.label_limits import IDLE_NS, LabelCap, Labels
+from exporters.totals.label_limits import IDLE_NS, ExporterLabels, LabelCap
 from exporters.totals.recent_requests import RecentIds
 
 
 def test_values_beyond_the_cap_become_other() -> None:
-    labels = Labels(limit=2)
+    labels = ExporterLabels(limit=2)
     pairs = [labels.pair(f"model-{n}", "r1", 0) for n in (0, 1, 2, 0)]
     assert pairs == [("model-0", "r1"), ("model-1", "r1"), (OTHER, "r1"), ("model-0", "r1")]
     assert labels.overflows()["model"] == 1
@@ -12,7 +12,7 @@ def test_values_beyond_the_cap_become_other() -> None:
 
 def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
     """Two limited labels can still have many pairs. Sums by model stay right."""
-    labels = Labels(combined_limit=2)
+    labels = ExporterLabels(combined_limit=2)
     pairs = [labels.pair(f"m{n}", "r0", 0) for n in range(3)]
     assert pairs == [("m0", "r0"), ("m1", "r0"), ("m2", OTHER)]
     assert labels.overflows()["model,replica"] == 1
@@ -20,7 +20,7 @@ def test_a_replica_beyond_the_pairs_becomes_other_and_its_model_stays() -> None:
 
 
 def test_a_model_beyond_the_pairs_becomes_other_and_its_tenant_stays() -> None:
-    labels = Labels(combined_limit=2)
+    labels = ExporterLabels(combined_limit=2)
     pairs = [labels.tenant_pair(f"m{n}", "acme", 0) for n in range(3)]
     assert pairs == [("m0", "acme"), ("m1", "acme"), (OTHER, "acme")]
     assert labels.holds_tenant_pair((OTHER, "acme"))
@@ -28,7 +28,7 @@ def test_a_model_beyond_the_pairs_becomes_other_and_its_tenant_stays() -> None:
 
 
 def test_one_tenants_models_take_no_place_from_another_tenant() -> None:
-    labels = Labels(combined_limit=4)
+    labels = ExporterLabels(combined_limit=4)
     for n in range(100):
         labels.tenant_pair(f"m{n}", "flood", 0)
     for n in range(2):
@@ -42,7 +42,7 @@ def test_one_tenants_models_take_no_place_from_another_tenant() -> None:
 
 
 def test_one_replicas_engines_and_gpus_take_no_place_from_another_replica() -> None:
-    labels = Labels(combined_limit=4, gpu_limit=4)
+    labels = ExporterLabels(combined_limit=4, gpu_limit=4)
     for n in range(100):
         labels.engine("flood", n, 0)
         labels.gpu("flood", f"g{n}", 0)
@@ -52,7 +52,7 @@ def test_one_replicas_engines_and_gpus_take_no_place_from_another_replica() -> N
 
 
 def test_shared_tenants_take_places_and_keep_them() -> None:
-    labels = Labels(limit=2)
+    labels = ExporterLabels(limit=2)
     for tenant in ("a", "b", "c"):
         labels.tenant_pair("m", tenant, 0)
     labels.share_tenants(["c", "d"], 10)
@@ -66,14 +66,14 @@ def test_shared_tenants_take_places_and_keep_them() -> None:
 
 
 def test_a_tenant_is_named_since_the_start_if_no_tenant_was_left_out() -> None:
-    labels = Labels(limit=2)
+    labels = ExporterLabels(limit=2)
     labels.tenant_pair("m", "a", 5)
     labels.share_tenants(["a", "b"], 10)
     assert labels.tenants_since_unix_ns() == {"a": 0, "b": 0}
 
 
 def test_hostile_owners_leave_no_memory() -> None:
-    labels = Labels(limit=10, combined_limit=10, gpu_limit=10)
+    labels = ExporterLabels(limit=10, combined_limit=10, gpu_limit=10)
     for n in range(2_000):
         now = n * IDLE_NS
         labels.pair(f"m{n}", f"r{n}", now)
@@ -87,11 +87,11 @@ def test_hostile_owners_leave_no_memory() -> None:
 
 
 def test_an_unknown_label_is_empty() -> None:
-    assert Labels().pair(None, None, 0) == ("", "")
+    assert ExporterLabels().pair(None, None, 0) == ("", "")
 
 
 def test_a_value_without_requests_loses_its_place() -> None:
-    labels = Labels(combined_limit=1)
+    labels = ExporterLabels(combined_limit=1)
     old = labels.pair("llama", "r1", 0)
     assert labels.pair("llama", "r2", IDLE_NS - 1) == ("llama", OTHER)
     assert labels.holds_pair(old)
@@ -108,7 +108,7 @@ def test_a_label_value_that_returns_keeps_its_place() -> None:
 
 
 def test_engines_beyond_the_limit_are_omitted() -> None:
-    labels = Labels(combined_limit=1)
+    labels = ExporterLabels(combined_limit=1)
     assert labels.engine("r1", 0, 0)
     assert not labels.engine("r1", 1, 0)
     assert labels.overflows()["engine"] == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporters.definitions.series import RECENT
 from exporters.prometheus import PrometheusExporter
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from exporters.totals.recent_latencies import SLICE_NS, SLICES, RecentLatencies, SlidingCounts
 from exporters.totals.request_batch import RequestBatch
 from telemetry.engines import EngineSample
@@ -110,7 +110,7 @@ def test_only_valid_latencies_count(
 
 
 def test_hostile_labels_make_a_bounded_number_of_windows(clock: Any, request_row: Row) -> None:
-    exporter = PrometheusExporter(clock_unix_ns=clock, labels=Labels(limit=3))
+    exporter = PrometheusExporter(clock_unix_ns=clock, labels=ExporterLabels(limit=3))
     exporter.on_stored([request_row(**_ended(clock, model=f"m{n}")) for n in range(10_000)], [])
     name = "tailspan_recent_model_ttft_seconds"
     families = {family.name: family for family in exporter.collect()}
@@ -123,7 +123,7 @@ def test_windows_are_dropped_without_scrapes(clock: Any, request_row: Row) -> No
     for n in range(50):
         clock.advance(400)
         rows = RequestRows.of([request_row(replica=f"r{n}", **_ended(clock))])
-        recent.add(RequestBatch.under(rows, Labels(), clock.unix_ns))
+        recent.add(RequestBatch.under(rows, ExporterLabels(), clock.unix_ns))
         assert len(recent._by_pair) <= 2
 
 

@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 from exporters.definitions.cost_series import COST_SERIES, ENGINE_UP
 from exporters.definitions.series_types import OTHER
 from exporters.prometheus import PrometheusExporter
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from telemetry.engines import EngineSample
 from telemetry.requests import PricedBy, RequestTimeline
 
@@ -105,7 +105,7 @@ def test_bills_sum(
 
 def test_costs_are_capped_like_all_else(clock: Any, request_row: Row) -> None:
     exporter = PrometheusExporter(
-        clock_unix_ns=clock, labels=Labels(limit=2), usd_per_s=lambda replica, engine: PRICE
+        clock_unix_ns=clock, labels=ExporterLabels(limit=2), usd_per_s=lambda replica, engine: PRICE
     )
     exporter.on_stored([priced(request_row, 1.0, tenant=f"t{n}") for n in range(1_000)], [])
     other = {"model": "llama", "tenant": OTHER}

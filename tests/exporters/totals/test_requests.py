@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from exporters.definitions.series import HISTOGRAMS
 from exporters.format.histogram_cells import matrix
-from exporters.totals.label_limits import Labels
+from exporters.totals.label_limits import ExporterLabels
 from exporters.totals.request_batch import RequestBatch
 from exporters.totals.requests import PairTotals, RequestTotals, TenantTotals
 from telemetry.request_rows import RequestRows
@@ -17,7 +17,7 @@ PAIR = ("llama", "r1")
 
 
 def _bulk(*requests: RequestTimeline) -> RequestBatch:
-    return RequestBatch.under(RequestRows.of(requests), Labels(), 0)
+    return RequestBatch.under(RequestRows.of(requests), ExporterLabels(), 0)
 
 
 def _totals(*requests: RequestTimeline) -> PairTotals:

@@ -20,7 +20,7 @@ from tailspan_vllm.engine_core.link import (
     MESSAGE_BYTES,
     RECENT,
     EngineEnd,
-    FrontEnd,
+    FrontEndLink,
     _unframed,
 )
 from tailspan_vllm.engine_core.link_messages import (
@@ -33,30 +33,32 @@ from tailspan_vllm.engine_core.link_messages import (
     request_of,
 )
 from tailspan_vllm.engine_core.queue_waits import QueueWait
-from tailspan_vllm.engine_core.step_billing import Bill
-from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_core.step_billing import BilledTime
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.hardware import Machine
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.account_join import AccountJoin
 from tailspan_vllm.names import LONGEST_STEP, RUNNING, STEPS
-from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.text_limits import bounded_id
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
 
-ACCOUNT = Account(
+ACCOUNT = RequestEngineTime(
     scheduled=100.0,
     first_token=115.0,
     last_token=130.0,
-    prefill=Parts(1.0, 2.0, 3.0, 4.0, 5.0),
-    decode=Parts(6.0, 7.0, 8.0, 9.0, 10.0),
+    prefill=RequestPhaseParts(1.0, 2.0, 3.0, 4.0, 5.0),
+    decode=RequestPhaseParts(6.0, 7.0, 8.0, 9.0, 10.0),
     itl_max_s=1.5,
-    waited=QueueWait(99.125, QueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)),
+    waited=QueueWait(
+        99.125, RequestQueueParts(0.5, 0.0, 0.25, 4.0, 0.125), HeldParts(0.5, 2.0, 1.0)
+    ),
     others_prefill_tokens_max=512,
     external_cached_tokens=64,
-    bill=Bill(2.5, 0.125),
+    bill=BilledTime(2.5, 0.125),
     block_hashes=BlockHashes(16, b"rootone.two."),
     kv_load=KvLoad(1_000_000, "disk"),
     encoder_s=0.75,
@@ -104,8 +106,13 @@ def deliver(engine: EngineEnd, join: AccountJoin, *request_ids: str) -> None:
 
 def test_an_account_arrives_as_it_was_sent() -> None:
     assert None not in ACCOUNT
-    gave_up = Account(waited=ACCOUNT.waited)
-    for account in (ACCOUNT, gave_up, Account(scheduled=1.0, bill=Bill(0.0, 0.0)), Account()):
+    gave_up = RequestEngineTime(waited=ACCOUNT.waited)
+    for account in (
+        ACCOUNT,
+        gave_up,
+        RequestEngineTime(scheduled=1.0, bill=BilledTime(0.0, 0.0)),
+        RequestEngineTime(),
+    ):
         assert decode(encode_account(3, "chatcmpl-é-1", account)) == ("chatcmpl-é-1", 3, account)
     sample = {"engine": 1, "totals": {STEPS: 3}, "gauges": {}}
     assert decode(encode_sample(sample)) == sample
@@ -115,7 +122,7 @@ def test_an_account_arrives_as_it_was_sent() -> None:
 
 def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: EngineEnd) -> None:
     """If totals went to all API servers, each would count them."""
-    with closing(FrontEnd(token)) as one, closing(FrontEnd(token)) as other:
+    with closing(FrontEndLink(token)) as one, closing(FrontEndLink(token)) as other:
         for front in (one, other):
             front.discover()
             assert front.connections
@@ -126,7 +133,7 @@ def test_requests_go_to_all_front_ends_and_totals_to_one(token: str, engine: Eng
         assert sorted(len(front.read()) for front in (one, other)) == [2, 3]
 
 
-def ids_read(front: FrontEnd) -> list[str]:
+def ids_read(front: FrontEndLink) -> list[str]:
     return [
         reported.request_id
         for reported in map(decode, front.read())
@@ -134,7 +141,7 @@ def ids_read(front: FrontEnd) -> list[str]:
     ]
 
 
-def flush_and_read(engine: EngineEnd, front: FrontEnd) -> list[str]:
+def flush_and_read(engine: EngineEnd, front: FrontEndLink) -> list[str]:
     ids: list[str] = []
     while True:
         engine.flush()
@@ -155,7 +162,7 @@ def test_the_engine_never_waits_and_its_memory_is_bounded(token: str, engine: En
 
 def test_a_slow_front_end_loses_nothing_for_a_while(token: str, engine: EngineEnd) -> None:
     """The engine sends for 14 s at 200 requests per second. The kernel buffers ten packets."""
-    with closing(FrontEnd(token)) as slow, closing(FrontEnd(token)) as quick:
+    with closing(FrontEndLink(token)) as slow, closing(FrontEndLink(token)) as quick:
         for front in (slow, quick):
             front.discover()
         taken: list[str] = []
@@ -171,7 +178,7 @@ def test_a_slow_front_end_loses_nothing_for_a_while(token: str, engine: EngineEn
 
 
 def test_messages_that_a_front_end_loses_are_counted(token: str, engine: EngineEnd) -> None:
-    with closing(FrontEnd(token)) as stopped, closing(FrontEnd(token)) as reading:
+    with closing(FrontEndLink(token)) as stopped, closing(FrontEndLink(token)) as reading:
         for front in (stopped, reading):
             front.discover()
         total = 0
@@ -197,7 +204,7 @@ def test_long_ids_are_shortened_and_join(engine: EngineEnd, join: AccountJoin, l
 
 
 def test_an_unsendable_message_is_dropped_and_counted(token: str, engine: EngineEnd) -> None:
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         engine.put(b"A" + b"x" * MESSAGE_BYTES)
         engine.put(encode_account(3, "a", ACCOUNT))
@@ -205,7 +212,7 @@ def test_an_unsendable_message_is_dropped_and_counted(token: str, engine: Engine
         engine.flush()
         assert ids_read(front) == ["a"]
         assert engine.dropped == 2
-    with closing(FrontEnd(token)) as later:
+    with closing(FrontEndLink(token)) as later:
         later.discover()
         engine.flush()
         assert ids_read(later) == ["a"]
@@ -215,7 +222,7 @@ def test_a_packet_over_the_kernels_limit_does_not_close_the_connection(
     token: str, engine: EngineEnd
 ) -> None:
     """A machine's limit may be lower than the plugin's."""
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         engine.flush()
         connection = engine._fronts[0].connection
@@ -230,9 +237,9 @@ def test_a_packet_over_the_kernels_limit_does_not_close_the_connection(
 
 
 def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd) -> None:
-    with closing(FrontEnd(token)) as stays:
+    with closing(FrontEndLink(token)) as stays:
         for _ in range(3):
-            leaves = FrontEnd(token)
+            leaves = FrontEndLink(token)
             leaves.discover()
             stays.discover()
             engine.flush()
@@ -251,10 +258,10 @@ def test_a_front_end_that_hangs_up_is_removed_once(token: str, engine: EngineEnd
 
 def test_connections_are_bounded_and_counted(token: str, engine: EngineEnd) -> None:
     before = guard.failures["link.refused"]
-    fronts: list[FrontEnd] = []
+    fronts: list[FrontEndLink] = []
     try:
         while len(fronts) < FRONT_ENDS_LIMIT + 5:
-            fronts.append(FrontEnd(token))
+            fronts.append(FrontEndLink(token))
             fronts[-1].discover()
             engine.flush()
         assert len(engine._fronts) == FRONT_ENDS_LIMIT
@@ -267,7 +274,7 @@ def test_connections_are_bounded_and_counted(token: str, engine: EngineEnd) -> N
 def test_another_users_process_is_refused_at_either_end(
     token: str, engine: EngineEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(FrontEnd(token)) as mine, closing(FrontEnd(token)) as other:
+    with closing(FrontEndLink(token)) as mine, closing(FrontEndLink(token)) as other:
         engine.put(encode_account(3, "a", ACCOUNT))
         mine.discover()
         engine.flush()
@@ -292,14 +299,14 @@ def test_a_search_for_engines_never_waits_and_reads_any_name(token: str, engine:
         odd.bind(b"\0\xff\xfe\n" + token.encode())
         waiting = []
         for _ in range(100):
-            waiting.append(FrontEnd(token))
+            waiting.append(FrontEndLink(token))
             waiting[-1].discover()
         assert not waiting[-1].connections
         for front in waiting:
             front.close()
     for _ in range(5):
         engine.flush()
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         assert front.connections
 
@@ -379,14 +386,14 @@ def test_a_late_front_end_gets_recent_messages(token: str, engine: EngineEnd) ->
     """The first requests may end before both sides are connected."""
     engine.put(encode_account(3, "a", ACCOUNT))
     engine.flush()
-    with closing(FrontEnd(token)) as late:
+    with closing(FrontEndLink(token)) as late:
         late.discover()
         engine.flush()
         assert [decode(message) for message in late.read()] == [("a", 3, ACCOUNT)]
 
 
 def test_a_front_end_continues_after_its_engine_ends(token: str, engine: EngineEnd) -> None:
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         engine.flush()
         engine.close()
@@ -403,7 +410,9 @@ def test_a_record_waits_for_its_account_once(engine: EngineEnd, join: AccountJoi
     assert ACCOUNT.waited is not None
     assert record.queue_parts == ACCOUNT.waited.parts
     instants = {"scheduled", "first_token", "last_token"}  # the front end measures its own
-    for name in {*Account._fields} & {each.name for each in fields(RequestRecord)} - instants:
+    for name in {*RequestEngineTime._fields} & {
+        each.name for each in fields(RequestRecord)
+    } - instants:
         assert getattr(record, name) == getattr(ACCOUNT, name), name
 
 
@@ -438,7 +447,7 @@ def test_an_abort_in_the_queue_has_a_wait_and_no_bill(engine: EngineEnd, join: A
     record = a_record("a")
     record.received, record.handed, record.delivered = 97.0, 97.5, 99.75
     record.outcome, record.scheduled, record.left_early = "abort", None, True
-    engine.put(encode_account(3, "a", Account(waited=ACCOUNT.waited)))
+    engine.put(encode_account(3, "a", RequestEngineTime(waited=ACCOUNT.waited)))
     engine.flush()
     join.read()
     assert join.apply(record)
@@ -489,7 +498,7 @@ def test_the_identity_is_the_first_message(token: str, engine: EngineEnd) -> Non
     engine.greeting = encode_identity(IDENTITY)
     engine.put(encode_account(0, "a", ACCOUNT))
     engine.flush()
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         engine.flush()
         reported = [decode(message) for message in front.read()]

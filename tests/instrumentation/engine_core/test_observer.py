@@ -13,8 +13,8 @@ from tailspan_vllm.engine_core.observer import (
     UNSEEN_ENDS,
     EngineObserver,
 )
-from tailspan_vllm.engine_core.step_ledger import Account, Track
-from tailspan_vllm.request.parts import QueueParts
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime, Track
+from tailspan_vllm.request.parts import RequestQueueParts
 
 
 class Front(EngineEnd):
@@ -33,7 +33,7 @@ class Front(EngineEnd):
         self.flushes += 1
 
     @property
-    def accounts(self) -> dict[str, Account]:
+    def accounts(self) -> dict[str, RequestEngineTime]:
         return {
             message.request_id: message.account
             for message in self.messages
@@ -278,7 +278,7 @@ def test_the_account_has_the_queue_causes(server: Server, monkeypatch: pytest.Mo
     server.step(ending=["second", "third"])
     waited = server.front.accounts["third"].waited
     assert waited is not None
-    assert waited.parts == pytest.approx(QueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
+    assert waited.parts == pytest.approx(RequestQueueParts(0.02, 0.0, 0.0, 0.0, 0.004))
     assert server.front.accounts["first"].waited is None  # the request's arrival was not observed
 
 
@@ -295,7 +295,7 @@ def test_an_abort_in_the_queue_has_a_wait(server: Server, monkeypatch: pytest.Mo
     account = server.front.accounts["late"]
     assert account.waited is not None
     assert account.waited.queued == pytest.approx(joined)
-    assert account.waited.parts == pytest.approx(QueueParts(0.01, 0.0, 0.0, 0.0, 0.0))
+    assert account.waited.parts == pytest.approx(RequestQueueParts(0.01, 0.0, 0.0, 0.0, 0.0))
     assert (account.scheduled, account.bill) == (None, None)
     assert server.front.flushes == flushes + 1
     server.observer.freed("unseen")
@@ -446,7 +446,7 @@ def test_a_failed_request_does_not_affect_the_others(
     server.step()
     settle = server.observer.ledger.settle
 
-    def settle_but_one(track: Track, *last: Any) -> Account | None:
+    def settle_but_one(track: Track, *last: Any) -> RequestEngineTime | None:
         if track.request_id == "odd":
             raise ZeroDivisionError
         return settle(track, *last)

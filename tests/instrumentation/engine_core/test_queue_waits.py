@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle, Queue, QueueWait
-from tailspan_vllm.request.parts import HeldParts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, RequestQueueParts
 
 NO_HOLDS: dict[str, HoldReason] = {}
 
@@ -14,7 +14,9 @@ def test_a_request_that_is_let_in_at_once_waited_for_the_step() -> None:
     queue.decided(10.0, None, NO_HOLDS)
     queue.joined("r", 10.25)
     queue.decided(11.0, None, NO_HOLDS)
-    assert queue.admitted("r", 11.0) == QueueWait(10.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.75))
+    assert queue.admitted("r", 11.0) == QueueWait(
+        10.25, RequestQueueParts(0.0, 0.0, 0.0, 0.0, 0.75)
+    )
 
 
 def test_obstacles_follow_one_another() -> None:
@@ -25,8 +27,10 @@ def test_obstacles_follow_one_another() -> None:
     queue.decided(13.0, Obstacle.BUDGET, NO_HOLDS)
     queue.joined("later", 13.25)
     queue.decided(13.5, None, NO_HOLDS)
-    assert queue.admitted("r", 13.5) == QueueWait(9.5, QueueParts(2.0, 1.0, 0.5, 0.0, 0.5))
-    assert queue.admitted("later", 13.5) == QueueWait(13.25, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
+    assert queue.admitted("r", 13.5) == QueueWait(9.5, RequestQueueParts(2.0, 1.0, 0.5, 0.0, 0.5))
+    assert queue.admitted("later", 13.5) == QueueWait(
+        13.25, RequestQueueParts(0.0, 0.0, 0.0, 0.0, 0.25)
+    )
 
 
 def test_a_held_request_does_not_wait_for_a_slot() -> None:
@@ -38,9 +42,11 @@ def test_a_held_request_does_not_wait_for_a_slot() -> None:
     queue.decided(14.0, Obstacle.SEATS, NO_HOLDS)
     queue.decided(16.0, None, NO_HOLDS)
     assert queue.admitted("held", 16.0) == QueueWait(
-        10.0, QueueParts(3.0, 0.0, 0.0, 3.0, 0.0), HeldParts(0.0, 3.0, 0.0)
+        10.0, RequestQueueParts(3.0, 0.0, 0.0, 3.0, 0.0), HeldParts(0.0, 3.0, 0.0)
     )
-    assert queue.admitted("other", 16.0) == QueueWait(10.0, QueueParts(6.0, 0.0, 0.0, 0.0, 0.0))
+    assert queue.admitted("other", 16.0) == QueueWait(
+        10.0, RequestQueueParts(6.0, 0.0, 0.0, 0.0, 0.0)
+    )
 
 
 def test_an_aborted_request_waited_until_its_abort() -> None:
@@ -48,14 +54,16 @@ def test_an_aborted_request_waited_until_its_abort() -> None:
     for name in ("gone", "held", "stays"):
         queue.joined(name, 9.5)
     queue.decided(10.0, Obstacle.KV, {"held": HoldReason.GRAMMAR})
-    assert queue.left("gone", 10.25) == QueueWait(9.5, QueueParts(0.0, 0.25, 0.0, 0.0, 0.5))
+    assert queue.left("gone", 10.25) == QueueWait(9.5, RequestQueueParts(0.0, 0.25, 0.0, 0.0, 0.5))
     assert queue.left("held", 10.5) == QueueWait(
-        9.5, QueueParts(0.0, 0.0, 0.0, 0.5, 0.5), HeldParts(0.0, 0.5, 0.0)
+        9.5, RequestQueueParts(0.0, 0.0, 0.0, 0.5, 0.5), HeldParts(0.0, 0.5, 0.0)
     )
     queue.joined("late", 10.5)
-    assert queue.left("late", 10.75) == QueueWait(10.5, QueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
+    assert queue.left("late", 10.75) == QueueWait(10.5, RequestQueueParts(0.0, 0.0, 0.0, 0.0, 0.25))
     queue.decided(11.0, None, NO_HOLDS)
-    assert queue.admitted("stays", 11.0) == QueueWait(9.5, QueueParts(0.0, 1.0, 0.0, 0.0, 0.5))
+    assert queue.admitted("stays", 11.0) == QueueWait(
+        9.5, RequestQueueParts(0.0, 1.0, 0.0, 0.0, 0.5)
+    )
 
 
 def test_an_unseen_request_has_no_parts() -> None:
@@ -84,7 +92,9 @@ def test_the_reasons_of_a_held_request_follow_one_another() -> None:
     queue.decided(15.5, None, {"r": HoldReason.KV_LOAD})
     queue.decided(17.0, None, NO_HOLDS)
     over = queue.admitted("r", 17.0)
-    assert over == QueueWait(9.5, QueueParts(0.0, 0.0, 1.0, 6.0, 0.5), HeldParts(1.5, 3.0, 1.0))
+    assert over == QueueWait(
+        9.5, RequestQueueParts(0.0, 0.0, 1.0, 6.0, 0.5), HeldParts(1.5, 3.0, 1.0)
+    )
 
 
 def test_without_reasons_the_held_time_is_not_divided() -> None:
@@ -93,7 +103,9 @@ def test_without_reasons_the_held_time_is_not_divided() -> None:
     queue.joined("r", 10.0)
     queue.decided(10.0, None, {"r": HoldReason.OTHER})
     queue.decided(12.0, None, NO_HOLDS)
-    assert queue.admitted("r", 12.0) == QueueWait(10.0, QueueParts(0.0, 0.0, 0.0, 2.0, 0.0), None)
+    assert queue.admitted("r", 12.0) == QueueWait(
+        10.0, RequestQueueParts(0.0, 0.0, 0.0, 2.0, 0.0), None
+    )
 
 
 @dataclass(frozen=True)

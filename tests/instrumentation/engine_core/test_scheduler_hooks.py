@@ -15,14 +15,14 @@ from tailspan_vllm.engine_core import (
     waiting_requests,
 )
 from tailspan_vllm.engine_core.block_hashes import HashReader
-from tailspan_vllm.engine_core.link import EngineEnd, FrontEnd
+from tailspan_vllm.engine_core.link import EngineEnd, FrontEndLink
 from tailspan_vllm.engine_core.observer import EngineObserver
 from tailspan_vllm.engine_core.queue_obstacles import QueueObstacles
 from tailspan_vllm.engine_core.queue_waits import Queue
 from tailspan_vllm.engine_core.scheduler_hooks import install_on
 from tailspan_vllm.engine_core.step_billing import Billing
 from tailspan_vllm.engine_core.step_ledger import Ledger
-from tailspan_vllm.engine_core.step_model import StepModel
+from tailspan_vllm.engine_core.step_model import FittedStepModel
 from tailspan_vllm.engine_core.waiting_requests import WaitingRequests
 from tailspan_vllm.engine_state.hardware import UNKNOWN
 
@@ -32,7 +32,7 @@ from tests.instrumentation.fake_vllm import failures
 OURS = [
     each
     for owner in (
-        *(EngineObserver, Ledger, Billing, StepModel, Queue, QueueObstacles, EngineEnd),
+        *(EngineObserver, Ledger, Billing, FittedStepModel, Queue, QueueObstacles, EngineEnd),
         *(HashReader, WaitingRequests, waiting_requests),
         *(observer, link_messages, engine_reports, encoder_inputs),
     )
@@ -115,7 +115,7 @@ def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
 
     install_on(cls, make)
     cls()
-    with closing(FrontEnd(token)) as front:
+    with closing(FrontEndLink(token)) as front:
         front.discover()
         assert front.connections == 1
     assert not link[0].greeting  # the start has not ended

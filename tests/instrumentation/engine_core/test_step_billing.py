@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.engine_core.step_billing import Bill, Billing, Chunk, Decoding
+from tailspan_vllm.engine_core.step_billing import BilledTime, Billing, Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Ledger, Track
-from tailspan_vllm.engine_core.step_model import StepModel, Work
+from tailspan_vllm.engine_core.step_model import FittedStepModel, StepWork
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Run:
     ledger: Ledger
     now: float = 0.0
     busy: float = 0.0
-    bills: list[Bill] = field(default_factory=list)
+    bills: list[BilledTime] = field(default_factory=list)
     live: list["Request"] = field(default_factory=list)
 
     def step(self) -> None:
@@ -41,7 +41,7 @@ class Run:
                 request.track.decodings.append(Decoding(number, request.computed))
         took = 0.002 + 1e-5 * work[0] + 1e-7 * work[2] + self.chance.expovariate(1000)
         took += self.chance.choice([0] * 20 + [0.5])
-        self.ledger.end_step(Work(*work), self.now, self.now + took, len(self.live))
+        self.ledger.end_step(StepWork(*work), self.now, self.now + took, len(self.live))
         self.now += took
         self.busy += took
 
@@ -93,7 +93,7 @@ def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) ->
     """Return a billing after steps of 1 s; each step has one prefill token and one decode."""
     made = Billing()
     for step in range(steps):
-        made.enter(step, Work(1, 0.5, 100.0, 1), 2, 1.0, model)
+        made.enter(step, StepWork(1, 0.5, 100.0, 1), 2, 1.0, model)
     return made
 
 
@@ -101,7 +101,7 @@ def test_recomputed_tokens_are_waste() -> None:
     made = Billing()
     for step, tokens in enumerate((100, 100, 1, 200)):
         decodes = 1 if tokens == 1 else 0
-        made.enter(step, Work(tokens * (1 - decodes), 0, 0, decodes), 1, 1.0, (0, 1, 0, 0, 1))
+        made.enter(step, StepWork(tokens * (1 - decodes), 0, 0, decodes), 1, 1.0, (0, 1, 0, 0, 1))
     chunks = [Chunk(0, 100, 5e3), Chunk(1, 100, 15e3), Chunk(3, 201, 201 * 100.5)]
     bill = made.of(chunks, [Decoding(1, 200, 2), Decoding(3, 201)], 3)
     assert bill == pytest.approx((3.0, 201 / 200))
@@ -111,7 +111,7 @@ def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
     """The preemption lost 100 of the next chunk's 200 tokens; the other 100 tokens are new."""
     made = Billing()
     for step, tokens in enumerate((100, 200)):
-        made.enter(step, Work(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))
+        made.enter(step, StepWork(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))
     bill = made.of([Chunk(0, 100, 5e3), Chunk(1, 200, 2e4)], [], 1)
     assert bill == pytest.approx((1.5, 0.5))
 
@@ -129,8 +129,8 @@ def test_forgotten_steps_do_not_shift_the_sums() -> None:
 
 
 def test_without_a_fit_tokens_share_the_step() -> None:
-    ledger = Ledger(StepModel())
-    ledger.end_step(Work(30, 450.0, 0, 10), 0.0, 4.0, 11)
+    ledger = Ledger(FittedStepModel())
+    ledger.end_step(StepWork(30, 450.0, 0, 10), 0.0, 4.0, 11)
     account = ledger.settle(Track("a", 0.0, chunks=[Chunk(0, 30, 450.0)]))
     assert account is not None
     assert account.bill == pytest.approx((3.0, 0.0))

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tailspan_vllm.engine_core.step_billing import Chunk, Decoding
 from tailspan_vllm.engine_core.step_ledger import Ledger, Track
-from tailspan_vllm.engine_core.step_model import StepModel, Work
+from tailspan_vllm.engine_core.step_model import FittedStepModel, StepWork
 
 
-class KnownModel(StepModel):
+class KnownModel(FittedStepModel):
     """A step model that is not fitted: γ = 5 ms, α = 10 µs, κ = 0, β = 0.1 µs, δ = 0.1 ms."""
 
     def __init__(self) -> None:
@@ -17,16 +17,16 @@ class KnownModel(StepModel):
         self.coefficients = (5e-3, 1e-5, 0.0, 1e-7, 1e-4)
         self.steps = 1000
 
-    def learn(self, work: Work, duration: float) -> None:
+    def learn(self, work: StepWork, duration: float) -> None:
         """Do nothing."""
 
 
-def decode_step(others: int = 0, prefill: int = 0) -> Work:
+def decode_step(others: int = 0, prefill: int = 0) -> StepWork:
     """Return a step in which our request and `others` decode, with 1,000 tokens of context each."""
-    return Work(prefill, 0.0, 1000.0 * (others + 1), others + 1)
+    return StepWork(prefill, 0.0, 1000.0 * (others + 1), others + 1)
 
 
-def run(ledger: Ledger, works: list[Work], extra: dict[int, float] | None = None) -> None:
+def run(ledger: Ledger, works: list[StepWork], extra: dict[int, float] | None = None) -> None:
     now = 100.0
     for number, work in enumerate(works):
         begun, now = now, now + ledger.model.predict(work) + (extra or {}).get(number, 0.0)
@@ -45,7 +45,7 @@ def tracked(prefill: int, decodes: int) -> Track:
 
 def test_a_request_alone_has_only_own_time() -> None:
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(1000, 5e5, 0, 0), *(Work(0, 0, 1000 + k, 1) for k in range(1, 50))])
+    run(ledger, [StepWork(1000, 5e5, 0, 0), *(StepWork(0, 0, 1000 + k, 1) for k in range(1, 50))])
     account = ledger.settle(tracked(1000, 49))
     assert account is not None
     assert account.prefill is not None
@@ -57,7 +57,7 @@ def test_a_request_alone_has_only_own_time() -> None:
 def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
     """10,000 prefill tokens add α · 10,000 = 100 ms to a decode step."""
     ledger = Ledger(KnownModel())
-    works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
+    works = [StepWork(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))]
     works[10] = decode_step(prefill=10_000)
     run(ledger, works)
     account = ledger.settle(tracked(1000, 20))
@@ -71,7 +71,7 @@ def test_a_co_scheduled_prefill_is_charged_to_others_prefill() -> None:
 def test_batch_growth_is_charged_to_others_decode() -> None:
     """Ten more requests with 1,000 tokens of context add 10 × (β·1,000 + δ) to each step."""
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
+    run(ledger, [StepWork(1000, 5e5, 0, 0), *(decode_step(others=10) for _ in range(20))])
     account = ledger.settle(tracked(1000, 20))
     assert account is not None
     assert account.decode is not None
@@ -80,7 +80,7 @@ def test_batch_growth_is_charged_to_others_decode() -> None:
 
 def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))], extra={7: 1.0})
+    run(ledger, [StepWork(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))], extra={7: 1.0})
     account = ledger.settle(tracked(1000, 20))
     assert account is not None
     assert account.decode is not None
@@ -89,7 +89,7 @@ def test_a_frozen_engine_is_a_stall_of_every_running_request() -> None:
 
 def encoding(ledger: Ledger, encoder_s: float) -> None:
     """Run one step that prefills two requests and encodes images, and then 20 decode steps."""
-    work = Work(2000, 1e6, 0, 0)
+    work = StepWork(2000, 1e6, 0, 0)
     ended = 100.0 + ledger.model.predict(work) + encoder_s
     ledger.end_step(work, 100.0, ended, 2, encodes=True)
     for _ in range(20):
@@ -116,7 +116,7 @@ def test_the_encoders_time_is_own_work_of_the_requests_with_images() -> None:
 
 def test_the_encoder_delays_requests_without_images() -> None:
     ledger = Ledger(KnownModel())
-    works = [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(5))]
+    works = [StepWork(1000, 5e5, 0, 0), *(decode_step() for _ in range(5))]
     run(ledger, works)
     begun = 100.0 + sum(map(ledger.model.predict, works))
     work = decode_step(prefill=1000)
@@ -133,7 +133,7 @@ def test_the_encoder_delays_requests_without_images() -> None:
 
 def test_a_model_without_an_encoder_has_no_encoder_time() -> None:
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(1000, 5e5, 0, 0), decode_step()])
+    run(ledger, [StepWork(1000, 5e5, 0, 0), decode_step()])
     account = ledger.settle(tracked(1000, 1))
     assert account is not None
     assert account.encoder_s is None
@@ -144,16 +144,16 @@ def test_the_step_model_does_not_learn_from_the_encoder() -> None:
     now = 100.0
     for number in range(400):
         encodes = number % 4 == 0
-        work = Work(200 + number % 7 * 100, 0.0, 1000.0, 1)
+        work = StepWork(200 + number % 7 * 100, 0.0, 1000.0, 1)
         length_s = 0.005 + 1e-5 * work.prefill_tokens + (0.5 if encodes else 0.0)
         ledger.end_step(work, now, now + length_s, 2, encodes=encodes)
         now += length_s
-    assert ledger.model.predict(Work(500, 0.0, 1000.0, 1)) == pytest.approx(0.01, rel=0.02)
+    assert ledger.model.predict(StepWork(500, 0.0, 1000.0, 1)) == pytest.approx(0.01, rel=0.02)
 
 
 def test_preemption_is_from_eviction_to_having_caught_up() -> None:
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))])
+    run(ledger, [StepWork(1000, 5e5, 0, 0), *(decode_step() for _ in range(20))])
     track = tracked(1000, 5)
     track.evicted_after, track.resumed_in = [5], [9]
     track.chunks.append(Chunk(9, 1005, 5e5))
@@ -169,7 +169,7 @@ def test_preemption_is_from_eviction_to_having_caught_up() -> None:
 def test_steps_in_which_a_waiting_prefill_had_no_part_are_the_others() -> None:
     """With asynchronous scheduling, a request may be admitted while a step without it runs."""
     ledger = Ledger(KnownModel())
-    run(ledger, [Work(10_000, 5e7, 0, 0), Work(1000, 5e5, 0, 0)])
+    run(ledger, [StepWork(10_000, 5e7, 0, 0), StepWork(1000, 5e5, 0, 0)])
     account = ledger.settle(
         Track("r", scheduled=100.0, chunks=[Chunk(1, 1000, 5e5)], decodings=[Decoding(1, 1000)])
     )
@@ -200,7 +200,7 @@ def test_before_the_model_is_ready_the_split_is_unknown_but_the_gap_is_not() -> 
 
 def test_the_most_prefill_of_others_is_of_one_step() -> None:
     ledger = Ledger(KnownModel())
-    works = [Work(1300, 0.0, 0, 0), *(decode_step() for _ in range(20))]
+    works = [StepWork(1300, 0.0, 0, 0), *(decode_step() for _ in range(20))]
     works[3], works[4], works[7] = (decode_step(prefill=tokens) for tokens in (400, 450, 9000))
     works[9] = decode_step(prefill=1405)
     run(ledger, works)
@@ -246,7 +246,7 @@ def test_parts_are_positive_and_sum_to_the_phase(seed: int, preempt: bool, chunk
     count = draw.randint(12, 60)
     now, ends = 100.0, []
     for _ in range(count):
-        work = Work(
+        work = StepWork(
             draw.choice((0, draw.randint(1, 5000))), 0.0, draw.uniform(0, 1e5), draw.randint(0, 50)
         )
         duration = ledger.model.predict(work) * draw.uniform(0.3, 3.0)

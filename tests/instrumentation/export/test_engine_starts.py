@@ -6,19 +6,19 @@ from tailspan_vllm import names
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export.engine_starts import EngineStarts
 from tailspan_vllm.export.retry import FIRST_PAUSE_S, Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
 RESOURCE = Resource({names.SERVICE_INSTANCE_ID: "replica-1"})
 
 
 class Collector:
-    def __init__(self, *answers: Verdict) -> None:
+    def __init__(self, *answers: ExportVerdict) -> None:
         self._answers = list(answers)
         self.received: list[Any] = []
 
-    def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
+    def __call__(self, message: ExportLogsServiceRequest) -> ExportResponse:
         self.received.append(message.resource_logs[0].scope_logs[0].log_records)
-        return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
+        return ExportResponse(self._answers.pop(0) if self._answers else ExportVerdict.ACCEPTED)
 
 
 def a_state(config: str | None = "c0ffee00", **changes: Any) -> EngineState:
@@ -37,7 +37,7 @@ def test_a_start_is_sent_once_if_accepted() -> None:
 
 
 def test_a_start_is_sent_again_at_growing_intervals() -> None:
-    collector = Collector(Verdict.UNREACHABLE, Verdict.UNREACHABLE)
+    collector = Collector(ExportVerdict.UNREACHABLE, ExportVerdict.UNREACHABLE)
     starts = EngineStarts(collector, backoff=Backoff(jitter=lambda: 1.0))
     for now in (0.0, 0.5 * FIRST_PAUSE_S, FIRST_PAUSE_S, 2.5 * FIRST_PAUSE_S, 3 * FIRST_PAUSE_S):
         starts.send([a_state()], RESOURCE, now)
@@ -46,7 +46,7 @@ def test_a_start_is_sent_again_at_growing_intervals() -> None:
 
 
 def test_a_start_that_is_refused_is_not_sent_again_and_takes_no_other_along() -> None:
-    collector = Collector(Verdict.REFUSED)
+    collector = Collector(ExportVerdict.REFUSED)
     starts = EngineStarts(collector)
     for second in range(3):
         starts.send([a_state(), a_state(engine=1)], RESOURCE, float(second))

@@ -2,12 +2,12 @@ import logging
 
 import pytest
 from tailspan_vllm.export.export_log import REPEAT_S, ExportLog
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 from tailspan_vllm.settings import settings_from
 
 HERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
-OK = Outcome(Verdict.ACCEPTED)
-AWAY = Outcome(Verdict.UNREACHABLE, "ConnectionError: refused")
+OK = ExportResponse(ExportVerdict.ACCEPTED)
+AWAY = ExportResponse(ExportVerdict.UNREACHABLE, "ConnectionError: refused")
 
 
 class Log:
@@ -39,7 +39,7 @@ def test_an_outage_logs_two_lines_for_all_signals(caplog: pytest.LogCaptureFixtu
 
 def test_a_busy_collector_is_not_absent(caplog: pytest.LogCaptureFixture) -> None:
     log = Log(caplog)
-    log.reports.note("traces", Outcome(Verdict.BUSY, "HTTP 503 Service Unavailable"))
+    log.reports.note("traces", ExportResponse(ExportVerdict.BUSY, "HTTP 503 Service Unavailable"))
     (line,) = log.lines
     assert "asks to wait" in line
     assert "no collector" not in line
@@ -49,12 +49,14 @@ def test_a_refusal_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixtu
     """Only the status code is compared, because the text may differ each time."""
     log = Log(caplog)
     for number in range(50):
-        log.reports.note("traces", Outcome(Verdict.REFUSED, f"INVALID_ARGUMENT: span {number}"))
+        log.reports.note(
+            "traces", ExportResponse(ExportVerdict.REFUSED, f"INVALID_ARGUMENT: span {number}")
+        )
     assert len(log.lines) == 1
     assert "refuses spans: INVALID_ARGUMENT: span 0" in log.lines[0]
-    log.reports.note("traces", Outcome(Verdict.DENIED, "HTTP 401 Unauthorized"))
+    log.reports.note("traces", ExportResponse(ExportVerdict.DENIED, "HTTP 401 Unauthorized"))
     log.now = REPEAT_S
-    log.reports.note("traces", Outcome(Verdict.REFUSED, "INVALID_ARGUMENT: again"))
+    log.reports.note("traces", ExportResponse(ExportVerdict.REFUSED, "INVALID_ARGUMENT: again"))
     assert len(log.lines) == 3
 
 

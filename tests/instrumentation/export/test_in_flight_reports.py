@@ -15,7 +15,7 @@ from tailspan_vllm.export.in_flight_reports import (
     InFlightReports,
 )
 from tailspan_vllm.export.retry import Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 from tailspan_vllm.otlp.request_span import span_of
 from tailspan_vllm.request.exchange import Exchange, Flight
 from tailspan_vllm.request.in_flight import InFlight
@@ -33,15 +33,15 @@ STATE = SimpleNamespace(
 class Collector:
     """A collector that accepts or refuses reports; the test sets the time."""
 
-    def __init__(self, *answers: Verdict) -> None:
+    def __init__(self, *answers: ExportVerdict) -> None:
         self.now = time.monotonic()
         self._answers = list(answers)
         self.messages: list[ExportLogsServiceRequest] = []
         self.reports = InFlightReports(self, lambda: self.now, Backoff(jitter=lambda: 1.0))
 
-    def __call__(self, message: ExportLogsServiceRequest) -> Outcome:
+    def __call__(self, message: ExportLogsServiceRequest) -> ExportResponse:
         self.messages.append(message)
-        return Outcome(self._answers.pop(0) if self._answers else Verdict.ACCEPTED)
+        return ExportResponse(self._answers.pop(0) if self._answers else ExportVerdict.ACCEPTED)
 
     def send(self, in_flight: InFlight, after_s: float = 0.0) -> None:
         self.now += after_s
@@ -127,7 +127,7 @@ def test_each_report_has_the_age_at_the_previous_one() -> None:
 
 
 def test_a_report_is_sent_until_it_is_accepted_before_the_next_one() -> None:
-    collector = Collector(Verdict.UNREACHABLE, Verdict.BUSY)
+    collector = Collector(ExportVerdict.UNREACHABLE, ExportVerdict.BUSY)
     several = in_flight(a_flight(20))
     for _ in range(3):
         collector.send(several, 2 * REPORT_S)
@@ -137,7 +137,7 @@ def test_a_report_is_sent_until_it_is_accepted_before_the_next_one() -> None:
 
 
 def test_a_refused_report_does_not_count_as_sent() -> None:
-    collector, flight = Collector(Verdict.REFUSED), a_flight(20)
+    collector, flight = Collector(ExportVerdict.REFUSED), a_flight(20)
     collector.send(in_flight(flight))
     assert flight.reported_at is None
     collector.send(in_flight(flight), REFUSED_PAUSE_S - 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from tailspan_vllm.export.outbox import Outbox
 from tailspan_vllm.export.retry import FIRST_PAUSE_S, Backoff
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
 POISON = "poison"
 
@@ -14,11 +14,11 @@ class Setting:
 
     def __init__(self, batch_limit: int = 512) -> None:
         self.now = 0.0
-        self.answer: Outcome | None = None
+        self.answer: ExportResponse | None = None
         self.posted: list[list[str]] = []
         self.accepted: list[str] = []
         self.dropped: Counter[str] = Counter()
-        self.noted: list[Outcome] = []
+        self.noted: list[ExportResponse] = []
         self.outbox = Outbox[str](
             self._post,
             _encode,
@@ -29,15 +29,15 @@ class Setting:
             Backoff(jitter=lambda: 1.0),
         )
 
-    def _post(self, message: bytes) -> Outcome:
+    def _post(self, message: bytes) -> ExportResponse:
         items = message.decode().split(",")
         self.posted.append(items)
         if self.answer is not None:
             return self.answer
         if POISON in items:
-            return Outcome(Verdict.REFUSED, "HTTP 400 Bad Request")
+            return ExportResponse(ExportVerdict.REFUSED, "HTTP 400 Bad Request")
         self.accepted += items
-        return Outcome(Verdict.ACCEPTED)
+        return ExportResponse(ExportVerdict.ACCEPTED)
 
 
 def _encode(items: Sequence[str]) -> bytes:
@@ -68,7 +68,7 @@ def test_an_item_that_cannot_be_encoded_does_not_affect_the_others() -> None:
 
 def test_a_collector_that_refuses_everything_gets_few_retries() -> None:
     setting = Setting()
-    setting.answer = Outcome(Verdict.REFUSED)
+    setting.answer = ExportResponse(ExportVerdict.REFUSED)
     queue = deque(map(str, range(512)))
     setting.outbox.send(queue)
     assert len(setting.posted) <= 64
@@ -77,7 +77,7 @@ def test_a_collector_that_refuses_everything_gets_few_retries() -> None:
 
 def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
     setting = Setting()
-    setting.answer = Outcome(Verdict.BUSY, wait_s=40.0)
+    setting.answer = ExportResponse(ExportVerdict.BUSY, wait_s=40.0)
     queue = deque("abc")
     setting.outbox.send(queue)
     setting.now = 39.9
@@ -91,7 +91,7 @@ def test_a_busy_collector_gets_the_same_batch_after_its_own_pause() -> None:
 
 def test_a_denied_sender_drops_one_batch_per_pause() -> None:
     setting = Setting(batch_limit=2)
-    setting.answer = Outcome(Verdict.DENIED, "HTTP 401 Unauthorized")
+    setting.answer = ExportResponse(ExportVerdict.DENIED, "HTTP 401 Unauthorized")
     queue = deque("abcdef")
     setting.outbox.send(queue)
     setting.outbox.send(queue)
@@ -103,7 +103,7 @@ def test_a_denied_sender_drops_one_batch_per_pause() -> None:
 
 def test_items_rejected_in_an_accepted_batch_are_counted() -> None:
     setting = Setting()
-    setting.answer = Outcome(Verdict.ACCEPTED, "partial success", rejected=10**9)
+    setting.answer = ExportResponse(ExportVerdict.ACCEPTED, "partial success", rejected=10**9)
     queue = deque("abc")
     setting.outbox.send(queue)
     assert (list(queue), setting.dropped) == ([], {"rejected": 3})

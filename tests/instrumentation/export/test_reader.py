@@ -7,22 +7,22 @@ import pytest
 from tailspan_vllm import names
 from tailspan_vllm.engine_core.link import EngineEnd
 from tailspan_vllm.engine_core.link_messages import Identity, encode_account, encode_identity
-from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.hardware import UNKNOWN
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export import reader
 from tailspan_vllm.export.account_join import AccountJoin
-from tailspan_vllm.export.reader import Reader
+from tailspan_vllm.export.reader import EngineCoreReader
 from tailspan_vllm.export.span_queue import Drops, SpanQueue
 from tailspan_vllm.request.exchange import Flight
 from tailspan_vllm.request.in_flight import InFlight
-from tailspan_vllm.request.parts import Parts
+from tailspan_vllm.request.parts import RequestPhaseParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.start_up.instants import EngineInstants, WorkerStart
 from tailspan_vllm.start_up.process import START_VARIABLE
 
-PARTS = Parts(0.1, 0.0, 0.0, 0.0, 0.0)
-ACCOUNT = Account(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
+PARTS = RequestPhaseParts(0.1, 0.0, 0.0, 0.0, 0.0)
+ACCOUNT = RequestEngineTime(1.0, 2.0, 3.0, PARTS, PARTS, 0.02)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def _token() -> str:
     return f"reading-{os.getpid()}"
 
 
-READERS: list[Reader] = []
+READERS: list[EngineCoreReader] = []
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ class Waiting:
 
     def __init__(self, **changes: Any) -> None:
         self.drops = Drops()
-        self.reader = Reader(AccountJoin(_token()), self.drops)
+        self.reader = EngineCoreReader(AccountJoin(_token()), self.drops)
         READERS.append(self.reader)
         self.backlog = SpanQueue(10, self.drops)
         self.changes = changes

@@ -6,10 +6,10 @@ from tailspan_vllm.export.retry import (
     Backoff,
     deliver,
 )
-from tailspan_vllm.export.transport import Outcome, Verdict
+from tailspan_vllm.export.transport import ExportResponse, ExportVerdict
 
-ACCEPTED = Outcome(Verdict.ACCEPTED)
-UNREACHABLE = Outcome(Verdict.UNREACHABLE)
+ACCEPTED = ExportResponse(ExportVerdict.ACCEPTED)
+UNREACHABLE = ExportResponse(ExportVerdict.UNREACHABLE)
 
 
 def test_pauses_double_up_to_a_limit_and_restart() -> None:
@@ -36,16 +36,22 @@ def test_a_requested_pause_is_kept_within_limits(requested_s: float, pause_s: fl
     ("answers", "attempts", "result"),
     [
         ([ACCEPTED], 1, ACCEPTED),
-        ([UNREACHABLE, Outcome(Verdict.BUSY), ACCEPTED], 3, ACCEPTED),
-        ([UNREACHABLE, Outcome(Verdict.REFUSED)], 2, Outcome(Verdict.REFUSED)),
-        ([Outcome(Verdict.DENIED)], 1, Outcome(Verdict.DENIED)),
+        ([UNREACHABLE, ExportResponse(ExportVerdict.BUSY), ACCEPTED], 3, ACCEPTED),
+        (
+            [UNREACHABLE, ExportResponse(ExportVerdict.REFUSED)],
+            2,
+            ExportResponse(ExportVerdict.REFUSED),
+        ),
+        ([ExportResponse(ExportVerdict.DENIED)], 1, ExportResponse(ExportVerdict.DENIED)),
         ([UNREACHABLE] * 9, 4, UNREACHABLE),
     ],
 )
-def test_a_message_is_retried(answers: list[Outcome], attempts: int, result: Outcome) -> None:
-    sent, pauses = list[Outcome](), list[float]()
+def test_a_message_is_retried(
+    answers: list[ExportResponse], attempts: int, result: ExportResponse
+) -> None:
+    sent, pauses = list[ExportResponse](), list[float]()
 
-    def send() -> Outcome:
+    def send() -> ExportResponse:
         sent.append(answers[len(sent)])
         return sent[-1]
 

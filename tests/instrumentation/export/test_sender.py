@@ -14,11 +14,11 @@ import pytest
 from tailspan_vllm import guard
 from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, EngineEnd
 from tailspan_vllm.engine_core.link_messages import encode_account, encode_sample
-from tailspan_vllm.engine_core.step_ledger import Account
+from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.state import EngineState
 from tailspan_vllm.export import sender as sender_module
 from tailspan_vllm.export.exporter import Exporter
-from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import RecordBuilder
 from tailspan_vllm.settings import settings_from
@@ -43,10 +43,10 @@ def a_record(number: int) -> RequestRecord:
 
 
 @pytest.fixture
-def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
-    made: list[Sender] = []
+def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OtlpSender]]:
+    made: list[OtlpSender] = []
 
-    def make(endpoint: str, port: int | None = 8000, **environ: str) -> Sender:
+    def make(endpoint: str, port: int | None = 8000, **environ: str) -> OtlpSender:
         given = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
@@ -56,7 +56,7 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sender]]:
         }
         for name, value in given.items():
             monkeypatch.setenv(name, value)
-        sender = Sender(settings_from(given))
+        sender = OtlpSender(settings_from(given))
         if port is not None:
             sender.serves_port(port)
         made.append(sender)
@@ -81,7 +81,7 @@ def until(condition: Callable[[], Any], patience_s: float = 20) -> None:
         time.sleep(0.02)
 
 
-def test_records_arrive_and_closing_sends_the_rest(sending: Callable[..., Sender]) -> None:
+def test_records_arrive_and_closing_sends_the_rest(sending: Callable[..., OtlpSender]) -> None:
     with collecting() as (sink, collector):
         endpoint = f"http://127.0.0.1:{collector.http_port}"
         sender = sending(endpoint, OTEL_BSP_SCHEDULE_DELAY="60000")
@@ -93,7 +93,7 @@ def test_records_arrive_and_closing_sends_the_rest(sending: Callable[..., Sender
         }
 
 
-def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
+def test_grpc_takes_what_we_encode(sending: Callable[..., OtlpSender]) -> None:
     """The generated stub must accept the sender's own message class."""
     with collecting() as (sink, collector):
         sender = sending(
@@ -106,7 +106,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., Sender]) -> None:
 
 
 def test_spans_do_not_follow_vllms_own(
-    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM sets a variable for its own spans that the plugin also reads."""
     with collecting() as (sink, collector):
@@ -117,7 +117,7 @@ def test_spans_do_not_follow_vllms_own(
         until(lambda: sink.requests)
 
 
-def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender]) -> None:
+def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., OtlpSender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(
             f"http://127.0.0.1:{collector.http_port}",
@@ -132,7 +132,7 @@ def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., Sender])
         assert len({row.span_id for row in sink.requests}) == 5
 
 
-def test_every_second_has_a_sample(sending: Callable[..., Sender]) -> None:
+def test_every_second_has_a_sample(sending: Callable[..., OtlpSender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
         sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, BUILD)
@@ -147,7 +147,7 @@ def test_every_second_has_a_sample(sending: Callable[..., Sender]) -> None:
 
 
 def test_a_full_queue_drops_and_counts(
-    sending: Callable[..., Sender], caplog: pytest.LogCaptureFixture
+    sending: Callable[..., OtlpSender], caplog: pytest.LogCaptureFixture
 ) -> None:
     port = free_port()
     sender = sending(f"http://127.0.0.1:{port}", OTEL_BSP_MAX_QUEUE_SIZE="5")
@@ -169,7 +169,7 @@ def test_a_full_queue_drops_and_counts(
     assert "Failed to export" not in caplog.text
 
 
-def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
+def test_a_retried_span_keeps_its_id(sending: Callable[..., OtlpSender]) -> None:
     """The store fails after the collector read the batch. The retry must not add a second row."""
     with collecting() as (sink, collector):
         sink.failure = OSError("disk full")
@@ -183,14 +183,16 @@ def test_a_retried_span_keeps_its_id(sending: Callable[..., Sender]) -> None:
 
 
 @pytest.mark.parametrize("switch", ["OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"])
-def test_the_sdk_switch_stops_spans(sending: Callable[..., Sender], switch: str) -> None:
+def test_the_sdk_switch_stops_spans(sending: Callable[..., OtlpSender], switch: str) -> None:
     value = "true" if switch == "OTEL_SDK_DISABLED" else "none"
     sender = sending("http://127.0.0.1:9", **{switch: value})
     sender.submit(partial(a_record, 1))
     assert not sender._reading.alive
 
 
-def test_an_unreadable_record_does_not_affect_the_others(sending: Callable[..., Sender]) -> None:
+def test_an_unreadable_record_does_not_affect_the_others(
+    sending: Callable[..., OtlpSender],
+) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         broken, strange = a_record(1), a_record(2)
@@ -211,7 +213,7 @@ def test_an_unreadable_record_does_not_affect_the_others(sending: Callable[..., 
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_start_is_sent_after_an_outage(sending: Callable[..., Sender], protocol: str) -> None:
+def test_a_start_is_sent_after_an_outage(sending: Callable[..., OtlpSender], protocol: str) -> None:
     port = free_port()
     with collecting(port) as (sink, collector):
         there = collector.grpc_port if protocol == "grpc" else port
@@ -277,7 +279,7 @@ def picky() -> Iterator[Picky]:
 
 
 def test_a_refused_request_does_not_affect_the_others_and_is_logged(
-    sending: Callable[..., Sender], picky: Picky, caplog: pytest.LogCaptureFixture
+    sending: Callable[..., OtlpSender], picky: Picky, caplog: pytest.LogCaptureFixture
 ) -> None:
     sender = sending(f"http://127.0.0.1:{picky.server_port}")
     for number in range(200):
@@ -305,7 +307,7 @@ def test_a_refused_request_does_not_affect_the_others_and_is_logged(
     ],
 )
 def test_a_malformed_variable_does_not_stop_the_sender(
-    sending: Callable[..., Sender], caplog: pytest.LogCaptureFixture, name: str, value: str
+    sending: Callable[..., OtlpSender], caplog: pytest.LogCaptureFixture, name: str, value: str
 ) -> None:
     variable = f"OTEL_EXPORTER_OTLP_{name}"
     with collecting() as (sink, collector):
@@ -316,7 +318,7 @@ def test_a_malformed_variable_does_not_stop_the_sender(
 
 
 def test_a_thread_that_ends_is_started_again(
-    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, calls = Exporter.send_spans, list[None]()
 
@@ -335,7 +337,9 @@ def test_a_thread_that_ends_is_started_again(
     assert guard.failures["tailspan-sender"] == 1
 
 
-def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky: Picky) -> None:
+def test_the_link_is_read_during_an_export(
+    sending: Callable[..., OtlpSender], picky: Picky
+) -> None:
     """When the link was not read during an export, 2,280 of 2,800 accounts were lost in 14 s."""
     picky.held.clear()
     sender = sending(f"http://127.0.0.1:{picky.server_port}", OTEL_EXPORTER_OTLP_TIMEOUT="20")
@@ -358,7 +362,7 @@ def test_the_link_is_read_during_an_export(sending: Callable[..., Sender], picky
 
 @pytest.mark.parametrize(("messages", "again"), [(0, False), (32, False), (33, True)])
 def test_a_link_with_few_messages_is_read_only_when_the_engines_are_sampled(
-    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch, messages: int, again: bool
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch, messages: int, again: bool
 ) -> None:
     monkeypatch.setattr(sender_module, "SAMPLE_S", 3600.0)
     monkeypatch.setattr(sender_module, "READ_S", 0.001)
@@ -380,7 +384,7 @@ def test_a_link_with_few_messages_is_read_only_when_the_engines_are_sampled(
 
 
 def test_a_burst_after_a_rest_does_not_fill_the_link(
-    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """300 short requests run one after another between two samples."""
     monkeypatch.setattr(sender_module, "SAMPLE_S", 3600.0)
@@ -393,7 +397,7 @@ def test_a_burst_after_a_rest_does_not_fill_the_link(
     try:
         until(lambda: sender._reader.connected)
         for number in range(300):
-            engine.put(encode_account(0, f"request-{number}", Account()))
+            engine.put(encode_account(0, f"request-{number}", RequestEngineTime()))
             engine.flush()
             engine.send_to_one(encode_sample({"engine": 0, "totals": {}, "gauges": {}}))
             sender.submit(partial(a_record, number))
@@ -403,7 +407,9 @@ def test_a_burst_after_a_rest_does_not_fill_the_link(
         engine.close()
 
 
-def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., Sender]) -> None:
+def test_a_replica_is_not_named_before_its_port_is_known(
+    sending: Callable[..., OtlpSender],
+) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
         state = EngineState(0, time.time_ns(), "m", "c0ffee00")
@@ -417,7 +423,7 @@ def test_a_replica_is_not_named_before_its_port_is_known(sending: Callable[..., 
 
 
 def test_a_late_replica_name_is_used_from_then_on(
-    sending: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+    sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sender_module, "NAME_WAIT_S", 0.05)
     with collecting() as (sink, collector):
@@ -431,7 +437,7 @@ def test_a_late_replica_name_is_used_from_then_on(
         assert sink.starts[1].replica.endswith(":8300")
 
 
-def test_a_program_without_a_port_is_reported(sending: Callable[..., Sender]) -> None:
+def test_a_program_without_a_port_is_reported(sending: Callable[..., OtlpSender]) -> None:
     """An offline `LLM` builds no HTTP application."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", port=None)
@@ -440,7 +446,9 @@ def test_a_program_without_a_port_is_reported(sending: Callable[..., Sender]) ->
         until(lambda: sink.requests)
 
 
-def test_refused_requests_displace_no_other(sending: Callable[..., Sender], picky: Picky) -> None:
+def test_refused_requests_displace_no_other(
+    sending: Callable[..., OtlpSender], picky: Picky
+) -> None:
     picky.held.clear()
     sender = sending(f"http://127.0.0.1:{picky.server_port}", OTEL_BSP_MAX_QUEUE_SIZE="100")
     for number in range(1000):

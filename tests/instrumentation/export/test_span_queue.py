@@ -1,5 +1,5 @@
 import pytest
-from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Allowance, Drops, SpanQueue
+from tailspan_vllm.export.span_queue import QUEUE_FULL, SPAN_BYTES, Drops, SpanAllowance, SpanQueue
 from tailspan_vllm.request.record import RequestRecord
 
 
@@ -33,7 +33,7 @@ def test_encoded_spans_are_bounded_in_bytes() -> None:
 
 def test_an_allowance_is_a_rate_with_a_burst() -> None:
     now = 0.0
-    allowance = Allowance(2.0, 5, clock=lambda: now)
+    allowance = SpanAllowance(2.0, 5, clock=lambda: now)
     assert sum(allowance.take() for _ in range(100)) == 5
     now = 1.0
     assert sum(allowance.take() for _ in range(100)) == 2

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tailspan_vllm import names
-from tailspan_vllm.start_up.progress import ProgressReports, Stage, note
+from tailspan_vllm.start_up.progress import ProgressReports, StartStage, note
 
 PROGRAM = """
 import multiprocessing, os, sys
@@ -140,8 +140,8 @@ def test_a_report_has_the_engine_of_the_configuration() -> None:
     reports = ProgressReports(token)
     for number in (2, -1, "x", None):
         parallel = SimpleNamespace(data_parallel_rank=number)
-        note(token, SimpleNamespace(parallel_config=parallel), Stage.READY, 1.0)
-    note(token, None, Stage.FAILED, error="A" * 60)
+        note(token, SimpleNamespace(parallel_config=parallel), StartStage.READY, 1.0)
+    note(token, None, StartStage.FAILED, error="A" * 60)
     found = reports.read()
     assert [each.engine for each in found] == [2, 0, 0, 0, 0]
     assert found[-1].error == "A" * 40

@@ -18,7 +18,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from tailspan_vllm.export.destination import Destination
-from tailspan_vllm.export.transport import ANSWER_BYTES, REASON_CHARS, Outcome, Verdict, post_to
+from tailspan_vllm.export.transport import (
+    ANSWER_BYTES,
+    REASON_CHARS,
+    ExportResponse,
+    ExportVerdict,
+    post_to,
+)
 
 from rig.ports import free_port
 
@@ -61,12 +67,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def answering(
     status: int = 200, headers: dict[str, str] | None = None, body: bytes = b""
-) -> Iterator[tuple[Answers, Callable[..., Outcome]]]:
+) -> Iterator[tuple[Answers, Callable[..., ExportResponse]]]:
     server = Answers(status, headers or {}, body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
 
-    def post(message: bytes = b"spans", **given: Any) -> Outcome:
+    def post(message: bytes = b"spans", **given: Any) -> ExportResponse:
         endpoint = f"http://127.0.0.1:{server.server_port}/v1/traces"
         return post_to(
             Destination("traces", "http/protobuf", endpoint, **{"timeout_s": 20.0, **given})
@@ -83,18 +89,18 @@ def answering(
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        *((status, Verdict.ACCEPTED) for status in (200, 202)),
-        *((status, Verdict.BUSY) for status in (429, 502, 503, 504)),
-        *((status, Verdict.REFUSED) for status in (400, 413, 415, 422, 500, 501)),
-        *((status, Verdict.DENIED) for status in (301, 307, 401, 403, 404, 405)),
+        *((status, ExportVerdict.ACCEPTED) for status in (200, 202)),
+        *((status, ExportVerdict.BUSY) for status in (429, 502, 503, 504)),
+        *((status, ExportVerdict.REFUSED) for status in (400, 413, 415, 422, 500, 501)),
+        *((status, ExportVerdict.DENIED) for status in (301, 307, 401, 403, 404, 405)),
     ],
 )
-def test_http_statuses(status: int, verdict: Verdict) -> None:
+def test_http_statuses(status: int, verdict: ExportVerdict) -> None:
     """Four statuses are retryable. A redirect is not followed, because the headers are secret."""
     with answering(status, {"location": "http://127.0.0.1:9/"}) as (server, post):
         outcome = post()
         assert (outcome.verdict, len(server.received)) == (verdict, 1)
-        assert outcome.verdict is Verdict.ACCEPTED or f"HTTP {status}" in outcome.reason
+        assert outcome.verdict is ExportVerdict.ACCEPTED or f"HTTP {status}" in outcome.reason
 
 
 def test_http_retry_after_in_seconds_as_a_date_or_malformed() -> None:
@@ -121,24 +127,28 @@ def test_a_partial_success_is_counted_and_its_words_are_one_short_line() -> None
     """The text comes from another program and is written to this server's log."""
     body = PARTIAL.SerializeToString()
     with answering(200, {"content-type": "application/x-protobuf"}, body) as (_, post):
-        assert post() == Outcome(Verdict.ACCEPTED, "partial success: too old", rejected=3)
+        assert post() == ExportResponse(
+            ExportVerdict.ACCEPTED, "partial success: too old", rejected=3
+        )
     endless = b"\xff" * (4 * ANSWER_BYTES)
     with answering(200, {"content-type": "application/x-protobuf"}, endless) as (_, post):
-        assert post() == Outcome(Verdict.ACCEPTED)
+        assert post() == ExportResponse(ExportVerdict.ACCEPTED)
 
 
 def test_http_without_an_answer() -> None:
     absent = Destination("traces", "http/protobuf", f"http://127.0.0.1:{free_port()}/v1/traces")
     outcome = post_to(absent)(b"x")
-    assert outcome.verdict is Verdict.UNREACHABLE
+    assert outcome.verdict is ExportVerdict.UNREACHABLE
     assert len(outcome.reason) <= REASON_CHARS
     with answering() as (server, post):
         server.finish_request = lambda *_: threading.Event().wait(1.0)  # type: ignore[assignment, method-assign]  # it accepts, and is silent
-        assert post(timeout_s=0.2).verdict is Verdict.UNREACHABLE
+        assert post(timeout_s=0.2).verdict is ExportVerdict.UNREACHABLE
 
 
 @contextmanager
-def grpc_answering(answer: Callable[[bytes, Any], bytes]) -> Iterator[Callable[..., Outcome]]:
+def grpc_answering(
+    answer: Callable[[bytes, Any], bytes],
+) -> Iterator[Callable[..., ExportResponse]]:
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
         name = "opentelemetry.proto.collector.trace.v1.TraceService"
@@ -188,12 +198,12 @@ def test_grpc_codes() -> None:
             ("grpc-status-details-bin", status),
         ):
             answers.append((grpc.StatusCode.RESOURCE_EXHAUSTED, ((key, value),)))
-            assert post()[0::2] == (Verdict.BUSY, 7.0)
+            assert post()[0::2] == (ExportVerdict.BUSY, 7.0)
         malformed = (("grpc-status-details-bin", b"\xff"),)
         answers.append((grpc.StatusCode.RESOURCE_EXHAUSTED, malformed))
-        assert post().verdict is Verdict.REFUSED
+        assert post().verdict is ExportVerdict.REFUSED
         answers.append((grpc.StatusCode.UNAUTHENTICATED, ()))
-        assert post().verdict is Verdict.DENIED
+        assert post().verdict is ExportVerdict.DENIED
 
 
 def test_grpc_success_partial_success_and_headers() -> None:
@@ -205,10 +215,10 @@ def test_grpc_success_partial_success_and_headers() -> None:
 
     with grpc_answering(answer) as post:
         outcome = post(headers=(("authorization", "Bearer x"),), compression="gzip")
-    assert (outcome.verdict, outcome.rejected) == (Verdict.ACCEPTED, 3)
+    assert (outcome.verdict, outcome.rejected) == (ExportVerdict.ACCEPTED, 3)
     assert seen[0]["authorization"] == "Bearer x"
 
 
 def test_grpc_without_an_answer() -> None:
     absent = Destination("traces", "grpc", f"127.0.0.1:{free_port()}")
-    assert post_to(absent)(b"").verdict is Verdict.UNREACHABLE
+    assert post_to(absent)(b"").verdict is ExportVerdict.UNREACHABLE

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tailspan_vllm import guard, names
 from tailspan_vllm.engine_state.state import EngineState
-from tailspan_vllm.export.sender import Sender
+from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.front_end import capture as capture_module
 from tailspan_vllm.front_end import request_hooks
 from tailspan_vllm.front_end.capture import Capture
@@ -19,7 +19,7 @@ from tests.instrumentation.fake_vllm import failures
 
 OURS = [
     each
-    for owner in (Capture, Sender, request_hooks, capture_module)
+    for owner in (Capture, OtlpSender, request_hooks, capture_module)
     for each in fake.functions_of(owner)
     if each[1] not in ("install", "install_on", "process_capture", "_balancing_client")
 ]

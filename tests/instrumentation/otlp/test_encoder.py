@@ -9,7 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.names import UNITS
 from tailspan_vllm.otlp.encoder import encode, encode_numbers
 from tailspan_vllm.otlp.engine_metrics import metrics_of
@@ -94,7 +94,7 @@ numbers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
 
 
 @st.composite
-def samples(draw: st.DrawFn) -> list[Sample]:
+def samples(draw: st.DrawFn) -> list[EngineStateSample]:
     made = []
     for _ in range(draw(st.integers(1, 4))):
         state = EngineState(
@@ -106,12 +106,12 @@ def samples(draw: st.DrawFn) -> list[Sample]:
             totals=draw(st.dictionaries(st.sampled_from(sorted(UNITS)), numbers, max_size=5)),
             failures=draw(st.dictionaries(texts, st.integers(1, 9), max_size=2)),
         )
-        made.append(Sample(draw(instants), state))
+        made.append(EngineStateSample(draw(instants), state))
     return made
 
 
 @settings(deadline=None)
 @given(samples())
-def test_the_metrics_are_the_sdks(given: list[Sample]) -> None:
+def test_the_metrics_are_the_sdks(given: list[EngineStateSample]) -> None:
     data = metrics_of(given, RESOURCE)
     assert ExportMetricsServiceRequest.FromString(encode_numbers(data)) == encode_metrics(data)

@@ -4,12 +4,12 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from tailspan_vllm import names
-from tailspan_vllm.engine_state.state import EngineState, Sample
+from tailspan_vllm.engine_state.state import EngineState, EngineStateSample
 from tailspan_vllm.export.span_queue import SPAN_BYTES
 from tailspan_vllm.otlp.encoder import encode, encode_span
 from tailspan_vllm.otlp.engine_metrics import metrics_of
 from tailspan_vllm.otlp.request_span import span_of
-from tailspan_vllm.request.parts import HeldParts, KvLoad, Parts, QueueParts
+from tailspan_vllm.request.parts import HeldParts, KvLoad, RequestPhaseParts, RequestQueueParts
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import PREEMPTIONS_LIMIT
 from tailspan_vllm.request.text_limits import TEXT_LIMIT
@@ -54,9 +54,9 @@ def test_ttft_is_from_received_to_the_first_byte() -> None:
 def test_the_parts_of_a_part_are_scaled_with_it() -> None:
     """The engine core measured half the front end's queue time, and twice its prefill time."""
     record = a_record(
-        queue_parts=QueueParts(0.01, 0.0, 0.0, 0.04, 0.0),
+        queue_parts=RequestQueueParts(0.01, 0.0, 0.0, 0.04, 0.0),
         held_parts=HeldParts(0.01, 0.02, 0.0),
-        prefill_parts=Parts(0.3, 0.1, 0.0, 0.0, 0.0),
+        prefill_parts=RequestPhaseParts(0.3, 0.1, 0.0, 0.0, 0.0),
         encoder_s=0.2,
     )
     attributes = span_of(record, RESOURCE).attributes or {}
@@ -104,7 +104,9 @@ def test_encoded_spans_are_valid_otlp() -> None:
     (resource_spans,) = encode_spans([span]).resource_spans
     assert resource_spans.scope_spans[0].scope.name == names.SCOPE
     state = EngineState(0, 1, "m", gauges={names.WAITING: 3}, totals={names.STEPS: 5})
-    data = metrics_of([Sample(2, state.snapshot({names.SPANS_DROPPED: 0}, {}))], RESOURCE)
+    data = metrics_of(
+        [EngineStateSample(2, state.snapshot({names.SPANS_DROPPED: 0}, {}))], RESOURCE
+    )
     (resource_metrics,) = encode_metrics(data).resource_metrics
     values = {metric.name for metric in resource_metrics.scope_metrics[0].metrics}
     assert values == {names.WAITING, names.STEPS, names.SPANS_DROPPED}
@@ -116,7 +118,7 @@ def test_samples_of_several_instants_are_sent_together() -> None:
     for at in (1, 2, 3):
         state.gauges[names.WAITING] = at
         state.add(names.STEPS, 10)
-        samples.append(Sample(at, state.snapshot({}, {"send": at})))
+        samples.append(EngineStateSample(at, state.snapshot({}, {"send": at})))
     (entry,) = encode_metrics(metrics_of(samples, RESOURCE)).resource_metrics
     waiting, steps, failures = entry.scope_metrics[0].metrics
     points = [(point.time_unix_nano, point.as_int) for point in waiting.gauge.data_points]

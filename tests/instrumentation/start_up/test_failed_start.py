@@ -6,21 +6,24 @@ from hypothesis import strategies as st
 from tailspan_vllm import names
 from tailspan_vllm.start_up.failed_start import ENDED, failed_starts
 from tailspan_vllm.start_up.process import FirstProcess
-from tailspan_vllm.start_up.progress import Progress, Stage
+from tailspan_vllm.start_up.progress import StartProgress, StartStage
 
 FIRST = FirstProcess(began=100.0, plugin=106.0, began_unix_ns=0)
-CORE = [Progress(0, 7, Stage.PROCESS, 108.0), Progress(0, 7, Stage.EXECUTOR, 115.0)]
+CORE = [
+    StartProgress(0, 7, StartStage.PROCESS, 108.0),
+    StartProgress(0, 7, StartStage.EXECUTOR, 115.0),
+]
 
 
-def worker(process: int, *at: float) -> list[Progress]:
-    stages = (Stage.WORKER, Stage.DEVICE, Stage.WEIGHTS, Stage.PROFILED)
-    return [Progress(0, process, stage, each) for stage, each in zip(stages, at, strict=False)]
+def worker(process: int, *at: float) -> list[StartProgress]:
+    stages = (StartStage.WORKER, StartStage.DEVICE, StartStage.WEIGHTS, StartStage.PROFILED)
+    return [StartProgress(0, process, stage, each) for stage, each in zip(stages, at, strict=False)]
 
 
 def test_an_exception_ends_the_part_of_the_slowest_worker() -> None:
     reports = [*CORE, *worker(8, 117.0, 119.0, 125.0), *worker(9, 118.0, 120.0)]
-    reports += [Progress(0, 9, Stage.FAILED, 130.0, "OutOfMemoryError")]
-    reports += [Progress(0, 7, Stage.FAILED, 131.0, "RuntimeError")]
+    reports += [StartProgress(0, 9, StartStage.FAILED, 130.0, "OutOfMemoryError")]
+    reports += [StartProgress(0, 7, StartStage.FAILED, 131.0, "RuntimeError")]
     (failed,) = failed_starts(FIRST, reports, 140.0)
     assert failed.parts == {
         names.START_IMPORTS: 6.0,
@@ -53,7 +56,7 @@ def test_an_engine_in_the_first_process_has_no_own_process() -> None:
 
 
 def test_an_engine_that_was_ready_did_not_fail() -> None:
-    ready = [*CORE, Progress(0, 7, Stage.READY, 130.0)]
+    ready = [*CORE, StartProgress(0, 7, StartStage.READY, 130.0)]
     other = [each._replace(engine=1) for each in CORE]
     (failed,) = failed_starts(FIRST, [*ready, *other], 140.0)
     assert failed.engine == 1
@@ -79,7 +82,10 @@ def test_the_parts_sum_to_the_time_until_the_failure(gaps: list[float], reached:
     for gap in gaps:
         at.append(at[-1] + gap)
     first = FirstProcess(at[0], at[1], 0)
-    core = [Progress(0, 7, Stage.PROCESS, at[2]), Progress(0, 7, Stage.EXECUTOR, at[3])]
+    core = [
+        StartProgress(0, 7, StartStage.PROCESS, at[2]),
+        StartProgress(0, 7, StartStage.EXECUTOR, at[3]),
+    ]
     stages = worker(8, *at[4:-1][:reached])
     (failed,) = failed_starts(first, [*core, *stages], at[-1])
     assert all(each >= 0 for each in failed.parts.values())

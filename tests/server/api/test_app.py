@@ -5,7 +5,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from cli.questions.answer import answered
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from tests.served_api import ServedApi, served
 
 TOKEN = "a-token-of-this-test"
@@ -61,7 +61,7 @@ def test_the_openapi_document_lists_the_questions(api: ServedApi) -> None:
 
 
 def test_the_tokens_of_the_port_apply(fleet_url: str) -> None:
-    with served(fleet_url, tokens=Tokens([TOKEN], "the test")) as api:
+    with served(fleet_url, tokens=BearerTokens([TOKEN], "the test")) as api:
         for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}):
             found = api.get("slo", headers=headers)
             assert found.status_code == 401

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
-from collector.listen.bearer_tokens import Tokens
+from collector.listen.bearer_tokens import BearerTokens
 from rig.program import tailspan_command
 from server.api.limits import ApiLimits
 from server.api.mcp_transports import PATH, McpHost
@@ -43,7 +43,7 @@ def over_http(url: str, script: Script, token: str | None = None) -> Any:
     environment = {**reading_environment(url, (), None), "TAILSPAN_EXPLORER_URL": EXPLORER}
 
     async def run() -> Any:
-        access = EndpointAccess(tokens=Tokens([TOKEN], "the test"))
+        access = EndpointAccess(tokens=BearerTokens([TOKEN], "the test"))
         host = McpHost(WorkerPool(environment, ApiLimits(seconds=300)), "127.0.0.1", 0, access)
         async with host.serving():
             headers = {"Authorization": f"Bearer {token or TOKEN}"}
@@ -155,7 +155,7 @@ def test_a_dead_database_is_a_result_that_a_model_can_read(tmp_path: Path) -> No
 
 def test_http_requires_the_token_and_a_known_host(fleet_url: str) -> None:
     async def run() -> list[int]:
-        access = EndpointAccess(tokens=Tokens([TOKEN], "the test"))
+        access = EndpointAccess(tokens=BearerTokens([TOKEN], "the test"))
         pool = WorkerPool(reading_environment(fleet_url, (), None), ApiLimits())
         host = McpHost(pool, "127.0.0.1", 0, access)
         good = {"Authorization": f"Bearer {TOKEN}"}

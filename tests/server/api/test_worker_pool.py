@@ -13,7 +13,7 @@ import pytest
 
 from server.api import worker_pool
 from server.api.limits import ApiLimits
-from server.api.worker_pool import BusyError, TooLongError, WorkerEndedError, WorkerPool
+from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, WorkersBusyError
 
 # A process that responds like `cli.questions.worker`, without its imports.
 STAND_IN = """
@@ -91,7 +91,7 @@ def test_more_questions_than_allowed_are_refused_at_once() -> None:
             return await asyncio.gather(*asking, return_exceptions=True)
 
     found = asyncio.run(ask())
-    refused = [each for each in found if isinstance(each, BusyError)]
+    refused = [each for each in found if isinstance(each, WorkersBusyError)]
     assert len(refused) == 7
     assert "more than 3 questions at a time; allowed: 3;" in str(refused[0])
 
@@ -116,7 +116,7 @@ def test_a_question_that_only_waited_gets_a_retryable_response() -> None:
 
     first, second = asyncio.run(ask())
     assert isinstance(first, TooLongError)
-    assert isinstance(second, BusyError)
+    assert isinstance(second, WorkersBusyError)
 
 
 def test_a_cancelled_question_ends_its_process() -> None:

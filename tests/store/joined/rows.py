@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from store.joined.joined_request import HOP_COLUMNS, Role, Row
+from store.joined.joined_request import HOP_COLUMNS, EngineRole, Row
 
 S = 1_000_000_000
 START_NS = 1_763_634_000 * S
-ROLES: dict[tuple[str, int | None], Role | None] = {("p", 0): Role.PREFILL, ("d", 0): Role.DECODE}
+ROLES: dict[tuple[str, int | None], EngineRole | None] = {
+    ("p", 0): EngineRole.PREFILL,
+    ("d", 0): EngineRole.DECODE,
+}
 
 
 def row(number: int, **values: Any) -> Row:

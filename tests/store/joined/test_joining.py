@@ -6,14 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.joined.grouping import MAX_HOPS, base_id
-from store.joined.joined_request import JOINED_PHASES, JoinedBasis, JoinedBy, JoinedRequest, Role
+from store.joined.joined_request import (
+    JOINED_PHASES,
+    EngineRole,
+    JoinedBasis,
+    JoinedBy,
+    JoinedRequest,
+)
 from store.joined.joining import Outside, joined_requests
 from store.joined.roles import stated_roles
 from telemetry import starts
 from telemetry.starts import EngineStart
 from tests.store.joined.rows import ROLES, START_NS, S, decode, prefill, row
 
-BOTH: dict[tuple[str, int | None], Role | None] = {("p", 0): None, ("d", 0): None}
+BOTH: dict[tuple[str, int | None], EngineRole | None] = {("p", 0): None, ("d", 0): None}
 
 
 def only(found: list[JoinedRequest]) -> JoinedRequest:
@@ -37,7 +43,7 @@ def router(start_s: float = -0.002, e2e_s: float = 0.525, **values: Any) -> Outs
 
 def test_two_rows_of_a_trace_are_one_request_of_a_user() -> None:
     found = only(joined_requests([decode(), prefill()], ROLES))
-    assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
     assert found.phases == pytest.approx(
         {
             "route_s": 0.005,  # the front end of the prefill engine
@@ -116,7 +122,7 @@ def test_a_prefill_within_the_decode_is_one_request() -> None:
     """A router may ask the decode engine first, which then waits for the prefill engine."""
     waits = decode(at_s=-0.010, queue_s=0.120, queue_held_s=0.115, e2e_s=0.510)
     found = only(joined_requests([waits, prefill()], ROLES))
-    assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
     assert found.phases["prefill_s"] == pytest.approx(0.050)
     assert found.phases["prefill_queue_s"] == pytest.approx(0.010)
     assert found.e2e_s == pytest.approx(0.510)
@@ -133,7 +139,7 @@ def test_clocks_that_differ_by_hours_change_no_duration(hours: int, which: str) 
     ]
     report = router(start_s=-0.002 + hours * 3600 * (which == "router"))
     found = only(joined_requests(rows, ROLES, lambda chain: [report]))
-    assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
     assert found.e2e_s == 0.525
     assert found.phases["prefill_s"] == pytest.approx(0.050)
     assert found.phases["decode_s"] == pytest.approx(0.370)
@@ -218,10 +224,10 @@ def test_retries_belong_to_the_request() -> None:
 
 def test_roles_of_kv_both_are_derived_from_the_pair() -> None:
     found = only(joined_requests([prefill(), decode()], BOTH))
-    assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
     one_token = decode(output_tokens=1, cached_tokens=0, external_cached_tokens=0)
     found = only(joined_requests([prefill(), one_token], BOTH))
-    assert [hop.role for hop in found.hops] == [Role.PREFILL, Role.DECODE]
+    assert [hop.role for hop in found.hops] == [EngineRole.PREFILL, EngineRole.DECODE]
     assert joined_requests([prefill()], BOTH) == []  # one engine may do both
     again = {**one_token, "request_id": "cmpl-retried-0"}
     assert joined_requests([prefill(), again], BOTH) == []
@@ -350,7 +356,7 @@ def test_roles_come_from_the_arguments() -> None:
             start("d"),
         ]
     )
-    assert found["a", 0] is found["a", None] is Role.PREFILL
-    assert found["b", 0] is Role.DECODE
+    assert found["a", 0] is found["a", None] is EngineRole.PREFILL
+    assert found["b", 0] is EngineRole.DECODE
     assert found["c", 0] is None
     assert ("d", 0) not in found

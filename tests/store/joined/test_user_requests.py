@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from store.joined.joined_request import Role
+from store.joined.joined_request import EngineRole
 from store.joined.prefill_engines import known_roles
 from store.joined.read import read_joined
 from store.joined.roles import ARGUMENT
@@ -143,7 +143,7 @@ def test_a_server_of_one_token_answers_that_only_offloads_is_no_prefill_server(
     if loaded:
         rows += [pair(0)[1], replace(pair(3)[1], replica="p")]
     put(engine, rows, BOTH)
-    assert Role.PREFILL not in known_roles(engine, WINDOW.to_unix_ns).values()
+    assert EngineRole.PREFILL not in known_roles(engine, WINDOW.to_unix_ns).values()
     assert len(users(engine)) == len(rows)
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from store.queries import Window
 from store.replicas.clock_offsets import _bounds_s, offsets
-from store.requests.client_reports import Report, Reports
+from store.requests.client_reports import ClientReport, Reports
 from store.writer import Writer
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
@@ -87,7 +87,7 @@ def test_one_outlier_does_not_count(engine: Engine, store_both: Callable[..., No
 def test_the_truth_lies_between_the_bounds(
     ahead_s: float, there_s: float, served_s: float, back_s: float
 ) -> None:
-    report = Report(None, None, there_s + served_s + back_s, START_NS, None)
+    report = ClientReport(None, None, there_s + served_s + back_s, START_NS, None)
     row = {
         "trace_id": "t",
         "request_id": None,

@@ -25,7 +25,7 @@ from store.rollups.fair_share import fair_share
 from store.rollups.label_sets import LabelSets
 from store.rollups.label_storage import label_sets_since, load_names
 from store.rollups.marks import begin
-from store.rollups.names import LIMITS, OTHER, OWNED, Names, Occurrence
+from store.rollups.names import LIMITS, OTHER, OWNED, LabelValues, Occurrence
 from store.rollups.queries import Rollups, rollups
 from store.rollups.request_rollups import COLUMNS, buckets_of
 from store.rollups.tables import (
@@ -107,7 +107,7 @@ def test_each_owner_receives_places_in_turn() -> None:
 
 
 def test_free_places_go_to_new_values_at_once() -> None:
-    names = Names(2)
+    names = LabelValues(2)
     assert names.assign(occurred("a", "b"), 0) == {"a", "b"}
     assert names.assign(occurred("b", "c"), 60) == {"b"}
     assert set(names.named()) == {"a", "b"}
@@ -115,7 +115,7 @@ def test_free_places_go_to_new_values_at_once() -> None:
 
 
 def test_a_lasting_value_takes_the_place_of_a_burst_but_a_burst_takes_none() -> None:
-    names = Names(2)
+    names = LabelValues(2)
     names.assign(occurred("burst-1", "burst-2", requests=1_000_000), 0)
     for hour in range(3):
         assert ("acme" in names.assign(occurred("acme"), hour * HOUR_S)) == (hour == 2)
@@ -127,7 +127,7 @@ def test_a_lasting_value_takes_the_place_of_a_burst_but_a_burst_takes_none() -> 
 
 
 def test_a_value_without_requests_for_a_day_frees_its_place() -> None:
-    names = Names(1)
+    names = LabelValues(1)
     names.assign(occurred("a"), 0)
     assert names.assign(occurred("b"), HOUR_S) == set()
     assert names.assign(occurred("b"), 26 * HOUR_S) == {"b"}
@@ -136,7 +136,7 @@ def test_a_value_without_requests_for_a_day_frees_its_place() -> None:
 
 
 def test_late_requests_count_in_their_hour() -> None:
-    names = Names(5)
+    names = LabelValues(5)
     names.assign(occurred("a"), 30 * HOUR_S)
     names.assign(occurred("a"), 28 * HOUR_S)
     assert names.known["a"].hours == 0b101
@@ -150,7 +150,7 @@ def test_late_requests_count_in_their_hour() -> None:
 
 def test_one_tenants_routes_do_not_take_the_places_of_others() -> None:
     for label in OWNED:
-        sets = LabelSets(names={**LabelSets().names, label: Names(10, owned=True)})
+        sets = LabelSets(names={**LabelSets().names, label: LabelValues(10, owned=True)})
         flood = [f"/{n}" for n in range(500)]
         table = table_of(**{"tenant": ["flood"] * 500, label: flood})
         assert by_label(table, sets, label)[OTHER] == 490
@@ -201,7 +201,7 @@ def test_every_named_value_has_all_its_requests(
     assert full.requests.sum() == number
     # The number of models for each value is limited too, but the value's sum stays complete.
     monkeypatch.setattr(label_sets_module, "MODELS_EACH", 1)
-    sets = LabelSets(names={**LabelSets().names, "tenant": Names(2_000)})
+    sets = LabelSets(names={**LabelSets().names, "tenant": LabelValues(2_000)})
     assert by_label(table, sets, "tenant") == dict(Counter(columns["tenant"]))
     pairs = {(labels[3], labels[0]) for labels in sets.known if labels[3] and labels[0] != OTHER}
     assert len(pairs) > 2_000
@@ -210,7 +210,7 @@ def test_every_named_value_has_all_its_requests(
 def test_hostile_names_have_bounded_memory() -> None:
     limit = 100
     sets = LabelSets(
-        names={label: Names(limit, label in OWNED) for label in LabelSets().names}, sets=50
+        names={label: LabelValues(limit, label in OWNED) for label in LabelSets().names}, sets=50
     )
     tracemalloc.start()
     used = []

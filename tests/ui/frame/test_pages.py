@@ -7,7 +7,7 @@ import pytest
 from store.database import open_database
 from tests.ui.opening import Database, Open, markup
 from ui.frame.app import module_of
-from ui.frame.pages import BY_KEY, FIRST, PAGES, Page
+from ui.frame.pages import BY_KEY, FIRST, PAGES, ExplorerPage
 from ui.frame.view import RANGES_S
 
 
@@ -18,7 +18,7 @@ def test_every_page_has_a_body_and_a_unique_name() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.key)
-def test_every_page_has_refresh_intervals(page: Page) -> None:
+def test_every_page_has_refresh_intervals(page: ExplorerPage) -> None:
     assert list(page.refresh_s) == list(RANGES_S)
     assert list(page.refresh_s.values()) == sorted(page.refresh_s.values())
 

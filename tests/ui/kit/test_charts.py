@@ -91,7 +91,7 @@ def test_isolated_points_are_drawn_as_markers() -> None:
         found = percentiles.Percentiles(
             np.full(5, 500),
             {
-                name: percentiles.Series(q, line, line, line)
+                name: percentiles.PercentileSeries(q, line, line, line)
                 for name, q in percentiles.QUANTILES.items()
             },
         )

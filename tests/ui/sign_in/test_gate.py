@@ -12,7 +12,7 @@ from alerts.secrets import Secret
 from analysis.sign_in_file import SignIn
 from server.explorer_launch import launch
 from tests.ui.opening import Open, markup
-from ui.sign_in.gate import Verdict, judge
+from ui.sign_in.gate import SignInVerdict, judge
 from ui.sign_in.redirect import COOKIE, ReturnToPage
 
 NOW_S = 1_763_600_000.0
@@ -34,40 +34,42 @@ def asked(*allow: str, **about: Any) -> SignIn:
 @pytest.mark.parametrize(
     ("claims", "verdict"),
     [
-        ({}, Verdict.ALLOWED),
-        ({"email": "JANE@EXAMPLE.ORG"}, Verdict.ALLOWED),
-        ({"email": "eve@partner.example"}, Verdict.ALLOWED),
-        ({"email": "jane@partner.example"}, Verdict.REFUSED),
-        ({"email": "jane@sub.example.org"}, Verdict.REFUSED),
-        ({"email": "jane@example.org@evil.example"}, Verdict.REFUSED),
-        ({"email": "evil.example@@example.org"}, Verdict.REFUSED),
-        ({"email": "jane@example.org\u212a"}, Verdict.REFUSED),
-        ({"email": None}, Verdict.REFUSED),
-        ({"email": ["jane@example.org"]}, Verdict.REFUSED),
-        ({"email_verified": None}, Verdict.UNVERIFIED),
-        ({"email_verified": "true"}, Verdict.UNVERIFIED),
-        ({"iat": NOW_S - 3_600}, Verdict.ENDED),
-        ({"iat": NOW_S + 121}, Verdict.ENDED),
-        ({"iat": None}, Verdict.ENDED),
-        ({"iat": True}, Verdict.ENDED),
-        ({"is_logged_in": False}, Verdict.UNKNOWN),
-        ({"is_logged_in": "true"}, Verdict.UNKNOWN),
+        ({}, SignInVerdict.ALLOWED),
+        ({"email": "JANE@EXAMPLE.ORG"}, SignInVerdict.ALLOWED),
+        ({"email": "eve@partner.example"}, SignInVerdict.ALLOWED),
+        ({"email": "jane@partner.example"}, SignInVerdict.REFUSED),
+        ({"email": "jane@sub.example.org"}, SignInVerdict.REFUSED),
+        ({"email": "jane@example.org@evil.example"}, SignInVerdict.REFUSED),
+        ({"email": "evil.example@@example.org"}, SignInVerdict.REFUSED),
+        ({"email": "jane@example.org\u212a"}, SignInVerdict.REFUSED),
+        ({"email": None}, SignInVerdict.REFUSED),
+        ({"email": ["jane@example.org"]}, SignInVerdict.REFUSED),
+        ({"email_verified": None}, SignInVerdict.UNVERIFIED),
+        ({"email_verified": "true"}, SignInVerdict.UNVERIFIED),
+        ({"iat": NOW_S - 3_600}, SignInVerdict.ENDED),
+        ({"iat": NOW_S + 121}, SignInVerdict.ENDED),
+        ({"iat": None}, SignInVerdict.ENDED),
+        ({"iat": True}, SignInVerdict.ENDED),
+        ({"is_logged_in": False}, SignInVerdict.UNKNOWN),
+        ({"is_logged_in": "true"}, SignInVerdict.UNKNOWN),
     ],
 )
-def test_only_allowed_addresses_are_admitted(claims: dict[str, Any], verdict: Verdict) -> None:
+def test_only_allowed_addresses_are_admitted(
+    claims: dict[str, Any], verdict: SignInVerdict
+) -> None:
     assert judge({**JANE, **claims}, asked(), NOW_S) is verdict
 
 
 def test_anyone_signed_in_may_look_without_an_address() -> None:
     anyone = asked("*")
-    assert judge({"is_logged_in": True, "iat": NOW_S}, anyone, NOW_S) is Verdict.ALLOWED
-    assert judge({"is_logged_in": True, "iat": 0}, anyone, NOW_S) is Verdict.ENDED
-    assert judge({}, anyone, NOW_S) is Verdict.UNKNOWN
+    assert judge({"is_logged_in": True, "iat": NOW_S}, anyone, NOW_S) is SignInVerdict.ALLOWED
+    assert judge({"is_logged_in": True, "iat": 0}, anyone, NOW_S) is SignInVerdict.ENDED
+    assert judge({}, anyone, NOW_S) is SignInVerdict.UNKNOWN
 
 
 def test_a_provider_that_verifies_no_address_can_be_trusted() -> None:
     claims = {**JANE, "email_verified": None}
-    assert judge(claims, asked(trusts_unverified=True), NOW_S) is Verdict.ALLOWED
+    assert judge(claims, asked(trusts_unverified=True), NOW_S) is SignInVerdict.ALLOWED
 
 
 def test_without_a_sign_in_no_data_is_shown(

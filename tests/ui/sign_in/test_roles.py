@@ -10,7 +10,7 @@ from store.access.access import NotAllowed
 from tests.ui.sign_in.test_gate import JANE, NOW_S, asked
 from ui.serving.process import application
 from ui.sign_in import gate, page
-from ui.sign_in.gate import Verdict, judge
+from ui.sign_in.gate import SignInVerdict, judge
 from ui.sign_in.page import SignInPage
 
 FILE = """
@@ -29,20 +29,24 @@ def roles(tmp_path: Path) -> Roles:
 @pytest.mark.parametrize(
     ("groups", "verdict"),
     [
-        (["acme"], Verdict.ALLOWED),
-        ("acme", Verdict.ALLOWED),
-        (["other"], Verdict.NO_ROLE),
-        (None, Verdict.NO_ROLE),
-        ([["acme"]], Verdict.MALFORMED),
-        ({"acme": True}, Verdict.MALFORMED),
+        (["acme"], SignInVerdict.ALLOWED),
+        ("acme", SignInVerdict.ALLOWED),
+        (["other"], SignInVerdict.NO_ROLE),
+        (None, SignInVerdict.NO_ROLE),
+        ([["acme"]], SignInVerdict.MALFORMED),
+        ({"acme": True}, SignInVerdict.MALFORMED),
     ],
 )
-def test_only_people_with_a_role_are_admitted(roles: Roles, groups: Any, verdict: Verdict) -> None:
+def test_only_people_with_a_role_are_admitted(
+    roles: Roles, groups: Any, verdict: SignInVerdict
+) -> None:
     claims = {**JANE, "groups": groups}
     assert judge(claims, asked(), NOW_S, roles) is verdict
-    assert judge(claims, asked(), NOW_S) is Verdict.ALLOWED
-    assert judge({**claims, "iat": 0}, asked(), NOW_S, roles) is Verdict.ENDED
-    assert judge({**claims, "email": "x@evil.example"}, asked(), NOW_S, roles) is Verdict.REFUSED
+    assert judge(claims, asked(), NOW_S) is SignInVerdict.ALLOWED
+    assert judge({**claims, "iat": 0}, asked(), NOW_S, roles) is SignInVerdict.ENDED
+    assert (
+        judge({**claims, "email": "x@evil.example"}, asked(), NOW_S, roles) is SignInVerdict.REFUSED
+    )
 
 
 def test_each_sign_in_is_recorded_once(

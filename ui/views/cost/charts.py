@@ -15,7 +15,7 @@ from cost.groups import BillGroup, groups_of
 from cost.managed import BreakEven, ManagedCost
 from store.queries import Window
 from ui.kit import charts, colours, wording
-from ui.views.cost.read import Step
+from ui.views.cost.read import CostStep
 
 HEIGHT: Final = 260
 MAX_PAYERS: Final = len(colours.PAYERS)
@@ -26,7 +26,7 @@ UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BillPart:
     """A part of the bill. Its bar begins at `from_usd`, where the previous bar ends."""
 
     name: str
@@ -45,14 +45,14 @@ MEANINGS: Final = {
 }
 
 
-def parts(line: BillLine) -> list[Part]:
+def parts(line: BillLine) -> list[BillPart]:
     """Return the bill's parts in order, without parts that are too small to see."""
     sizes = _sizes(line)
     found = []
     reached = 0.0
     for name, usd in sizes.items():
         if abs(usd) > line.bill_usd * SMALLEST:
-            found.append(Part(name, usd, reached, MEANINGS[name]))
+            found.append(BillPart(name, usd, reached, MEANINGS[name]))
         reached += usd
     return found
 
@@ -121,7 +121,7 @@ def _bar(name: str, from_usd: float, usd: float, colour: str, share: str, text: 
     )
 
 
-def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Figure:
+def bill_over_time(steps: Sequence[CostStep], window: Window, zone: tzinfo) -> go.Figure:
     """Draw the engines' cost per hour by cost category."""
     known = [step for step in steps if step.line is not None]
     figure = go.Figure()
@@ -133,7 +133,9 @@ def bill_over_time(steps: Sequence[Step], window: Window, zone: tzinfo) -> go.Fi
     return _over_time(figure, window, zone)
 
 
-def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tzinfo) -> go.Figure:
+def payers_over_time(
+    steps: Sequence[CostStep], label: str, window: Window, zone: tzinfo
+) -> go.Figure:
     """Draw the cost per hour over time for each value of a label, such as each tenant.
 
     The most expensive values are drawn separately, and all other values as one sum.
@@ -160,7 +162,7 @@ def payers_over_time(steps: Sequence[Step], label: str, window: Window, zone: tz
 
 
 def _stacked(
-    name: str, colour: str, steps: Sequence[Step], usd: Sequence[float], zone: tzinfo
+    name: str, colour: str, steps: Sequence[CostStep], usd: Sequence[float], zone: tzinfo
 ) -> go.Bar:
     rates = [each / step.hours for each, step in zip(usd, steps, strict=True)]
     middles = [(step.from_unix_ns + step.to_unix_ns) // 2 for step in steps]

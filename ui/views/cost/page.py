@@ -26,7 +26,7 @@ from ui.kit.downloads import cell
 from ui.kit.sections import chapter, chart
 from ui.kit.terms import TERMS
 from ui.views.cost import caches, charts, words
-from ui.views.cost.read import Spending, read_spending
+from ui.views.cost.read import RangeCosts, read_spending
 
 BILL_HELP: Final = (
     "The bill is each engine's price multiplied by the time for which it was up. The parts sum to "
@@ -57,7 +57,7 @@ START: Final = "tailspan up --prices prices.yaml      # or TAILSPAN_PRICES=price
 class CostData:
     """The data of the page for one range."""
 
-    spending: Spending
+    spending: RangeCosts
     cached: CachesAnswer
     newest_unix_ns: int | None
 
@@ -125,7 +125,7 @@ def show(context: Context, seen: CostData) -> None:
         st.html(f"<p class='note'>{note}</p>")
 
 
-def _notes_below_headline(found: Spending, total: BillLine) -> None:
+def _notes_below_headline(found: RangeCosts, total: BillLine) -> None:
     if advice := words.advice(total):
         st.html(f"<p class='note'>{advice}</p>")
     rounded = "The range is widened to whole minutes."
@@ -134,7 +134,7 @@ def _notes_below_headline(found: Spending, total: BillLine) -> None:
         st.html(f"<p class='note'>{words.drawn(found.energy)}</p>")
 
 
-def _payers(context: Context, found: Spending) -> None:
+def _payers(context: Context, found: RangeCosts) -> None:
     view, zone = context.view, context.zone
     with chapter("Cost by label", PAYERS_HELP):
         st.session_state["per"] = view.per
@@ -174,7 +174,7 @@ def _payers(context: Context, found: Spending) -> None:
             selection.time_chart(context, figure, "payers_over_time", alt)
 
 
-def _managed(found: Spending, total: BillLine) -> None:
+def _managed(found: RangeCosts, total: BillLine) -> None:
     if not found.compared and not found.not_compared:
         return
     with chapter("Compared with managed APIs", MANAGED_HELP):
@@ -207,14 +207,14 @@ def _managed(found: Spending, total: BillLine) -> None:
             )
 
 
-def _unpriced(found: Spending) -> None:
+def _unpriced(found: RangeCosts) -> None:
     reasons = words.without_price(found.bill.unpriced)
     st.html(f"<p class='notice'>No price: {reasons}</p>")
     with st.expander("How to set a price"):
         _give_price(found)
 
 
-def _no_bill(context: Context, found: Spending) -> None:
+def _no_bill(context: Context, found: RangeCosts) -> None:
     if found.bill.unpriced:
         reasons = words.without_price(found.bill.unpriced)
         st.html(
@@ -230,7 +230,7 @@ def _no_bill(context: Context, found: Spending) -> None:
     no_data.nothing_in_view(context)
 
 
-def _give_price(found: Spending) -> None:
+def _give_price(found: RangeCosts) -> None:
     st.markdown("Write your prices to a file, `prices.yaml`, and start Tailspan with this file:")
     st.code(words.price_example(found.bill.unpriced), language="yaml")
     st.code(START, language="bash")

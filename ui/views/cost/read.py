@@ -41,7 +41,7 @@ BY_DAY_S: Final = 4 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CostStep:
     """The cost in one step of time: the bill (`line`), and the cost of requests per group.
 
     `line` is None if no engine was up. The step in which the first engine came up begins at the
@@ -61,14 +61,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class RangeCosts:
     """The costs of a range."""
 
     window: Window
     """In whole minutes."""
     bill: Bill
     costs: RequestCosts
-    steps: Sequence[Step]
+    steps: Sequence[CostStep]
     compared: Sequence[ManagedCost]
     not_compared: Sequence[str]
     break_even: BreakEven | None
@@ -101,7 +101,7 @@ def read_spending(
     prices: PriceList,
     objectives: Sequence[Objective] = (),
     peaks: Mapping[str, Any] | None = None,
-) -> Spending:
+) -> RangeCosts:
     """Return the cost of a range.
 
     Args:
@@ -128,7 +128,7 @@ def read_spending(
     steps = [_while_up(step, whole.uptime.up_unix_ns) for step in steps]
     managed, missing = managed_prices(tokens_by_model(costs.cells), prices)
     all_in_view = set(equals) <= {"replica"} and managed and not missing and not whole.unpriced
-    return Spending(
+    return RangeCosts(
         window=billed,
         bill=whole,
         costs=costs,
@@ -149,12 +149,12 @@ def read_spending(
     )
 
 
-def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, str]) -> Step:
+def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, str]) -> CostStep:
     found = bill(read_, prices)
-    return Step(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
+    return CostStep(read_.from_unix_ns, read_.to_unix_ns, found.total, found.costs.where(equals))
 
 
-def _while_up(step: Step, up_unix_ns: tuple[int, int] | None) -> Step:
+def _while_up(step: CostStep, up_unix_ns: tuple[int, int] | None) -> CostStep:
     """Return the step without the time before the first engine was up and after the last one was
     up."""
     start, end = up_unix_ns or (0, 0)
@@ -174,7 +174,7 @@ def pieces(window: Window, piece_s: int) -> list[Window]:
     return [Window(start, end) for start, end in pairwise(ends) if start < end]
 
 
-def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
+def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[CostStep]:
     """Divide a bill into steps of `step_s` seconds: one or several hours.
 
     The first and the last step contain only the part in the range.
@@ -184,7 +184,7 @@ def by_hours(whole: Bill, costs: RequestCosts, step_s: int) -> list[Step]:
         lines[line.hour_unix_s // step_s * step_s].append(line)
     starts = costs.cells.hour_unix_s // step_s * step_s
     return [
-        Step(
+        CostStep(
             max(start * SECOND_NS, whole.from_unix_ns),
             min((start + step_s) * SECOND_NS, whole.to_unix_ns),
             sum_lines(lines[start]) if start in lines else None,

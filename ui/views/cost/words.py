@@ -23,7 +23,7 @@ from ui.frame.view import View
 from ui.kit import colours, wording
 from ui.kit.terms import term
 from ui.kit.wide_table import wide_table
-from ui.views.cost.read import Spending
+from ui.views.cost.read import RangeCosts
 
 MAX_ROWS: Final = 40
 MAX_UNPRICED: Final = 5
@@ -35,7 +35,7 @@ the bill. A small part may therefore be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
-def sentence(found: Spending, total: BillLine, view: View) -> str:
+def sentence(found: RangeCosts, total: BillLine, view: View) -> str:
     """Return the bill in one sentence, with the share of the selected requests."""
     length_s = (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     of = ""
@@ -105,7 +105,7 @@ def sides(found: Sides, total: BillLine) -> str:
     )
 
 
-def _of_these(found: Spending, total: BillLine, equals: dict[str, str]) -> str:
+def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str:
     names = ", ".join(
         f"{wording.for_html(name)} {wording.for_html(value)}" for name, value in equals.items()
     )
@@ -248,7 +248,7 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
     )
 
 
-def against(found: Spending, total: BillLine) -> str:
+def against(found: RangeCosts, total: BillLine) -> str:
     """Return sentences that compare the bill with the same tokens at a managed API.
 
     They include the break-even rate, above which self-hosting is cheaper.
@@ -295,7 +295,7 @@ def against(found: Spending, total: BillLine) -> str:
     )
 
 
-def now_rps(found: Spending) -> float:
+def now_rps(found: RangeCosts) -> float:
     """Return the mean request rate per second while an engine was up."""
     up_s = found.bill.uptime.up_s or (found.window.to_unix_ns - found.window.from_unix_ns) / 1e9
     return sum(each.tokens.requests for each in found.compared) / up_s
@@ -363,7 +363,7 @@ def drawn(found: Energy) -> str:
     return f"Energy: {wording.number(found.kwh)} kWh in the GPUs, {idle} of it idle{how}{co2}."
 
 
-def notes(found: Spending, zone: tzinfo) -> list[str]:
+def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
     """Return notes about time and requests that the bill omits or bills inexactly."""
     sentences = []
     if found.bill.uptime.gaps_s >= 1:

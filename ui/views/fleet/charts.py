@@ -13,13 +13,13 @@ from store.queries import Window
 from ui.kit import charts, colours, wording
 from ui.kit.downloads import cell
 from ui.kit.replica_measures import MEASURES, Measure
-from ui.views.fleet.replicas import Fleet, Replica
+from ui.views.fleet.replicas import FleetReplicas, ReplicaRow
 from ui.views.fleet.table import MAX_REPLICAS, top
 
 ROW_PX: Final = 22
 
 
-def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
+def side_by_side(fleet: FleetReplicas, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
     """Draw one row per replica, in the order of the table."""
     shown = fleet.replicas[:MAX_REPLICAS]
     names = [wording.for_plotly(replica.name, 60) for replica in shown]
@@ -70,14 +70,14 @@ def side_by_side(fleet: Fleet, measure: Measure, window: Window, zone: tzinfo) -
     return figure
 
 
-def _line(replica: Replica, measure: Measure, fleet: Fleet) -> list[float | None]:
+def _line(replica: ReplicaRow, measure: Measure, fleet: FleetReplicas) -> list[float | None]:
     values = replica.over_time.get(measure.key)
     if values is None:
         return [None] * fleet.bins.count
     return [None if np.isnan(value) else value for value in values.tolist()]
 
 
-def as_csv(replicas: Sequence[Replica], fleet: Fleet) -> str:
+def as_csv(replicas: Sequence[ReplicaRow], fleet: FleetReplicas) -> str:
     """Return all measures of all replicas as CSV, with a row for each replica and bin.
 
     An unknown value is an empty cell. Times are in UTC.

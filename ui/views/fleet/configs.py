@@ -15,7 +15,7 @@ count as one start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConfigGroup:
     """The replicas of one model that have the same arguments."""
 
     model: str | None
@@ -27,7 +27,7 @@ class Group:
     configuration."""
 
 
-def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group]:
+def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
     """Return the current configurations, the most common first.
 
     `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
@@ -46,7 +46,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
         usual = configs[0][1][0]
         for config, mine in configs:
             found.append(
-                Group(
+                ConfigGroup(
                     model,
                     config,
                     mine[0].version,
@@ -57,7 +57,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Group
     return found
 
 
-def differing_arguments(found: Iterable[Group]) -> dict[str, list[str]]:
+def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
     """Return each replica's arguments that differ from the most common configuration.
 
     The result has a text for each argument, by replica.

@@ -18,7 +18,7 @@ from ui.kit.replica_measures import MEASURES
 from ui.kit.sections import chapter
 from ui.views.fleet import charts, roofline, starts, table, words
 from ui.views.fleet.read import FleetData, read_fleet
-from ui.views.fleet.replicas import Replica
+from ui.views.fleet.replicas import ReplicaRow
 
 DAY_S: Final = 86_400
 
@@ -104,12 +104,12 @@ def _replicas(context: Context, found: FleetData) -> None:
         st.html(words.configurations(found.configs))
 
 
-def _href(view: View, replica: Replica) -> str:
+def _href(view: View, replica: ReplicaRow) -> str:
     equals = {**view.equals, "replica": replica.name}
     return link(replace(view, page="requests", equals=equals, request=None))
 
 
-def _replicas_not_drawn(left_out: Sequence[Replica]) -> None:
+def _replicas_not_drawn(left_out: Sequence[ReplicaRow]) -> None:
     if left_out:
         named = ", ".join(wording.for_html(replica.name, 24) for replica in left_out)
         st.html(

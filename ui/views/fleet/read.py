@@ -28,8 +28,8 @@ from ui.kit.store_reads import is_simulated, store_errors
 from ui.kit.time_bins import SECOND_NS, WIDTHS_S, Bins, bins_of_width
 from ui.views.fleet import configs as fleet_configs
 from ui.views.fleet import grid, roofline
-from ui.views.fleet.configs import Group
-from ui.views.fleet.replicas import Facts, Fleet, fleet, imbalance_of, traffic_of
+from ui.views.fleet.configs import ConfigGroup
+from ui.views.fleet.replicas import FleetReplicas, ReplicaFacts, fleet, imbalance_of, traffic_of
 from ui.views.fleet.roofline import Bound
 from ui.views.fleet.starts import Starts, shown_starts
 
@@ -46,8 +46,8 @@ class FleetData:
     """The data that the page shows."""
 
     window: Window
-    fleet: Fleet
-    configs: Sequence[Group]
+    fleet: FleetReplicas
+    configs: Sequence[ConfigGroup]
     samples_every_s: int | None
     """Samples may be read only in short intervals. This is the time in seconds from the start of
     one interval to the next, or None if all samples were read."""
@@ -121,8 +121,8 @@ def _fleet(
     gpus: pa.Table,
     request_rows: pa.Table,
     starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
-    configs: Sequence[Group],
-) -> Fleet:
+    configs: Sequence[ConfigGroup],
+) -> FleetReplicas:
     bins = _bins(window, samples)
     at = _at(samples.table)
     over_time = {
@@ -187,8 +187,8 @@ def _facts(
     samples: pa.Table,
     gpus: pa.Table,
     starts: tuple[Sequence[EngineStart], Sequence[EngineStart], Sequence[EngineStart]],
-    configs: Sequence[Group],
-) -> dict[str, Facts]:
+    configs: Sequence[ConfigGroup],
+) -> dict[str, ReplicaFacts]:
     if not samples.num_rows:
         return {}
     before, between, _ = starts
@@ -208,7 +208,7 @@ def _facts(
             begun[start.replica].add(start.at_unix_ns)
     anew = fleet_configs.restarts(begun, {each.replica for each in before}, window.from_unix_ns)
     return {
-        name: Facts(
+        name: ReplicaFacts(
             silent_s=(newest - last[name]) / SECOND_NS,
             restarts=anew.get(name, ()),
             began_unix_ns=max(begun[name], default=None),

@@ -54,7 +54,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ReplicaTraffic:
     """A replica's number of requests, and the P99 of TTFT with its interval."""
 
     requests: int
@@ -78,7 +78,7 @@ class Imbalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ReplicaFacts:
     """Facts about one replica, in addition to its measures. An unknown fact is None."""
 
     silent_s: float | None = None
@@ -92,7 +92,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaRow:
     """A replica: one row of the page's table."""
 
     name: str
@@ -100,8 +100,8 @@ class Replica:
     """By measure: its values over time, as (bins,)."""
     whole: Mapping[str, float | None]
     """By measure: its value over the whole range."""
-    traffic: Traffic | None
-    facts: Facts
+    traffic: ReplicaTraffic | None
+    facts: ReplicaFacts
     problems: Sequence[Problem]
 
     @property
@@ -111,10 +111,10 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetReplicas:
     """All replicas of the page, those with the most serious problems first."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[ReplicaRow]
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Fleet:
         return len({each.name for each in self.replicas} - divided) + len(self.engines)
 
     @property
-    def with_problems(self) -> Sequence[Replica]:
+    def with_problems(self) -> Sequence[ReplicaRow]:
         """The replicas with at least one problem."""
         return [replica for replica in self.replicas if replica.problems]
 
@@ -137,11 +137,11 @@ def fleet(
     bins: Bins,
     over_time: Mapping[str, Grid],
     whole: Mapping[str, Grid],
-    traffic: Mapping[str, Traffic],
+    traffic: Mapping[str, ReplicaTraffic],
     imbalance: Imbalance | None,
-    facts: Mapping[str, Facts],
+    facts: Mapping[str, ReplicaFacts],
     engines: Mapping[str, EngineName] = MappingProxyType({}),
-) -> Fleet:
+) -> FleetReplicas:
     """Return the replicas with their measures and problems.
 
     Args:
@@ -149,7 +149,7 @@ def fleet(
         over_time: (replicas, bins) values of each measure.
         whole: (replicas, 1) values over the whole range.
         imbalance: from `imbalance_of`.
-        engines: as in `Fleet`.
+        engines: as in `FleetReplicas`.
     """
     slow: dict[str, tuple[RiskRatio, str]] = {}
     for hit in imbalance.hits if imbalance else ():
@@ -162,17 +162,17 @@ def fleet(
     for row, name in enumerate(names):
         mine = {measure: grid[row] for measure, grid in over_time.items()}
         all_of_it = {measure: _number_or_none(grid[row, 0]) for measure, grid in whole.items()}
-        replica_facts = facts.get(name, Facts())
+        replica_facts = facts.get(name, ReplicaFacts())
         lately = _recent_mean(mine.get(WAITED))
         problems = tuple(_problems(all_of_it, replica_facts, slow.get(name), lately))
-        found.append(Replica(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
+        found.append(ReplicaRow(name, mine, all_of_it, traffic.get(name), replica_facts, problems))
     found.sort(key=lambda each: (-each.weight, -_p99(each), each.name))
-    return Fleet(found, bins, imbalance, engines)
+    return FleetReplicas(found, bins, imbalance, engines)
 
 
 def _problems(
     whole: Mapping[str, float | None],
-    replica_facts: Facts,
+    replica_facts: ReplicaFacts,
     slow: tuple[RiskRatio, str] | None,
     waited_recently: float | None,
 ) -> Sequence[Problem]:
@@ -229,7 +229,7 @@ def _recent_mean(values: FloatArray | None) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, Traffic]:
+def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraffic]:
     """Return the number of requests and the P99 of TTFT, by replica.
 
     Args:
@@ -246,7 +246,7 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, Traffic]:
         values = ttft_s[order[low:high]]
         values = values[np.isfinite(values)]
         interval = rank_interval(values, 0.99)
-        found[name] = Traffic(
+        found[name] = ReplicaTraffic(
             int(high - low),
             quantile(values, 0.99),
             *(interval if interval is not None else (None, None)),
@@ -310,6 +310,6 @@ def _number_or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _p99(replica: Replica) -> float:
+def _p99(replica: ReplicaRow) -> float:
     traffic = replica.traffic
     return -1.0 if traffic is None or traffic.p99_s is None else traffic.p99_s

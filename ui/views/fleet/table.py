@@ -15,7 +15,7 @@ from ui.kit import wording
 from ui.kit.columns import FloatArray
 from ui.kit.replica_measures import MEASURES, Measure
 from ui.kit.terms import TERMS
-from ui.views.fleet.replicas import Fleet, Replica
+from ui.views.fleet.replicas import FleetReplicas, ReplicaRow
 
 FOLDER: Final = Path(__file__).parent
 MAX_REPLICAS: Final = 50
@@ -36,7 +36,12 @@ columns of low rank."""
 
 
 def show(
-    fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool, has_gpus: bool
+    fleet: FleetReplicas,
+    href: Callable[[ReplicaRow], str],
+    zone: tzinfo,
+    *,
+    dated: bool,
+    has_gpus: bool,
 ) -> None:
     """Draw a table of the first `MAX_REPLICAS` replicas.
 
@@ -102,7 +107,7 @@ def columns(*, has_gpus: bool) -> list[dict[str, Any]]:
 
 
 def rows(
-    fleet: Fleet, href: Callable[[Replica], str], zone: tzinfo, *, dated: bool
+    fleet: FleetReplicas, href: Callable[[ReplicaRow], str], zone: tzinfo, *, dated: bool
 ) -> list[dict[str, Any]]:
     """Return a row for each replica: the texts of its cells, and the values of its small charts.
 
@@ -129,7 +134,7 @@ def rows(
     ]
 
 
-def top(fleet: Fleet, measure: Measure) -> float:
+def top(fleet: FleetReplicas, measure: Measure) -> float:
     """Return the top of a measure's scale: 100 %, or the maximum over all replicas."""
     if measure.whole is not None:
         return measure.whole
@@ -141,7 +146,7 @@ def top(fleet: Fleet, measure: Measure) -> float:
     return max(known, default=0.0)
 
 
-def _cell(replica: Replica, measure: Measure, most: float) -> dict[str, Any]:
+def _cell(replica: ReplicaRow, measure: Measure, most: float) -> dict[str, Any]:
     value = replica.whole.get(measure.key)
     line = replica.over_time.get(measure.key)
     title = f"{measure.name}: {measure.shown(value)}"
@@ -162,7 +167,7 @@ def _scaled(line: FloatArray, most: float) -> Sequence[float | None]:
     return [None if np.isnan(value) else round(value, 3) for value in share.tolist()]
 
 
-def _ttft(replica: Replica) -> dict[str, Any]:
+def _ttft(replica: ReplicaRow) -> dict[str, Any]:
     traffic = replica.traffic
     if traffic is None:
         return {"text": wording.UNKNOWN, "title": "No request in this range."}
@@ -178,7 +183,7 @@ def _ttft(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _start_cell(replica: Replica, zone: tzinfo, dated: bool) -> dict[str, Any]:
+def _start_cell(replica: ReplicaRow, zone: tzinfo, dated: bool) -> dict[str, Any]:
     began = replica.facts.began_unix_ns
     if began is None:
         return {"text": wording.UNKNOWN, "title": "Not reported."}

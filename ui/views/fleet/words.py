@@ -9,8 +9,8 @@ from ui.frame.address import link
 from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.terms import term
-from ui.views.fleet.configs import Group, shown
-from ui.views.fleet.replicas import SLOW_SHARE, Fleet, Imbalance, Replica
+from ui.views.fleet.configs import ConfigGroup, shown
+from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
 
 NAMED: Final = 4
 """Maximum number of replicas that a sentence names. The sentence contains only the number of all
@@ -20,7 +20,7 @@ EVEN: Final = 1.5
 busy."""
 
 
-def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
+def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
     """Return a sentence that states how many replicas there are, and which have problems.
 
     `incident` is the newest incident that overlaps the range, if any.
@@ -44,7 +44,7 @@ def sentence(found: Fleet, incident: IncidentRow | None = None) -> str:
     return f"<b>{number}</b>, {many} with problems: {named}{more}."
 
 
-def _replica_with_problems(replica: Replica) -> str:
+def _replica_with_problems(replica: ReplicaRow) -> str:
     what = ", ".join(wording.for_html(problem.what) for problem in replica.problems[:3])
     return f"<b class='name'>{wording.for_html(replica.name)}</b> ({what})"
 
@@ -120,7 +120,7 @@ def thinned_requests(one_in: int) -> str | None:
     return f"TTFT and imbalance are computed from 1 in {one_in} requests." if one_in > 1 else None
 
 
-def configurations(groups: Sequence[Group]) -> str:
+def configurations(groups: Sequence[ConfigGroup]) -> str:
     """Return a table of the configurations, with their differences from the most common."""
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
@@ -131,7 +131,7 @@ def configurations(groups: Sequence[Group]) -> str:
     )
 
 
-def _row(group: Group) -> str:
+def _row(group: ConfigGroup) -> str:
     version = f" · vLLM {wording.for_html(group.version)}" if group.version else ""
     names = [wording.for_html(name, 24) for name in group.replicas[:NAMED]]
     rest = len(group.replicas) - NAMED

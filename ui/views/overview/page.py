@@ -9,7 +9,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.objectives import GoodProbes, Goodput, Objective
 from analysis.compare.deploys import Deploy, latest_deploy
 from analysis.slo_states import SloState, burning_since_ns, most_urgent
@@ -53,7 +53,7 @@ class OverviewData:
     before: Trend | None
     newest_unix_ns: int | None
     hourly: HourlyCost | None
-    filtered: Sequence[tuple[Objective, Counts]]
+    filtered: Sequence[tuple[Objective, EventCounts]]
     """Counts of the requests that match the filters, by objective; empty without filters."""
     cause: CurrentCause | None
     deploy: Deploy | None
@@ -92,7 +92,7 @@ def read(context: Context) -> OverviewData:
 
 def _filtered(
     engine: Engine, objectives: Sequence[Objective], window: Window, equals: Mapping[str, str]
-) -> Sequence[tuple[Objective, Counts]]:
+) -> Sequence[tuple[Objective, EventCounts]]:
     newest = judged_window(engine, window)
     return [
         (each, judged(engine, narrowed(each.indicator, equals), newest))
@@ -149,7 +149,7 @@ def _answer(context: Context, found: OverviewData, silent_s: float | None) -> No
         st.html(f"<div class='why'><p class='cause'>{first_cause}</p>{actions}{computed}</div>")
 
 
-def _headline(answer: words.Answer) -> None:
+def _headline(answer: words.Headline) -> None:
     st.html(f"<p class='headline answer {answer.mood}'>{answer.sentence}</p>")
 
 

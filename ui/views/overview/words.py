@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import Final
 
 from alerts.blindness import REASONS
-from alerts.burnrate import Counts, Pair
+from alerts.burnrate import EventCounts, WindowPair
 from alerts.objectives import Objective
 from analysis.incident_answer import StoredAnswer
 from analysis.slo_states import SloState
@@ -40,14 +40,14 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Headline:
     """The headline: a sentence, and a mood: bad, near (nearly bad), fine or unknown."""
 
     mood: str
     sentence: str
 
 
-def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Answer:
+def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzinfo) -> Headline:
     """Return the headline about the state of the SLOs.
 
     Args:
@@ -58,36 +58,38 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
     paging = [each for each in found if each.pages]
     if paging:
         also = [each for each in found if each.burns and each not in paging]
-        return Answer("bad", _paging_sentence(paging, also, zone))
+        return Headline("bad", _paging_sentence(paging, also, zone))
     slow = [each for each in found if each.burns]
     if slow:
-        return Answer(
+        return Headline(
             "near",
             f"{_burning(slow[0], zone)}. It burns slowly enough for a ticket instead of a page.",
         )
     spent = [each for each in found if each.spent]
     if spent:
-        return Answer("near", _overspent_sentence(spent[0]))
+        return Headline("near", _overspent_sentence(spent[0]))
     blind = [each for each in found if each.blind is not None]
     if blind:
-        return Answer("near", _blind(blind))
+        return Headline("near", _blind(blind))
     events = max(each.shown.events for each in found)
     if events < MIN_REQUESTS:
-        return Answer("unknown", _too_few(events, requests, length_s))
+        return Headline("unknown", _too_few(events, requests, length_s))
     doubtful = [each for each in found if each.held_back]
     if doubtful:
-        return Answer("near", _held_back(doubtful[0]))
+        return Headline("near", _held_back(doubtful[0]))
     return _met_answer(found, length_s)
 
 
-def of_the_past(found: Answer, silent_s: float) -> Answer:
+def of_the_past(found: Headline, silent_s: float) -> Headline:
     """Return the headline while no data arrives, in which the mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
-    return Answer(mood, f"{before} {found.sentence}")
+    return Headline(mood, f"{before} {found.sentence}")
 
 
-def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s: float) -> Answer:
+def of_filters(
+    view: View, judged: Sequence[tuple[Objective, EventCounts]], length_s: float
+) -> Headline:
     """Return the headline about the requests that match the filters.
 
     The headline is about the objective with the most bad requests in relation to its error budget.
@@ -101,11 +103,11 @@ def of_filters(view: View, judged: Sequence[tuple[Objective, Counts]], length_s:
     ]
     over = wording.span(length_s)
     if not known:
-        return Answer("unknown", f"<b>{scope}:</b> no request in {over} counts for an SLO.")
+        return Headline("unknown", f"<b>{scope}:</b> no request in {over} counts for an SLO.")
     known.sort(key=lambda each: float(each[2] / each[0].budget), reverse=True)
     objective, counts, bad = known[0]
     mood = "fine" if bad <= objective.budget else "near"
-    return Answer(
+    return Headline(
         mood,
         f"<b>{scope}:</b> {wording.exact_percent(1 - float(bad))} of"
         f" {counts.events:,} {objective.counted_in} in {over} met {_name(objective)}"
@@ -186,7 +188,7 @@ def _held_back(each: SloState) -> str:
     )
 
 
-def _met_answer(found: Sequence[SloState], length_s: float) -> Answer:
+def _met_answer(found: Sequence[SloState], length_s: float) -> Headline:
     met = "is met" if len(found) == 1 else f"All {len(found)} SLOs are met"
     worst = min(
         (each for each in found if each.shown.events),
@@ -201,15 +203,15 @@ def _met_answer(found: Sequence[SloState], length_s: float) -> Answer:
     hottest = max(found, key=_burn_now)
     burning = _burning_now(hottest) if _burn_now(hottest) > 1 else ""
     if (worst.shown.bad_ratio or 0) > worst.objective.budget:
-        return Answer(
+        return Headline(
             "near",
             f"{name} is missed: only <b>{good}</b> of {of} in {over} were good ({target}), but"
             f" the burn rate is too low to alert{f'; {burning}' if burning else ''}.",
         )
     text = f"{first}: <b>{good}</b> of {of} in {over} were good ({target})"
     if burning:
-        return Answer("near", f"{text}; but {burning}.")
-    return Answer("fine", f"{text}.")
+        return Headline("near", f"{text}; but {burning}.")
+    return Headline("fine", f"{text}.")
 
 
 def _burning_now(each: SloState) -> str:
@@ -222,7 +224,7 @@ def _burning_now(each: SloState) -> str:
     )
 
 
-def _shortest(each: SloState) -> Pair:
+def _shortest(each: SloState) -> WindowPair:
     return next(iter(each.status.states))
 
 

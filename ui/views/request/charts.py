@@ -15,7 +15,7 @@ from ui.kit import colours, wording
 from ui.kit.charts import linear_ticks, row_title
 from ui.views.request.engine_state import TimeSeries
 from ui.views.request.neighbours import Neighbour
-from ui.views.request.timeline import Instant, Segment, Stage
+from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
@@ -28,7 +28,9 @@ QUIET: Final = "rgba(140,140,140,0.35)"
 PREFILL_OF_OTHERS: Final = "rgba(140,140,140,0.85)"
 
 
-def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float) -> go.Figure:
+def lifeline(
+    stages: Sequence[TimelineStage], instants: Sequence[Instant], end_s: float
+) -> go.Figure:
     """Draw a row for each phase, with its parts. Instants are vertical lines across all rows."""
     figure = go.Figure()
     for stage in stages:
@@ -64,7 +66,7 @@ def lifeline(stages: Sequence[Stage], instants: Sequence[Instant], end_s: float)
     return _since_received(figure, end_s, height=top + 44 + 30 * max(1, len(stages)), top=top)
 
 
-def _bar(stage: Stage, segment: Segment) -> go.Bar:
+def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
     return go.Bar(
         y=[stage.name],
         x=[segment.length_s],

@@ -30,7 +30,7 @@ MAX_LINES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EngineStateLine:
     """The values of one engine process, or of one GPU, over time."""
 
     name: str
@@ -43,7 +43,7 @@ class TimeSeries:
     """One quantity over time, with a line for each engine process or GPU."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[EngineStateLine]
     shown: Callable[[float], str]
     whole: float | None = None
     """The value that is 100 %, if there is one."""
@@ -141,14 +141,14 @@ def _names(samples: Samples, label: str) -> list[str]:
 
 def _lines(
     samples: Samples, names: Iterable[str], values: FloatArray, received_unix_ns: int
-) -> list[Line]:
+) -> list[EngineStateLine]:
     at_s = (samples.at_unix_ns - received_unix_ns) / 1e9
     which = np.array(list(names))
     found = []
     for name in np.unique(which)[:MAX_LINES]:
         mine = which == name
         if np.isfinite(values[mine]).any():
-            found.append(Line(str(name), at_s[mine], values[mine]))
+            found.append(EngineStateLine(str(name), at_s[mine], values[mine]))
     return found
 
 

@@ -42,7 +42,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TimelineStage:
     """A phase that began, and its parts. Times are seconds since the request's receipt."""
 
     name: str
@@ -79,12 +79,12 @@ _PHASES: Final = ("frontend", "queue", "prefill", "decode", "delivery")
 _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"}
 
 
-def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
+def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[TimelineStage]:
     """Return the phases that began, in order of time. They sum to the end-to-end time.
 
     `parts_s` has the seconds of each part, from `diagnosis.one_request.account`.
     """
-    found: list[Stage] = []
+    found: list[TimelineStage] = []
     reached = 0.0
     for phase in (*_PHASES, "unsplit"):
         inside = {part: seconds for part, seconds in parts_s.items() if PHASE[part] == phase}
@@ -100,7 +100,7 @@ def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[Stage]:
             )
             at += max(0.0, seconds)
         meaning = _TERMS.get(phase) or TERMS[phase]
-        found.append(Stage(_NAMES.get(phase, phase), meaning, reached, segments))
+        found.append(TimelineStage(_NAMES.get(phase, phase), meaning, reached, segments))
         reached = at
     return found
 

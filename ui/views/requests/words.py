@@ -10,7 +10,7 @@ from telemetry.quantiles import least_number
 from telemetry.requests import Outcome
 from ui.kit import wording
 from ui.kit.columns import floats, texts
-from ui.kit.percentiles import Estimate, estimate
+from ui.kit.percentiles import PercentileEstimate, estimate
 from ui.kit.phases import BEFORE_FIRST_TOKEN, Largest, Matrix, largest_of_slowest
 from ui.kit.rollup_reads import Rolled
 from ui.kit.terms import term
@@ -62,7 +62,7 @@ def _requests_sentence(requests: int, length_s: float, equals: Mapping[str, str]
     return first
 
 
-def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
+def _tails(ttft: PercentileEstimate, e2e: PercentileEstimate, table: pa.Table) -> str:
     if ttft.value_s is None and e2e.value_s is None:
         slowest = ", ".join(
             f"{term(column, name)} {wording.seconds(float(np.nanmax(values)))}"
@@ -78,7 +78,7 @@ def _tails(ttft: Estimate, e2e: Estimate, table: pa.Table) -> str:
     )
 
 
-def _estimate_text(found: Estimate) -> str:
+def _estimate_text(found: PercentileEstimate) -> str:
     if found.value_s is None:
         return f"unknown ({wording.counted(found.requests, 'request')} report it)"
     interval = f"{wording.seconds(found.low_s)} to {wording.seconds(found.high_s)}"

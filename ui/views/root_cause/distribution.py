@@ -19,7 +19,7 @@ has no zero."""
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class LatencyDistribution:
     """Numbers of requests by latency and time.
 
     `counts` has the shape (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. All rows have
@@ -38,7 +38,7 @@ class Distribution:
 
 def distribution(
     received_unix_ns: IntArray, latency_s: FloatArray, from_unix_ns: int, to_unix_ns: int
-) -> Distribution | None:
+) -> LatencyDistribution | None:
     """Count requests by time and latency.
 
     `latency_s` is (n,), and NaN if unknown. Return None if all are unknown.
@@ -56,4 +56,4 @@ def distribution(
     edges = np.geomspace(low * 0.999, high * 1.001, ROWS + 1)
     row = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, ROWS - 1)
     cells = np.bincount(row * bins.count + bins.index(at), minlength=ROWS * bins.count)
-    return Distribution(bins, edges, cells.reshape(ROWS, bins.count))
+    return LatencyDistribution(bins, edges, cells.reshape(ROWS, bins.count))

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from store.queries import Window
 from telemetry.starts import EngineStart
 from ui.kit import charts, colours, wording
-from ui.views.root_cause.distribution import Distribution
+from ui.views.root_cause.distribution import LatencyDistribution
 from ui.views.root_cause.server_state import StateLine
 
 HEIGHT: Final = 230
@@ -25,7 +25,7 @@ _MARGINS: Final = 66
 
 
 def figure(
-    found: Distribution,
+    found: LatencyDistribution,
     lines: Sequence[StateLine],
     *,
     name: str,
@@ -119,7 +119,7 @@ def _label(drawn: go.Figure, text: str, x: datetime, xanchor: str, ink: colours.
     )
 
 
-def _heatmap(found: Distribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
+def _heatmap(found: LatencyDistribution, at: Sequence[datetime], ink: colours.Ink) -> go.Heatmap:
     counts = found.counts
     # The colour depends on the square root of the count. A linear scale would hide single requests,
     # and a logarithmic scale would hide differences between large counts.

@@ -20,7 +20,7 @@ REST: Final = "all other parts"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class IncreaseBar:
     """The growth of a part of the latency, as one bar.
 
     The bar begins at `from_s` seconds, and ends at `from_s` + `growth_s`. The growth may be
@@ -36,7 +36,7 @@ class Step:
     now_s: float
 
 
-def steps(parts: Sequence[PartGrowth]) -> list[Step]:
+def steps(parts: Sequence[PartGrowth]) -> list[IncreaseBar]:
     """Return a step for each part, in the order of a request's phases.
 
     The last step combines all parts with a small growth. The steps sum to the total growth.
@@ -45,24 +45,26 @@ def steps(parts: Sequence[PartGrowth]) -> list[Step]:
     whole = max(moved, abs(sum(part.excess_s for part in parts)))
     large = [part for part in parts if moved > 0 and abs(part.excess_s) >= SMALL * whole]
     small = [part for part in parts if part not in large and (part.baseline_s or part.now_s)]
-    found: list[Step] = []
+    found: list[IncreaseBar] = []
     reached = 0.0
     for part in large:
         name, colour, meaning = part_name(part.part)
         found.append(
-            Step(name, colour, meaning, reached, part.excess_s, part.baseline_s, part.now_s)
+            IncreaseBar(name, colour, meaning, reached, part.excess_s, part.baseline_s, part.now_s)
         )
         reached += part.excess_s
     if small:
         before_s, now_s = sum(p.baseline_s for p in small), sum(p.now_s for p in small)
         meaning = "each changed by less than 2 % of the total"
         found.append(
-            Step(REST, colours.UNACCOUNTED, meaning, reached, now_s - before_s, before_s, now_s)
+            IncreaseBar(
+                REST, colours.UNACCOUNTED, meaning, reached, now_s - before_s, before_s, now_s
+            )
         )
     return found
 
 
-def figure(found: Sequence[Step]) -> go.Figure:
+def figure(found: Sequence[IncreaseBar]) -> go.Figure:
     """Draw the steps from top to bottom, and the total below them."""
     drawn = go.Figure()
     for step in found:

@@ -33,12 +33,12 @@ from diagnosis.latency.parts import selected_latency_s
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow
-from store.columns.evidence import Evidence
+from store.columns.evidence import EvidenceRows
 from store.queries import Window, newest_unix_ns
 from ui.frame.read_cache import cached_evidence
 from ui.frame.view import LATENCIES
 from ui.kit.store_reads import is_simulated, store_errors
-from ui.views.root_cause.distribution import Distribution, distribution
+from ui.views.root_cause.distribution import LatencyDistribution, distribution
 from ui.views.root_cause.server_state import StateLine, state_lines
 
 SLOWEST = 8
@@ -50,7 +50,7 @@ METRICS = {column: Metric(name) for name, column in LATENCIES.items()}
 class Heatmap(NamedTuple):
     """The data of the heatmap, which is drawn before the explanation."""
 
-    grid: Distribution
+    grid: LatencyDistribution
     lines: Sequence[StateLine]
 
 
@@ -276,7 +276,7 @@ def stored_answers(
     return found
 
 
-def _read_evidence(engine: Engine, window: Span, baseline: Span) -> Evidence:
+def _read_evidence(engine: Engine, window: Span, baseline: Span) -> EvidenceRows:
     kept = cached_evidence(engine)
     question = Question(Metric.TTFT, window, baseline)
     windows = windows_of(question)

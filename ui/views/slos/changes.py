@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from alerts.burnrate import Counts, burn
+from alerts.burnrate import EventCounts, burn
 from alerts.objectives import Objective
 from ui.frame.objectives import Objectives
 from ui.kit import wording
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectiveChange:
     """A proposed change of one objective.
 
     Attributes:
@@ -23,7 +23,7 @@ class Change:
     then: Objective | None
 
 
-def changes(before: Objectives, after: Objectives) -> list[Change]:
+def changes(before: Objectives, after: Objectives) -> list[ObjectiveChange]:
     """Return the objectives that the change adds, removes or alters.
 
     An objective is altered if its indicator, target or period differs. Its description is not
@@ -31,7 +31,7 @@ def changes(before: Objectives, after: Objectives) -> list[Change]:
     """
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [
-        Change(name, old.get(name), new.get(name))
+        ObjectiveChange(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*old, *new])
         if _definition(old.get(name)) != _definition(new.get(name))
     ]
@@ -43,7 +43,7 @@ def _definition(objective: Objective | None) -> object:
     return objective.indicator, objective.target, objective.period_s, objective.calendar
 
 
-def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
+def sentence(change: ObjectiveChange, now: EventCounts | None, then: EventCounts | None) -> str:
     """Return a sentence about the effect of a change, as HTML.
 
     Args:
@@ -63,7 +63,7 @@ def sentence(change: Change, now: Counts | None, then: Counts | None) -> str:
     return f"{name}: now {_kept(change.now, now)}; then {would}."
 
 
-def _kept(objective: Objective, counts: Counts) -> str:
+def _kept(objective: Objective, counts: EventCounts) -> str:
     pace = burn(counts, objective.budget)
     if pace is None or counts.bad_ratio is None:
         return f"no request counts for it (target {objective.target_written})"
@@ -74,6 +74,6 @@ def _kept(objective: Objective, counts: Counts) -> str:
     )
 
 
-def lines(found: Sequence[tuple[Change, Counts | None, Counts | None]]) -> str:
+def lines(found: Sequence[tuple[ObjectiveChange, EventCounts | None, EventCounts | None]]) -> str:
     """Return a sentence for each changed objective."""
     return "".join(f"<p>{sentence(*each)}</p>" for each in found)

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import step_counts
 from alerts.objectives import GoodEvents, Objective
 from store.queries import Window
@@ -23,17 +23,17 @@ _QUARTER_S: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ComplianceStep:
     """A day or an hour, with its counts of requests."""
 
     from_unix_s: int
     to_unix_s: int
-    counts: Counts
+    counts: EventCounts
 
 
 def read(
     engine: Engine, objective: Objective, goodput: GoodEvents, at_s: int, zone: tzinfo, by: str
-) -> tuple[Step, ...]:
+) -> tuple[ComplianceStep, ...]:
     """Return the steps with their counts, oldest first.
 
     The steps are the days of the objective's period, or the last 72 hours. Steps without requests
@@ -49,12 +49,12 @@ def read(
     offset = datetime.fromtimestamp(at_s, zone).utcoffset() or timedelta(0)
     fine_s = _QUARTER_S if offset.seconds % _HOUR_S else _HOUR_S
     from_s = start_s // fine_s * fine_s
-    totals: dict[datetime, Counts] = {}
+    totals: dict[datetime, EventCounts] = {}
     for each in step_counts(engine, goodput, from_s, at_s, fine_s):
         start = _start(each.until_s - fine_s, zone, by)
-        totals[start] = totals.get(start, Counts(0, 0)) + each.counts
+        totals[start] = totals.get(start, EventCounts(0, 0)) + each.counts
     return tuple(
-        Step(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
+        ComplianceStep(int(start.timestamp()), int(_next(start, by).timestamp()), counts)
         for start, counts in sorted(totals.items())
         if counts.events
     )
@@ -72,7 +72,9 @@ def _next(start: datetime, by: str) -> datetime:
     return datetime.fromtimestamp(start.timestamp() + _HOUR_S, start.tzinfo)
 
 
-def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zone: tzinfo) -> str:
+def sentence(
+    steps: Sequence[ComplianceStep], objective: Objective, by: str, at_s: int, zone: tzinfo
+) -> str:
     """Return a sentence that states in how many days or hours the objective was met, until
     `at_s`."""
     if not steps:
@@ -88,7 +90,11 @@ def sentence(steps: Sequence[Step], objective: Objective, by: str, at_s: int, zo
 
 
 def figure(
-    steps: Sequence[Step], objective: Objective, window: Window, zone: tzinfo, ink: colours.Ink
+    steps: Sequence[ComplianceStep],
+    objective: Objective,
+    window: Window,
+    zone: tzinfo,
+    ink: colours.Ink,
 ) -> go.Figure:
     """Draw the share of good requests per step, and the target."""
     drawn = go.Figure()

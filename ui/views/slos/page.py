@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 from sqlalchemy import Engine
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.errors import AlertsError, DocumentError
 from alerts.objectives import GoodEvents, Objective
 from analysis.slo_states import SloState, worst_first
@@ -29,7 +29,7 @@ from ui.kit.terms import TERMS
 from ui.kit.time_bins import SECOND_NS
 from ui.kit.wide_table import wide_table
 from ui.views.slos import changes, compliance, words
-from ui.views.slos.changes import Change
+from ui.views.slos.changes import ObjectiveChange
 
 HISTORY_HELP: Final = (
     "The share of requests that met the SLO, by the time at which the requests ended. A cross "
@@ -176,7 +176,7 @@ def _history(context: Context, objective: Objective, slos: SloReads) -> None:
         return
     at_s, by, zone = slos.at_s, context.view.by, context.zone
 
-    def read() -> tuple[compliance.Step, ...]:
+    def read() -> tuple[compliance.ComplianceStep, ...]:
         return compliance.read(context.engine, objective, indicator, at_s, zone, by)
 
     span = objective.period_at(at_s)
@@ -269,8 +269,10 @@ def _effect_section(context: Context, changed: Objectives) -> None:
     )
 
 
-def _counts(engine: Engine, change: Change, window: Window) -> tuple[Counts | None, Counts | None]:
-    def of(objective: Objective | None) -> Counts | None:
+def _counts(
+    engine: Engine, change: ObjectiveChange, window: Window
+) -> tuple[EventCounts | None, EventCounts | None]:
+    def of(objective: Objective | None) -> EventCounts | None:
         if objective is None or not isinstance(objective.indicator, GoodEvents):
             return None
         goodput = objective.indicator

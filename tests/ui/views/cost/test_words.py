@@ -25,7 +25,7 @@ from ui.frame.view import View
 from ui.kit import wording
 from ui.kit.downloads import csv_of
 from ui.views.cost import charts, words
-from ui.views.cost.read import Step
+from ui.views.cost.read import CostStep
 
 HOUR_NS = 3_600 * 10**9
 HOUR: Any = SimpleNamespace(uptime=SimpleNamespace(up_s=1_800.0))
@@ -86,8 +86,9 @@ def test_the_chart_of_the_bill_can_be_downloaded() -> None:
 
 def test_the_chart_over_time_is_in_dollars_per_hour() -> None:
     """If six minutes cost $1, the rate is $10 per hour."""
-    step = Step(0, HOUR_NS // 10, line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
-                                       idle_usd=0.0, unbilled_usd=0.0), costs_at(1.0))  # fmt: skip
+    bill_line = line(bill_usd=1.0, requests_usd=1.0, lost_usd=0.0, wasted_usd=0.0,
+                     idle_usd=0.0, unbilled_usd=0.0)  # fmt: skip
+    step = CostStep(0, HOUR_NS // 10, bill_line, costs_at(1.0))
     figure = charts.bill_over_time([step], Window(0, HOUR_NS), UTC)
     (trace,) = figure.data
     assert trace.name == "answers"
@@ -99,7 +100,7 @@ def test_the_most_expensive_groups_have_colours_and_the_rest_is_merged() -> None
         {"replica": "r1", "outcome": "stop", "tenant": f"t{n}", "billed_s": float(20 - n)}
         for n in range(20)
     ]
-    step = Step(0, HOUR_NS, line(), costs_at(1.0, *rows))
+    step = CostStep(0, HOUR_NS, line(), costs_at(1.0, *rows))
     figure = charts.payers_over_time([step], "tenant", Window(0, HOUR_NS), UTC)
     assert [trace.name for trace in figure.data][-1] == charts.REST
     assert len(figure.data) == charts.MAX_PAYERS

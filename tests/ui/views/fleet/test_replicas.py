@@ -10,7 +10,14 @@ from store.alerting.incidents import IncidentRow
 from ui.kit import data_sources
 from ui.kit.time_bins import Bins
 from ui.views.fleet import words
-from ui.views.fleet.replicas import Facts, Fleet, Traffic, fleet, imbalance_of, traffic_of
+from ui.views.fleet.replicas import (
+    FleetReplicas,
+    ReplicaFacts,
+    ReplicaTraffic,
+    fleet,
+    imbalance_of,
+    traffic_of,
+)
 
 BINS = Bins(0, 10**9, 4)
 
@@ -18,20 +25,23 @@ BINS = Bins(0, 10**9, 4)
 def made(
     over_time: dict[str, list[list[float]]] | None = None,
     whole: dict[str, list[float]] | None = None,
-    **facts: Facts,
-) -> Fleet:
+    **facts: ReplicaFacts,
+) -> FleetReplicas:
     return fleet(
         ("a", "b", "c"),
         BINS,
         {name: np.array(values) for name, values in (over_time or {}).items()},
         {name: np.array(values)[:, None] for name, values in (whole or {}).items()},
-        {name: Traffic(10, p99, None, None) for name, p99 in (("a", 0.1), ("b", 0.3), ("c", 0.2))},
+        {
+            name: ReplicaTraffic(10, p99, None, None)
+            for name, p99 in (("a", 0.1), ("b", 0.3), ("c", 0.2))
+        },
         None,
         facts,
     )
 
 
-def problems(found: Fleet) -> dict[str, list[str]]:
+def problems(found: FleetReplicas) -> dict[str, list[str]]:
     return {each.name: [problem.what for problem in each.problems] for each in found.replicas}
 
 
@@ -48,7 +58,7 @@ def test_without_a_problem_an_incident_is_linked() -> None:
         "<b>3 replicas</b>: none of them has a problem of its own, but incident <b>chat</b>"
         " overlaps this range. <a href='root-cause?incident=chat%40100'"
     )
-    troubled = words.sentence(made(c=Facts(silent_s=90.0)), row)
+    troubled = words.sentence(made(c=ReplicaFacts(silent_s=90.0)), row)
     assert "with problems: <b class='name'>c</b> (silent)" in troubled
     hostile = words.sentence(made(), replace(row, slo="<script>'"))
     assert "<script" not in hostile
@@ -58,10 +68,10 @@ def test_without_a_problem_an_incident_is_linked() -> None:
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"c": Facts(silent_s=90.0)}, "silent"),
-        ({"c": Facts(held_back=0.5, reasons=("hw_slowdown",))}, "clock throttled"),
-        ({"c": Facts(restarts=(5,))}, "restarted"),
-        ({"c": Facts(differing_arguments=("x 1, not 2",))}, "other arguments"),
+        ({"c": ReplicaFacts(silent_s=90.0)}, "silent"),
+        ({"c": ReplicaFacts(held_back=0.5, reasons=("hw_slowdown",))}, "clock throttled"),
+        ({"c": ReplicaFacts(restarts=(5,))}, "restarted"),
+        ({"c": ReplicaFacts(differing_arguments=("x 1, not 2",))}, "other arguments"),
         ({"whole": {"kv": [0.1, 0.2, 0.97]}}, "KV cache full"),
         ({"whole": {"preemptions": [0, 0, 0.2]}}, "preempts"),
         ({"whole": {"stall": [0, 0, 0.06]}}, "stalls"),
@@ -175,8 +185,8 @@ def test_the_tail_of_each_replica_has_an_interval_if_possible() -> None:
     found = traffic_of(LabelColumn(codes, ("a", "b", "c", "d")), ttft_s)
     assert found["a"].low_s is not None
     assert found["a"].low_s < (found["a"].p99_s or 0) < (found["a"].high_s or 0)
-    assert found["b"] == Traffic(5, 0.2, None, None)
-    assert found["c"] == Traffic(3, None, None, None)
+    assert found["b"] == ReplicaTraffic(5, 0.2, None, None)
+    assert found["c"] == ReplicaTraffic(3, None, None, None)
     assert "d" not in found
 
 

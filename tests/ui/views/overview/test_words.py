@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from alerts.blindness import REASONS
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.status import status_at
-from alerts.history import Bucket, History
+from alerts.history import History, HistoryBucket
 from alerts.objectives import Objective
 from alerts.openslo.reader import inspect_texts
 from analysis.slo_states import (
@@ -48,9 +48,12 @@ def standing(
         bad: (seconds ago, number of bad events, number of events).
     """
     buckets = [
-        Bucket(at, Counts(0, hourly)) for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
+        HistoryBucket(at, EventCounts(0, hourly))
+        for at in range(NOW_S - 30 * DAY_S + 3_600, NOW_S + 1, 3_600)
     ]
-    buckets += [Bucket(NOW_S - ago, Counts(broken, events)) for ago, broken, events in bad]
+    buckets += [
+        HistoryBucket(NOW_S - ago, EventCounts(broken, events)) for ago, broken, events in bad
+    ]
     history = History(since_s, buckets if hourly or bad else [], 15)
     status = status_at(objective, history, since_s, {}, NOW_S)
     return SloState(status, history.counts(NOW_S - 900, NOW_S), NOW_S - 900, burns)
@@ -140,7 +143,7 @@ def test_a_page_and_a_ticket_that_overlap_are_one_incident() -> None:
     before = replace(over, began_unix_s=NOW_S - 99_000, fired_unix_s=NOW_S - 98_000)
     groups = overlapping([row(), earlier, before])
     assert [len(each) for each in groups] == [2, 1]
-    history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
+    history = History(NOW_S - 40 * DAY_S, [HistoryBucket(NOW_S, EventCounts(7, 9))], 15)
     causes = {("ticket", NOW_S - 3_000): "of the ticket", ("page", row().fired_unix_s): "prefills"}
     one = incident_of(groups[0], found.status, history, causes)
     assert (one.row.severity, one.severity, one.is_open) == ("page", "page", True)
@@ -173,14 +176,14 @@ def test_too_few_requests_are_no_answer() -> None:
 )
 def test_with_filters_the_answer_is_about_their_requests(bad: int, mood: str, share: str) -> None:
     view = View(equals={"tenant": HOSTILE})
-    judged = [(TALK, Counts(0, 100)), (CHAT, Counts(bad, 100))]
+    judged = [(TALK, EventCounts(0, 100)), (CHAT, EventCounts(bad, 100))]
     found = of_filters(view, judged, 900)
     assert found.mood == mood
     assert f"{share} of 100 requests in 15 min met SLO “" in found.sentence
     assert "<script" not in found.sentence
     if bad > 0:
         assert f"“chat” (target 99 %); <b>{bad}</b> missed it." in found.sentence
-    assert of_filters(view, [(CHAT, Counts(0, 0))], 900).mood == "unknown"
+    assert of_filters(view, [(CHAT, EventCounts(0, 0))], 900).mood == "unknown"
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -225,7 +228,7 @@ def test_a_page_of_the_past_shows_no_later_peak() -> None:
     """The evaluator stores only the highest burn rate of the whole incident."""
     found = standing([ALL_BAD])
     later = replace(row(), peak_unix_s=NOW_S + 1, last_unix_s=NOW_S + 600, peak_burn="1000")
-    history = History(NOW_S - 40 * DAY_S, [Bucket(NOW_S, Counts(7, 9))], 15)
+    history = History(NOW_S - 40 * DAY_S, [HistoryBucket(NOW_S, EventCounts(7, 9))], 15)
     one = incident_of([later], found.status, history, {})
     now = max(filter(None, found.status.burns.values()))
     assert (one.peak_burn, one.peak_unix_s, one.is_peak_later) == (now, NOW_S, True)

@@ -25,7 +25,9 @@ LEDGER = {
 }
 
 
-def row_and_stages(request_rows: Rows, request: Any) -> tuple[dict[str, Any], list[timeline.Stage]]:
+def row_and_stages(
+    request_rows: Rows, request: Any
+) -> tuple[dict[str, Any], list[timeline.TimelineStage]]:
     table = request_rows([request])
     (row,) = table.to_pylist()
     return row, timeline.stages(row, account(requests_of(table), 0).parts_s)

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from alerts.burnrate import Counts
+from alerts.burnrate import EventCounts
 from alerts.evaluation.counting import store_tally
 from alerts.objectives import Goodput
 from alerts.openslo.reader import inspect_texts
@@ -12,7 +12,7 @@ from store.queries import Window
 from ui.kit import colours
 from ui.views.overview.words import EXAMPLE
 from ui.views.slos import compliance
-from ui.views.slos.compliance import Step
+from ui.views.slos.compliance import ComplianceStep
 
 NS = 10**9
 (CHAT,) = inspect_texts({"chat.yaml": EXAMPLE}).spec.objectives
@@ -48,8 +48,8 @@ def test_days_are_in_the_readers_zone(database: Callable[..., str], one_request:
 
 def test_a_step_below_the_target_is_marked_and_counted() -> None:
     steps = [
-        Step(MIDNIGHT_S, MIDNIGHT_S + 86_400, Counts(1, 1_000)),
-        Step(MIDNIGHT_S + 86_400, MIDNIGHT_S + 2 * 86_400, Counts(50, 1_000)),
+        ComplianceStep(MIDNIGHT_S, MIDNIGHT_S + 86_400, EventCounts(1, 1_000)),
+        ComplianceStep(MIDNIGHT_S + 86_400, MIDNIGHT_S + 2 * 86_400, EventCounts(50, 1_000)),
     ]
     sentence = compliance.sentence(steps, CHAT, "day", MIDNIGHT_S + 3_600, UTC)
     assert sentence == (
