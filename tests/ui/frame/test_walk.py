@@ -247,8 +247,8 @@ TASKS: Final = {
     "Which request of a tenant was slowest, and who delayed it?": _delayer,
     "What does a tenant cost per hour?": _tenant_cost,
     "Is one replica worse than the others?": _replica,
-    "What would an objective of 800 ms have meant?": _objective,
-    "What would one more replica do?": _another_replica,
+    "How many requests would have missed an objective of 800 ms?": _objective,
+    "How would one more replica change the latencies?": _another_replica,
     "Which requests were cancelled?": _cancelled,
     "When did the incident begin, and what changed then?": _began,
 }
