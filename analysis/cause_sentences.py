@@ -18,10 +18,10 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""The text calls a share by accounting above this value "most" of the growth. A share by accounting
-is a detector's estimate from the step ledger, in contrast to a share by replay. In simulations,
-"most" is right for 94 % of single faults and 63 % of two simultaneous faults. More precise words
-were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""A share by accounting is a detector's estimate from the step ledger, in contrast to a share by
+replay. The text calls a share by accounting "most" of the growth if it is above this value. In
+simulations, "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More
+precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:

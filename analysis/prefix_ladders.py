@@ -43,10 +43,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        The traffic with `prefixes`, if some edits change which tokens the engines find in their
-        caches, and if the ladders can be used. `cached_tokens` then counts only tokens of prompts
-        from before the recording. If no edit changes this, or if the ladders cannot be used: the
-        unchanged traffic.
+        The unchanged traffic if no tokens were cached, if no edit changes which tokens the engines
+        find in their caches, or if the ladders cannot be used. Otherwise, the traffic with
+        `prefixes`. `cached_tokens` then contains only tokens from outside the engine, or of prompts
+        from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -179,7 +179,7 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Find the nodes, level by level, as long as another request has the same rungs."""
+    """Find the nodes, one rung after another, as long as another request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.

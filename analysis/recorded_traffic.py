@@ -442,7 +442,8 @@ def _acceptance(
     """Return the probability that a drafted token is accepted, for each request.
 
     A request's number of decode steps is the time of its own decode work, divided by the time that
-    a step needs for it. The result is scaled to the mean number of tokens per step in the samples.
+    one step with only this request needs. The number of tokens per step is then scaled to the mean
+    in the samples.
     After a rejected token, all further drafted tokens are rejected. If each of k drafted tokens is
     accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on average.
     """

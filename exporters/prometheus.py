@@ -61,7 +61,7 @@ class PrometheusExporter(Families):
         recent: stores the ids of counted requests, so that a request that arrives again is not
             counted.
         objectives: the objectives by name.
-        placed: the groups of each objective that are counted separately.
+        placed: returns the groups of an objective that are counted separately.
         notifications: returns the number of attempts to notify, by channel and result; None to
             omit the series of these numbers.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.

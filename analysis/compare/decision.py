@@ -1,5 +1,6 @@
 """Decide whether a latency is worse after a change. A decision contains the parts of the
-difference, its interval, its curve over the load, and the verdict, or why there is no verdict.
+difference, its confidence interval, its curve over the load, and the verdict, or the reason why
+there is no verdict.
 
 Pure.
 """
@@ -104,8 +105,8 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of the rows that are used for the comparison, of all rows before or after
-    the change."""
+    """Return the indices of the rows to compare. `size` is the number of rows on one side (before
+    or after the change)."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
@@ -113,7 +114,7 @@ def decide(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> CompareDecision:
     """Compare the requests before and after a change. A group (tenant, route and adapter) must have
-    the same number in both."""
+    the same group number in `before` and in `after`."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, CompareDecision) else decided(found, criteria)
 
@@ -151,7 +152,7 @@ def comparison_of(
 
 
 def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
-    """Compute the verdict for requests before and after a change that can be compared."""
+    """Compute the verdict on a change from the comparable requests before and after it."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
@@ -200,7 +201,7 @@ def _blocks(found: SideComparison) -> int:
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
     """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
-    before − 1. `before` is `PercentileParts.equal_s`. Return None if it is 0."""
+    before − 1. `before` is `PercentileParts.equal_s`. Return None if `before` is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))

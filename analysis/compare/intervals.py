@@ -1,4 +1,4 @@
-"""Compute intervals of the effect of a change, from resampled blocks of time.
+"""Compute confidence intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
 Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
@@ -84,7 +84,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic for each draw of blocks of time, from before and after the change."""
+    """Draw blocks of time before and after the change, and return a statistic of each draw."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)

@@ -49,7 +49,8 @@ class SharedWork:
     """(n,) prompt tokens of other requests that were computed between the arrival and the first
     token."""
     wait_prefill_pairs: FloatArray
-    """(n,) attention pairs of the tokens in `wait_prefill_tokens`."""
+    """(n,) attention pairs (a token and an earlier token) of the tokens in
+    `wait_prefill_tokens`."""
     decode_running: FloatArray
     """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
     decode_context: FloatArray

@@ -310,8 +310,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, in the shares of the baseline. With a random
-        assignment, the arrivals of an engine would be burstier than behind a router."""
+        """Assign the requests to the engines in turn, in the shares of the baseline. The assignment
+        is not random, because random arrivals at an engine are burstier than those from a router.
+        """
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]
