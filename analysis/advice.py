@@ -189,5 +189,5 @@ def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str |
         except (EditError, UnknownShapeError) as error:
             return str(error)
         if now <= QUANTISATIONS[name].weight_bytes:
-            return "the current weights are not larger"
+            return "the current weights are already as small"
     return None

@@ -77,9 +77,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return (n,) the number of tokens at the beginning of each prompt that were also at the
-    beginning of an earlier prompt to the same engine. The number is rounded down to a rung, and is
-    0 without a ladder."""
+    """Return the length in tokens of the prefix that each prompt shares with an earlier prompt to
+    the same engine: (n,). The length is rounded down to a rung. It is 0 for a request without a
+    ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -239,7 +239,7 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return (m,) which prefixes are common to many users. A prefix is common if many different
+    """Return which prefixes are common to many users: (m,). A prefix is common if many different
     prompts continue it, or continue a longer prefix of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)

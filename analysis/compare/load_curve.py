@@ -27,7 +27,7 @@ class LoadPoint(NamedTuple):
     """The percentile before the change, at the mix and load of this point."""
     after_s: float
     low_s: float
-    """The 95 % interval of after − before."""
+    """`low_s` and `high_s`: the 95 % confidence interval of the difference, after − before."""
     high_s: float
     requests: int
 

@@ -149,7 +149,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: WorkIntervals) -> FloatArray:
-    """Return (5,) non-negative coefficients, fitted with Huber's weights."""
+    """Return the non-negative coefficients, fitted with Huber's weights: (5,)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s

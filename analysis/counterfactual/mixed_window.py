@@ -260,8 +260,9 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Give each request the share of cached prompt tokens of a baseline request of the same
-        tenant and a similar length, minus what the window's cache evicts.
+        """Replace the cached tokens of each request. The cached share of its prompt becomes that of
+        a baseline request of the same tenant and a similar length. If the window's cache evicts
+        prefixes, the share is reduced.
 
         If prompts became longer and this factor is not reset, the additional tokens of a prompt are
         not shared. Each request then gets the number of cached tokens, not the share, of the
