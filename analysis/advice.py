@@ -59,13 +59,13 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Return whether the P99 falls for all values in the interval of the change."""
+        """Return whether the P99 falls for all values in the change's confidence interval."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
     """Return whether the predicted P99 falls by at least `MIN_GAIN` and the engines keep up. The
-    interval of the change is ignored."""
+    confidence interval of the change is ignored."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 

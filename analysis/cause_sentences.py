@@ -31,7 +31,8 @@ def rough_share(share: float) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share: from a replay as a percentage with its interval, otherwise in words."""
+    """Format a share. A share by replay becomes a percentage with its confidence interval. A share
+    by accounting becomes words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"

@@ -37,7 +37,7 @@ class Reproduced(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """A predicted value with its 95 % interval."""
+    """A predicted value with its 95 % confidence interval."""
 
     value: float | None
     low: float | None = None
@@ -209,8 +209,8 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return an interval for each quantile q. The interval contains the quantile in 95 % of later
-    windows with the same distribution.
+    """Return a confidence interval for each quantile q. The interval contains the quantile in 95 %
+    of later windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.

@@ -44,7 +44,7 @@ engine is not empty when the window begins."""
 PACE_INTERVAL_S: Final = 5
 """Seconds over which counters are summed: about five samples."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests. With 100 requests, the 95 % interval of a P50 already extends from
+"""Minimum number of requests. With 100 requests, the 95 % confidence interval of a P50 extends from
 about P40 to P60. A wider interval is of little use to judge an error."""
 MAX_REQUESTS: Final = 200_000
 """Maximum number of requests.

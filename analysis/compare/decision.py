@@ -31,8 +31,8 @@ from telemetry.quantiles import least_number
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
 """Minimum number of requests before the change and after it (the two sides), and minimum effective
-number of requests before the change (`Matches.effective`). With fewer, the 95 % interval of a P50
-is wider than P40 to P60."""
+number of requests before the change (`Matches.effective`). With fewer, the 95 % confidence
+interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
@@ -51,13 +51,13 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must stay valid when the result is computed again and again while data
-    arrives (several looks)."""
+    """True if the confidence interval must stay valid although the result is computed repeatedly
+    while data arrives (several looks)."""
     floor_s: float = 0.0
     """Seconds that are added to both percentiles before the ratio is computed, because most
     queueing times are 0."""
     restart_half: float = 0.0
-    """Half of the width of the 95 % interval of the effect of a restart, as a logarithm of a
+    """Half of the width of the 95 % confidence interval of a restart's effect, as a logarithm of a
     ratio."""
 
 
@@ -70,8 +70,8 @@ class CompareDecision:
     after_s: float | None
     parts: PercentileParts | None
     ratio: Interval | None
-    """The interval of the percentile's relative change, after / before − 1, at the same mix and
-    load."""
+    """The confidence interval of the percentile's relative change, after / before − 1, at the same
+    mix and load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
@@ -93,7 +93,7 @@ class CompareDecision:
 
     @property
     def change_s(self) -> Interval | None:
-        """The interval of the change in seconds."""
+        """The confidence interval of the change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))

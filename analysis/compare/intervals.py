@@ -51,8 +51,8 @@ Statistic = TypeVar("Statistic")
 
 
 class Interval(NamedTuple):
-    """A 95 % interval, for example of the logarithm of a ratio: a percentile after the change,
-    divided by the percentile before it."""
+    """A 95 % confidence interval, for example of the logarithm of a ratio: a percentile after the
+    change, divided by the percentile before it."""
 
     low: float
     high: float

@@ -118,7 +118,10 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A level over time: the sum of the heights of all requests that have started and not ended."""
+    """A level over time: the sum of the heights of all requests that have started and not ended.
+
+    The height of a request is constant, such as 1 or a number of tokens.
+    """
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

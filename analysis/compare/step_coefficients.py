@@ -162,7 +162,7 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """Return (busy / modelled time after) / (busy / modelled time before the change)."""
+    """Return the ratio busy / modelled time after the change, divided by this ratio before it."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

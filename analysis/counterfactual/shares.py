@@ -64,7 +64,7 @@ COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one cause in the growth of the latency, with its 95 % interval."""
+    """The share of one cause in the growth of the latency, with its 95 % confidence interval."""
 
     value: float
     low: float
