@@ -86,7 +86,7 @@ class CompareDecision:
 
     @property
     def change_ratio(self) -> float | None:
-        """after / before − 1 at the same mix and load."""
+        """The percentile's relative change, after / before − 1, at the same mix and load."""
         if self.parts is None or not self.parts.equal_s:
             return None
         return self.parts.change_s / self.parts.equal_s

@@ -40,8 +40,9 @@ same in all draws, so the spread of the draws does not include it. Without this 
 intervals for one look contained the true change in 70 to 100 % of 20 pairs of simulated windows,
 depending on the latency and the change."""
 ERROR: Final = 0.05
-"""Probability that an interval does not contain the true change: in a single look (computation of
-the result), or in one or more of all looks."""
+"""Probability that an interval for a single look (computation of the result) does not contain the
+true change. For intervals that are valid for all looks: the probability that at least one of them
+does not contain it."""
 TUNED_BLOCKS: Final = 20
 """Number of blocks of time for which the factor that widens an interval for all looks is smallest.
 For 5 to 400 blocks, the factor is at most a fifth larger."""

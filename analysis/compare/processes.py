@@ -41,7 +41,8 @@ class ReplicaProcess(NamedTuple):
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the arguments, and the version of vLLM. Empty if the start is unknown."""
+    """Fingerprint of the engine's arguments, and the version of vLLM. Empty if the start is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
