@@ -21,8 +21,8 @@ MIN_GAIN: Final = 0.02
 simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
-"""Number of resampled replays (draws) for a lever that does not shorten the latency. Its interval
-does not affect the ranking, so an error of 25 % in the standard deviation is accepted."""
+"""Number of resampled replays (draws) for a lever that does not shorten the latency. The confidence
+interval of such a lever does not affect the ranking, so its width may be wrong by 25 %."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change, relative to a restart with a changed argument. The numbers
@@ -59,13 +59,13 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Return whether the P99 falls for all values in the interval of the change."""
+        """Return whether the P99 falls for all values in the change's confidence interval."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
     """Return whether the predicted P99 falls by at least `MIN_GAIN` and the engines keep up. The
-    interval of the change is ignored."""
+    confidence interval of the change is ignored."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
@@ -95,8 +95,8 @@ def advise(
     Args:
         question: selects the requests whose latencies are reported. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
-        draws: number of resampled replays for the interval of each lever that shortens the latency.
-            Other levers have at most `FEWER_DRAWS`.
+        draws: number of resampled replays for the confidence interval of each lever that shortens
+            the latency. For each other lever, there are at most `FEWER_DRAWS`.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -189,5 +189,5 @@ def _not_quantisable(recorded: Recorded, lever: AdviceLever, name: str) -> str |
         except (EditError, UnknownShapeError) as error:
             return str(error)
         if now <= QUANTISATIONS[name].weight_bytes:
-            return "the current weights are not larger"
+            return "the current weights are already as small"
     return None

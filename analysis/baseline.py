@@ -17,7 +17,7 @@ _NS = 10**9
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A baseline. `before` is the incident that begins at the end of the baseline; None if the
-    window begins there."""
+    baseline ends at the start of the window."""
 
     span: Span
     before: IncidentRow | None = None

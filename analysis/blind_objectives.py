@@ -1,5 +1,5 @@
 """Check in the store whether an objective counted the requests or probes of the last hour. An
-objective that should count some but counts too few to alert is blind.
+objective is blind if it should count requests or probes, but counts too few to alert.
 
 The generated Prometheus rules do the same check on `/metrics`. The reason `late` (requests arrive
 too late to be counted) exists only in the rules. The store counts such a request at the time when

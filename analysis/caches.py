@@ -78,7 +78,7 @@ class CacheGroup:
     Attributes:
         rate: hits as a share of hits and misses, with its 95 % interval; None if there are neither
             hits nor misses.
-        answer_on_hit: duration of the whole answer, as its client or gateway measured it.
+        answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
         saved_usd: the estimated savings of the `priced_hits`; None without such hits.
         timed_hits: the number of hits whose saved seconds `saved_engine_s` contains.
     """

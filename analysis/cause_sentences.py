@@ -18,10 +18,10 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""The text calls a share by accounting above this value "most" of the growth. A share by accounting
-is a detector's estimate from the step ledger, in contrast to a share by replay. In simulations,
-"most" is right for 94 % of single faults and 63 % of two simultaneous faults. More precise words
-were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""A share by accounting is a detector's estimate from the step ledger, in contrast to a share by
+replay. The text calls a share by accounting "most" of the growth if it is above this value. In
+simulations, "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More
+precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
@@ -31,7 +31,8 @@ def rough_share(share: float) -> str:
 
 
 def share_text(share: float, low: float | None, high: float | None) -> str:
-    """Format a share: from a replay as a percentage with its interval, otherwise in words."""
+    """Format a share. A share by replay becomes a percentage with its confidence interval. A share
+    by accounting becomes words."""
     if low is None or high is None:
         return rough_share(share)
     return f"{share:.0%} [{low:.0%} to {high:.0%}]"

@@ -37,7 +37,7 @@ class Reproduced(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """A predicted value with its 95 % interval."""
+    """A predicted value with its 95 % confidence interval."""
 
     value: float | None
     low: float | None = None
@@ -147,8 +147,9 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
     Args:
         q: (k,) in (0, 1).
-        shares: for each resampled replay, (k,): the share of its values that do not exceed each
-            quantile q of the replay of the whole traffic; NaN if the replay has no values.
+        shares: one array (k,) for each resampled replay. The replay of the whole traffic has a
+            value at each quantile q; the array contains the share of the resampled replay's values
+            that do not exceed this value. NaN if the resampled replay has no values.
 
     Returns:
         The bounds, or None if there are too few draws or blocks.
@@ -172,8 +173,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
     Args:
         z: half the width of the normal interval in standard deviations.
 
-    Resampling n blocks gives a variance that is too small by (n − 1)/n, and this variance is itself
-    uncertain, so Student's t replaces the normal quantile.
+    Resampling n blocks gives a variance that is too small by a factor of (n − 1)/n. This variance
+    is itself uncertain, so Student's t replaces the normal quantile.
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
@@ -208,8 +209,8 @@ def intervals(
     correction: RankCorrection,
     error_ratios: FloatArray,
 ) -> list[Predicted]:
-    """Return an interval for each quantile q. The interval contains the quantile in 95 % of later
-    windows with the same distribution.
+    """Return a confidence interval for each quantile q. The interval contains the quantile in 95 %
+    of later windows with the same distribution.
 
     Args:
         values: (k,) the predictions; NaN if unknown.

@@ -63,8 +63,8 @@ class BackfillProgress:
 def backfill_progress(
     engine: Engine, question: FirstMinute, now_unix_ns: int
 ) -> BackfillProgress | None:
-    """Return how much of the past is stored; None once all of it is stored and evaluated, or after
-    `GIVE_UP_S`."""
+    """Return how much of the past is stored. Return None if all of it is stored and evaluated, or
+    if the simulation started more than `GIVE_UP_S` seconds ago."""
     if now_unix_ns > (question.to_unix_s + GIVE_UP_S) * _NS:
         return None
     past_s = question.to_unix_s - question.from_unix_s

@@ -43,10 +43,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     """Return the traffic with the prefixes that its prompts share, if the question needs them.
 
     Returns:
-        The traffic with `prefixes`, if some edits change which tokens the engines find in their
-        caches, and if the ladders can be used. `cached_tokens` then counts only tokens of prompts
-        from before the recording. If no edit changes this, or if the ladders cannot be used: the
-        unchanged traffic.
+        The unchanged traffic if no tokens were cached, if no edit changes which tokens the engines
+        find in their caches, or if the ladders cannot be used. Otherwise, the traffic with
+        `prefixes`. `cached_tokens` then contains only tokens from outside the engine, or of prompts
+        from before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -77,9 +77,9 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
-    """Return (n,) the number of tokens at the beginning of each prompt that were also at the
-    beginning of an earlier prompt to the same engine. The number is rounded down to a rung, and is
-    0 without a ladder."""
+    """Return the length in tokens of the prefix that each prompt shares with an earlier prompt to
+    the same engine: (n,). The length is rounded down to a rung. It is 0 for a request without a
+    ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -179,7 +179,7 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Find the nodes, level by level, as long as another request has the same rungs."""
+    """Find the nodes, one rung after another, as long as another request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.
@@ -239,7 +239,7 @@ def _moved_ends(
 
 
 def _common(nodes: _Nodes) -> BoolArray:
-    """Return (m,) which prefixes are common to many users. A prefix is common if many different
+    """Return which prefixes are common to many users: (m,). A prefix is common if many different
     prompts continue it, or continue a longer prefix of the same request."""
     many = nodes.continuations[nodes.key] >= COMMON_FROM
     last = np.full(int(nodes.row.max(initial=-1)) + 1, -1)

@@ -44,7 +44,7 @@ engine is not empty when the window begins."""
 PACE_INTERVAL_S: Final = 5
 """Seconds over which counters are summed: about five samples."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests. With 100 requests, the 95 % interval of a P50 already extends from
+"""Minimum number of requests. With 100 requests, the 95 % confidence interval of a P50 extends from
 about P40 to P60. A wider interval is of little use to judge an error."""
 MAX_REQUESTS: Final = 200_000
 """Maximum number of requests.
@@ -442,7 +442,8 @@ def _acceptance(
     """Return the probability that a drafted token is accepted, for each request.
 
     A request's number of decode steps is the time of its own decode work, divided by the time that
-    a step needs for it. The result is scaled to the mean number of tokens per step in the samples.
+    one step with only this request needs. The number of tokens per step is then scaled to the mean
+    in the samples.
     After a rejected token, all further drafted tokens are rejected. If each of k drafted tokens is
     accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on average.
     """

@@ -76,8 +76,8 @@ class SloIncident:
 @dataclass(frozen=True, slots=True)
 class SloState:
     """The state of an objective in the selected range. `blind` states why the objective counts too
-    few events to alert: it is a key of `alerts.blindness.REASONS`. Only an objective's first group
-    has it."""
+    few events to alert: it is a key of `alerts.blindness.REASONS`. It is set only for the first
+    group of an objective."""
 
     status: ObjectiveStatus
     shown: EventCounts
@@ -223,7 +223,7 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        count: from `by_second`; the same object for several objectives.
+        count: from `by_second`. Pass the same object for all objectives, because it has a cache.
         since: returns further instants of a group, in unix seconds, from which the caller may sum
             the group's counts.
     """

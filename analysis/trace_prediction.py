@@ -2,7 +2,8 @@
 
 A step model is fitted to each engine of the window. The window is replayed unchanged, which gives
 the model's error. Then the requests of the trace are replayed on equal engines behind one router.
-The model's error corrects the replayed percentiles of the trace, and widens their intervals.
+The model's error corrects the replayed percentiles of the trace, and widens their confidence
+intervals.
 """
 
 from collections.abc import Callable, Mapping, Sequence

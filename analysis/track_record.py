@@ -1,5 +1,5 @@
-"""Count the stored predictions whose interval contains the change that was measured after the
-deploy.
+"""Count the stored predictions whose confidence interval contains the change that was measured
+after the deploy.
 
 The requests before and after each deploy are read again, so they must still be stored.
 """

@@ -1,7 +1,7 @@
 """Predict the effect of a change on the recorded traffic of a window.
 
-The window is replayed twice: unchanged, to measure the model's error, and with the edits. Intervals
-come from replays of resampled blocks of time of the window.
+The window is replayed twice: unchanged, to measure the model's error, and with the edits. The
+confidence intervals come from replays of resampled blocks of the window's time.
 """
 
 from collections.abc import Callable, Mapping, Sequence

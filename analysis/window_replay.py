@@ -72,8 +72,8 @@ class Blocks(NamedTuple):
     since_s: float
     """Start of the first block, in seconds."""
     length_s: float
-    """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that an interval of
-    constant speed is not divided."""
+    """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that no time interval of
+    constant speed is divided."""
     number: int
 
 

@@ -241,7 +241,7 @@ BOARD: Final = Board(
             panels=(
                 Panel(
                     title="Components that do not work",
-                    description="By component; 0 if it works in every collector.",
+                    description="The number of collectors in which each component does not work.",
                     unit=GrafanaUnit.NUMBER,
                     queries=(PanelQuery(f"sum by (task) (1 - {UP.name})", "{{task}}"),),
                 ),

@@ -51,7 +51,7 @@ def _by_place(title: str, description: str, query: str) -> Panel:
 BOARD: Final = Board(
     uid="tailspan-probes",
     title="Tailspan / Probes",
-    description="Endpoints as users of each region see them, measured by tailspan probe.",
+    description="Endpoints as users of each region see them, measured by `tailspan probe`.",
     variables=("prober_region", "endpoint"),
     rows=(
         Row(
@@ -154,7 +154,7 @@ BOARD: Final = Board(
                     title="Probes per second, by outcome",
                     description=(
                         "stop and length are complete answers. over_budget and missed were not"
-                        " sent. tailspan outside prints the reasons of failures."
+                        " sent. `tailspan outside` prints the reasons of failures."
                     ),
                     unit=GrafanaUnit.PER_S,
                     kind=PanelKind.STACKED,

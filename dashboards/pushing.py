@@ -45,9 +45,9 @@ class PushChange:
 
 
 def prometheus_source(url: str, scrape_s: float) -> Document:
-    """Return Grafana's data source for a Prometheus, whose scrape interval is `scrape_s`.
+    """Return Grafana's data source for a Prometheus.
 
-    Grafana reaches the Prometheus at `url`.
+    Grafana reaches the Prometheus at `url`. The Prometheus scrapes every `scrape_s` seconds.
     """
     return {
         "uid": SOURCE_UID,
@@ -73,7 +73,7 @@ def push(
     Args:
         url: the address of the Grafana, with its path.
         token: the token of a service account.
-        source: the data source, if it is to be pushed.
+        source: the data source to push, or None to push no data source.
         dry_run: only report the changes.
 
     Raises:

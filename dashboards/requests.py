@@ -173,7 +173,7 @@ BOARD: Final = Board(
                 Panel(
                     title="Waiting requests, by reason",
                     description=(
-                        "Mean number of waiting requests, by what they wait for: a seat in the"
+                        "Mean number of waiting requests, by what they wait for: space in the"
                         " batch, KV blocks, the step's token budget, an adapter, cache or grammar"
                         " (held), or the end of the step."
                     ),

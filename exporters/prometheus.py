@@ -61,7 +61,7 @@ class PrometheusExporter(Families):
         recent: stores the ids of counted requests, so that a request that arrives again is not
             counted.
         objectives: the objectives by name.
-        placed: the groups of each objective that are counted separately.
+        placed: returns the groups of an objective that are counted separately.
         notifications: returns the number of attempts to notify, by channel and result; None to
             omit the series of these numbers.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
@@ -224,7 +224,7 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests, with the time of their arrival as the current time."""
+        """Count the waiting requests as if all of them arrived at `now_unix_ns`."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return

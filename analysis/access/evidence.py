@@ -30,8 +30,8 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
         return where
     allowed = "one of your tenants" if tenants is None else ", ".join(sorted(tenants))
     raise NotAllowed(
-        "your role does not allow all requests, and an explanation is about the requests of one"
-        f" tenant: choose a tenant; allowed: {allowed}"
+        "your role does not allow an explanation of these requests: choose the requests of one"
+        f" tenant; allowed: {allowed}"
     )
 
 

@@ -34,8 +34,8 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: the number of requests whose latency is divided into layers, by extent: which of
-            server, network and application are known.
+        measured: for each extent (which of server, network and application are known), the number
+            of requests whose latency is divided into layers.
         left_out: the number of requests that are not counted, by reason.
         spending: the layers, or None if there are too few requests.
         needed: the minimum number of requests for the budget's percentile.

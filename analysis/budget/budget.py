@@ -48,7 +48,7 @@ class LatencyBudget:
     """A latency budget.
 
     Attributes:
-        latency: `ttft` or `e2e`. It includes the layers outside the server.
+        latency: `ttft` or `e2e`. The latency includes the layers outside the server.
         name: the file's name without its ending, or the preset's name.
         layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
             They sum to at most the total.

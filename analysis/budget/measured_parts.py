@@ -53,9 +53,9 @@ class Measured:
         seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts that the request's extent
             does not include.
         extents: (n,) the `Extent` of each request.
-        not_streamed: requests without a TTFT, because their answer was not streamed.
-        unanswered: requests without a complete answer, for E2E.
-        without_phases: requests whose phases are unknown.
+        not_streamed: for TTFT, the number of requests whose answer was not streamed.
+        unanswered: for E2E, the number of requests without a complete answer.
+        without_phases: the number of requests whose phases are unknown.
     """
 
     seconds: FloatArray

@@ -99,8 +99,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants, which are all a part of the
-            load.
+        NotAllowed: the reader may not see the requests of all tenants. The load consists of all of
+            these requests.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))

@@ -28,7 +28,7 @@ _METRIC_OF: Final = {column: name for name, column in METRICS.items()}
 
 @dataclass(frozen=True, slots=True)
 class AttainmentParts:
-    """The share of good requests before and after, and the parts of its difference."""
+    """The share of good requests before and after a change, and the parts of the difference."""
 
     slo: str
     target: float

@@ -1,5 +1,6 @@
 """Decide whether a latency is worse after a change. A decision contains the parts of the
-difference, its interval, its curve over the load, and the verdict, or why there is no verdict.
+difference, its confidence interval, its curve over the load, and the verdict, or the reason why
+there is no verdict.
 
 Pure.
 """
@@ -30,8 +31,8 @@ from telemetry.quantiles import least_number
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
 """Minimum number of requests before the change and after it (the two sides), and minimum effective
-number of requests before the change (`Matches.effective`). With fewer, the 95 % interval of a P50
-is wider than P40 to P60."""
+number of requests before the change (`Matches.effective`). With fewer, the 95 % confidence
+interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
@@ -50,13 +51,13 @@ class Criteria:
     q: float
     margin: float = MARGIN
     looks: bool = True
-    """True if the interval must stay valid when the result is computed again and again while data
-    arrives (several looks)."""
+    """True if the confidence interval must stay valid although the result is computed repeatedly
+    while data arrives (several looks)."""
     floor_s: float = 0.0
     """Seconds that are added to both percentiles before the ratio is computed, because most
     queueing times are 0."""
     restart_half: float = 0.0
-    """Half of the width of the 95 % interval of the effect of a restart, as a logarithm of a
+    """Half of the width of the 95 % confidence interval of a restart's effect, as a logarithm of a
     ratio."""
 
 
@@ -69,8 +70,8 @@ class CompareDecision:
     after_s: float | None
     parts: PercentileParts | None
     ratio: Interval | None
-    """The interval of the percentile's relative change, after / before − 1, at the same mix and
-    load."""
+    """The confidence interval of the percentile's relative change, after / before − 1, at the same
+    mix and load."""
     compared_ratio: float
     effective: float
     curve: Sequence[LoadPoint] = ()
@@ -85,14 +86,14 @@ class CompareDecision:
 
     @property
     def change_ratio(self) -> float | None:
-        """after / before − 1 at the same mix and load."""
+        """The percentile's relative change, after / before − 1, at the same mix and load."""
         if self.parts is None or not self.parts.equal_s:
             return None
         return self.parts.change_s / self.parts.equal_s
 
     @property
     def change_s(self) -> Interval | None:
-        """The interval of the change in seconds."""
+        """The confidence interval of the change in seconds."""
         if self.ratio is None or self.parts is None:
             return None
         return Interval(*(each * self.parts.equal_s for each in self.ratio))
@@ -104,8 +105,8 @@ def floor_of(metric: str) -> float:
 
 
 def thinned(size: int) -> IntArray:
-    """Return the indices of the rows that are used for the comparison, of all rows before or after
-    the change."""
+    """Return the indices of the rows to compare. `size` is the number of rows on one side (before
+    or after the change)."""
     return np.arange(0, size, -(-size // MAX_COMPARED) or 1)
 
 
@@ -113,7 +114,7 @@ def decide(
     before: ObservedRequests, after: ObservedRequests, criteria: Criteria
 ) -> CompareDecision:
     """Compare the requests before and after a change. A group (tenant, route and adapter) must have
-    the same number in both."""
+    the same group number in `before` and in `after`."""
     found = comparison_of(before, after, criteria)
     return found if isinstance(found, CompareDecision) else decided(found, criteria)
 
@@ -151,7 +152,7 @@ def comparison_of(
 
 
 def decided(found: SideComparison, criteria: Criteria) -> CompareDecision:
-    """Compute the verdict for requests before and after a change that can be compared."""
+    """Compute the verdict on a change from the comparable requests before and after it."""
     equal, parts, blocks = found.equal(), found.parts(criteria.q), _blocks(found)
     edges = edges_of(equal.compared.running, criteria.q)
     drawn = draws_of(
@@ -200,7 +201,7 @@ def _blocks(found: SideComparison) -> int:
 
 def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Interval | None:
     """Convert an interval of log((after + floor_s) / (before + floor_s)) to an interval of after /
-    before − 1. `before` is `PercentileParts.equal_s`. Return None if it is 0."""
+    before − 1. `before` is `PercentileParts.equal_s`. Return None if `before` is 0."""
     if not parts.equal_s > 0:
         return None
     return Interval(*(expm1(each) * (1 + floor_s / parts.equal_s) for each in logs))

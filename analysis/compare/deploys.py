@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy automatically.
 
 The range before a deploy is fixed. The range after the deploy grows in a few steps, so an open page
-computes one comparison for each step. The intervals remain valid although the comparison is
-repeated.
+computes one comparison for each step. The confidence intervals remain valid although the comparison
+is repeated.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from store.queries import Window
 from telemetry.quantiles import least_number
 
 STEPS_S: Final = (60, 120, 240, 480, 960, 1_920, 3_600)
-"""The lengths of the range after a deploy. Each step has about twice as many requests as the
-previous step, so its interval is narrower by a factor of 1.4."""
+"""The lengths of the range after a deploy. Each range has about twice as many requests as the
+previous range, so its confidence interval is narrower by a factor of 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
 """Maximum number of requests to read before the deploy, and after it. A comparison uses 10,000 of

@@ -28,8 +28,8 @@ _MIN_S: Final = 1e-6
 class ExpectedLatency:
     """A sum of terms that is fitted to the measured latencies.
 
-    The fit minimises relative errors. Large errors have a lower weight, so that a few requests that
-    a stall delayed change little.
+    The fit minimises relative errors. Large errors have a lower weight, so that a
+    stall, which delays a few requests, changes the fit little.
 
     Args:
         terms: (n, k) the work of each request before the change, by kind.

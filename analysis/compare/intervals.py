@@ -1,4 +1,4 @@
-"""Compute intervals of the effect of a change, from resampled blocks of time.
+"""Compute confidence intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
 Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
@@ -40,8 +40,9 @@ same in all draws, so the spread of the draws does not include it. Without this 
 intervals for one look contained the true change in 70 to 100 % of 20 pairs of simulated windows,
 depending on the latency and the change."""
 ERROR: Final = 0.05
-"""Probability that an interval does not contain the true change: in a single look (computation of
-the result), or in one or more of all looks."""
+"""Probability that an interval for a single look (computation of the result) does not contain the
+true change. For intervals that are valid for all looks: the probability that at least one of them
+does not contain it."""
 TUNED_BLOCKS: Final = 20
 """Number of blocks of time for which the factor that widens an interval for all looks is smallest.
 For 5 to 400 blocks, the factor is at most a fifth larger."""
@@ -51,8 +52,8 @@ Statistic = TypeVar("Statistic")
 
 
 class Interval(NamedTuple):
-    """A 95 % interval, for example of the logarithm of a ratio: a percentile after the change,
-    divided by the percentile before it."""
+    """A 95 % confidence interval, for example of the logarithm of a ratio: a percentile after the
+    change, divided by the percentile before it."""
 
     low: float
     high: float
@@ -84,7 +85,7 @@ def draws_of(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Statistic]:
-    """Return a statistic for each draw of blocks of time, from before and after the change."""
+    """Draw blocks of time before and after the change, and return a statistic of each draw."""
     chance = np.random.default_rng(seed)
     before = blocks_of(comparison.before.at_s)
     after = blocks_of(comparison.after.at_s)

@@ -14,8 +14,8 @@ from telemetry.quantiles import least_number
 POINTS: Final = 6
 """Maximum number of points."""
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests of a point. With 100 requests, the 95 % interval of P50 extends from
-P40 to P60."""
+"""Minimum number of requests of a point. With 100 requests, the 95 % confidence interval of P50
+extends from P40 to P60."""
 
 
 class LoadPoint(NamedTuple):
@@ -27,7 +27,7 @@ class LoadPoint(NamedTuple):
     """The percentile before the change, at the mix and load of this point."""
     after_s: float
     low_s: float
-    """The 95 % interval of after − before."""
+    """`low_s` and `high_s`: the 95 % confidence interval of the difference, after − before."""
     high_s: float
     requests: int
 

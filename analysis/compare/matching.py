@@ -76,8 +76,8 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # Sort by one key for all groups: the keys of two groups differ by more than those of any two
-    # latencies.
+    # One sort key combines the group and the logarithm of the latency. Two groups are 1,000 apart,
+    # and the logarithms of any two latencies differ by less.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted

@@ -46,7 +46,7 @@ class ObservedRequests:
     load: FloatArray
     """(n, k) the work of other requests around the request, by kind of work."""
     running: FloatArray
-    """(n,) number of running requests at arrival, for the curve."""
+    """(n,) number of running requests at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
         """Return some of the requests."""
@@ -57,12 +57,12 @@ class ObservedRequests:
 
     @property
     def work(self) -> FloatArray:
-        """The work of the request itself, and the work around it."""
+        """The work of each request itself, and the work of other requests around it."""
         return np.concatenate([self.mix, self.load], axis=1)
 
 
 class PercentileParts(NamedTuple):
-    """A percentile before and after, and the parts of its difference. All in seconds."""
+    """A percentile before and after a change, and the parts of the difference, in seconds."""
 
     before_s: float
     after_s: float

@@ -8,8 +8,8 @@ the change. Earlier processes of the same configuration show how large this effe
 
 `freedom` is the degrees of freedom. d is the logarithm of a ratio: the percentile of a process,
 divided by the percentile of the requests before the change, at the same mix and load. v is the
-variance between processes, and also contains the errors of the values d. So the intervals of the
-effect and of the change are not added; the wider one is used.
+variance between processes, and also contains the errors of the values d. So the confidence
+intervals of the effect and of the change are not added; the wider one is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ class ProcessEffect:
     log_sd: float | None
     """Standard deviation between processes; None if too few processes were compared."""
     difference: float
-    """The standard deviation of the effect on after / before, in units of `log_sd`: 1.4 with one
-    process on each side, and 0 with the same processes on both sides."""
+    """The standard deviation of the restart's effect on the logarithm of after / before, in units
+    of `log_sd`: 1.4 with one process on each side, and 0 with the same processes on both sides."""
 
     @property
     def log_half(self) -> float:
-        """Half of the width of the 95 % interval of the effect. It is 0 if the effect is
+        """Half of the width of the 95 % confidence interval of the effect. It is 0 if the effect is
         unknown."""
         if self.log_sd is None:
             return 0.0
@@ -69,8 +69,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the standard deviation of the effect on after / before, in units of the standard
-    deviation between processes.
+    """Return the standard deviation of the restart's effect on the logarithm of after / before, in
+    units of the standard deviation between processes.
 
     Args:
         before, after: the share of the requests before and after the change that each process
@@ -89,8 +89,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        of_configuration: the requests of each process, by configuration. A group has the same
-            number as in `before`.
+        of_configuration: the requests of each process, by configuration. A group must have the same
+            group number as in `before`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:

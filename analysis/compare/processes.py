@@ -41,7 +41,8 @@ class ReplicaProcess(NamedTuple):
     from_unix_ns: int
     to_unix_ns: int
     configuration: str
-    """Fingerprint of the arguments, and the version of vLLM. Empty if the start is unknown."""
+    """Fingerprint of the engine's arguments, and the version of vLLM. Empty if the start is
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +117,8 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # If both sides have the same configuration, their processes are not mixed.
+        # Each side has its own lists. The lists of the side before the change come first, so an
+        # earlier process is added to only one list.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

@@ -49,7 +49,8 @@ class SharedWork:
     """(n,) prompt tokens of other requests that were computed between the arrival and the first
     token."""
     wait_prefill_pairs: FloatArray
-    """(n,) attention pairs of the tokens in `wait_prefill_tokens`."""
+    """(n,) attention pairs (a token and an earlier token) of the tokens in
+    `wait_prefill_tokens`."""
     decode_running: FloatArray
     """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
     decode_context: FloatArray
@@ -117,7 +118,10 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A level over time: the sum of the heights of all requests that have started and not ended."""
+    """A level over time: the sum of the heights of all requests that have started and not ended.
+
+    The height of a request is constant, such as 1 or a number of tokens.
+    """
 
     def __init__(self, starts: FloatArray, ends: FloatArray, heights: FloatArray) -> None:
         at = np.concatenate([starts, ends])

@@ -111,8 +111,8 @@ def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> li
     all tables.
 
     Args:
-        without: labels that select the sides. They are ignored, because with them the sides would
-            have no group in common.
+        without: labels that select the sides. Groups are formed without these labels, because their
+            values differ between the sides.
     """
     names = [name for name in GROUPED if name not in without]
     whole = pa.concat_tables([each.select(list(GROUPED)) for each in tables])

@@ -30,9 +30,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 INTERVAL_S: Final = 5
-"""Length of an interval: about five samples, as in the fit of a replay."""
+"""Length of a time interval in seconds: about five samples, as in the fit of a replay."""
 BLOCK: Final = 6
-"""Number of consecutive intervals that are drawn together: 30 s."""
+"""Number of consecutive time intervals that are drawn together (30 s)."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of time intervals before and after the change: ten for each coefficient."""
 DRAWS: Final = 100
@@ -41,8 +41,8 @@ MODEL_ERROR: Final = 0.0006
 estimated value. Measured on 90 pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
-"""An interval whose deviation is more than this many times the median deviation has a lower weight
-(as in `expected_latency`)."""
+"""A time interval whose deviation is more than this many times the median deviation has a lower
+weight, as in `expected_latency`."""
 _NS: Final = 10**9
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
@@ -62,7 +62,7 @@ class WorkIntervals:
 
 @dataclass(frozen=True, slots=True)
 class CoefficientEstimate:
-    """A value with its 95 % interval."""
+    """A value with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -112,7 +112,8 @@ def work_intervals_of(
 
 
 def coefficients_of(before: WorkIntervals, after: WorkIntervals) -> Coefficients | None:
-    """Return the coefficients with their intervals, or None if there are too few time intervals."""
+    """Return the coefficients with their confidence intervals, or None if there are too few time
+    intervals."""
     for each in (before, after):
         if each.busy_s.size < MIN_INTERVALS or each.work[:, 0].sum() < MIN_STEPS:
             return None
@@ -148,7 +149,7 @@ def _rows(size: int, chance: np.random.Generator) -> IntArray:
 
 
 def _fit(of: WorkIntervals) -> FloatArray:
-    """Return (5,) non-negative coefficients, fitted with Huber's weights."""
+    """Return the non-negative coefficients, fitted with Huber's weights: (5,)."""
     scales = np.maximum(of.work.mean(axis=0), 1e-12)
     columns = of.work / scales
     weights = 1 / of.busy_s
@@ -161,7 +162,7 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """Return (busy / modelled time after) / (busy / modelled time before the change)."""
+    """Return the ratio busy / modelled time after the change, divided by this ratio before it."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

@@ -1,4 +1,4 @@
-"""The verdict on a change, from its estimate, its interval and a margin.
+"""The verdict on a change, from its estimate, its confidence interval and a margin.
 
 Pure. The margin is relative to the latency before the change at the same mix and load.
 """

@@ -18,7 +18,7 @@ from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
 """Evictions are reported if `Evictions.kept` is below this. In 58 simulated cases without a fault
-of cache or lengths, the smallest value was 0.97."""
+in the cache or in the lengths of requests, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),

@@ -13,7 +13,7 @@ class FactorKind(Enum):
     """The kind of property that a replay can reset to its value in the baseline."""
 
     RATE = "rate"
-    """The times of arrival, of all requests or of the factor's tenant."""
+    """The times of arrival of all requests, or of the requests of the factor's tenant."""
     LONG_PROMPTS = "long prompts"
     """The rate of the requests with the longest prompts."""
     LONG_OUTPUTS = "long outputs"

@@ -260,8 +260,9 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Give each request the share of cached prompt tokens of a baseline request of the same
-        tenant and a similar length, minus what the window's cache evicts.
+        """Replace the cached tokens of each request. The cached share of its prompt becomes that of
+        a baseline request of the same tenant and a similar length. If the window's cache evicts
+        prefixes, the share is reduced.
 
         If prompts became longer and this factor is not reset, the additional tokens of a prompt are
         not shared. Each request then gets the number of cached tokens, not the share, of the
@@ -310,8 +311,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, in the shares of the baseline. With a random
-        assignment, the arrivals of an engine would be burstier than behind a router."""
+        """Assign the requests to the engines in turn, in the shares of the baseline. The assignment
+        is not random, because random arrivals at an engine are burstier than those from a router.
+        """
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)
         turns = [(np.arange(each) + 0.5) / max(each, 1) for each in numbers]

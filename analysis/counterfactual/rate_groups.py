@@ -32,12 +32,12 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
-    """Return the length above which a request belongs to a factor; 0 if all requests do.
+    """Return the length above which a request belongs to a factor; 0 if all requests belong to it.
 
-    If no long requests were added, usually no request is long enough to belong to the factor. But
-    if the rate of ordinary requests grew, and no other factor changes this rate, all requests
-    belong to the factor, because ordinary requests also fill the steps. Requests of a tenant whose
-    rate is a separate factor are not counted here.
+    If no long requests were added, usually no request is longer than the returned length. The
+    result is 0 if the rate of ordinary requests grew and no other factor changes this rate, because
+    ordinary requests also fill the steps. If the factor has no tenant, tenants whose rate is a
+    separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0

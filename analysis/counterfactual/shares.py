@@ -39,7 +39,7 @@ DRAWS: Final = 3
 """Number of replays of each combination of factors. The replays differ in the random noise of the
 step times, and in the requests if the request rate is reset."""
 RESAMPLED: Final = 12
-"""Number of resampled windows for the intervals."""
+"""Number of resampled windows from which the confidence intervals are computed."""
 MAX_ERROR: Final = 0.5
 """Maximum relative error of the replayed growth. With a larger error, no shares are computed. The
 error widens each interval: with the maximum error, an interval extends by at least 0.5 to each side
@@ -56,15 +56,15 @@ PARTIAL_ERROR: Final = 0.8
 overloaded, its queue depends strongly on its capacity, which is known only roughly. So the standard
 deviation of a replay is this factor times p (1 - p), where p is the part of the growth that
 remains. With this error, 93 % of the intervals contain the true share; without it, 85 %. This was
-measured on 93 intervals: pairs of the development seeds 94001 and 94002 (foreign) of
-`benchmarks/diagnosis.py`."""
+measured on 93 intervals of `benchmarks/diagnosis.py --pairs`, with the development seeds 94001, and
+94002 with `--foreign`."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one cause in the growth of the latency, with its 95 % interval."""
+    """The share of one cause in the growth of the latency, with its 95 % confidence interval."""
 
     value: float
     low: float

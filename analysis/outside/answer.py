@@ -10,9 +10,10 @@ PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
 """The phases of a probe in the order of time. They sum to the time from the start of the probe to
-the end of its answer (the wait). If the server also has a row of the probe, the time to the first
-event is divided into `server` and `network`. Otherwise it is `not_split`. `content` is the time
-from the first event to the first content. During this time, the model may send reasoning."""
+the end of its answer (the wait). If the store also has the server's row of the probe, the time to
+the first event is divided into `server` and `network`. Otherwise it is `not_split`. `content` is
+the time from the first event to the first content. During this time, the model may send
+reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -54,7 +55,7 @@ class CacheEffect:
     """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
-    """The 95 % interval of the median difference; None below 8 pairs."""
+    """The 95 % confidence interval of the median difference; None below 8 pairs."""
     cached_ratio: float | None
     """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 

@@ -26,7 +26,7 @@ _SHARES: Final = (0.5, 0.99)
 
 
 class NetworkTimes(NamedTuple):
-    """For one region, the seconds outside the server of each probe."""
+    """For one region, the seconds that each probe spent outside the server."""
 
     region: str
     before_s: FloatArray
@@ -60,8 +60,8 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median network time; None if the 95 % intervals of the medians
-    before and now overlap. Without a change, they do not overlap in 0.6 % of the cases."""
+    """Return the growth of the median network time; None if the 95 % confidence intervals
+    of the medians before and now overlap. Without a change, they overlap in 99.4 % of the cases."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
@@ -78,8 +78,8 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
-    """Return the seconds outside the server until the first event, by region, for the probes of
-    which the store has the server's row."""
+    """Return the seconds outside the server until the first event, by region. Only probes for which
+    the store has the server's row are included."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}

@@ -5,7 +5,7 @@ The classic and the native bounds together divide the range of latencies into ce
 counted in one cell. A classic or native bucket is a sum of cells. A histogram always has about 200
 cells:
 
-    up to the zero threshold | 8 per doubling, cut at the classic bounds | the rest
+    1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
 The zero threshold is the power of two below the first classic bound. The last native bucket ends at
 the power of two above the last classic bound. One cell contains all larger values.

@@ -80,7 +80,7 @@ class Scalars:
     def protobuf(self) -> bytes:
         """Return the family as a protobuf message.
 
-        Quantiles are written as gauges, because Prometheus would add a sum and a count of 0 to a
+        Quantiles are written as gauges, because Prometheus adds a sum and a count of 0 to a
         summary.
         """
         kind = protobuf.COUNTER if self.kind == "counter" else protobuf.GAUGE

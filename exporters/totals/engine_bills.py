@@ -1,13 +1,13 @@
 """Computes the cost of each engine while it was up, and the cost of its idle time.
 
 Uptime is defined as in the bill (`cost.uptime`): an engine was up between two samples that are at
-most GAP_S apart. A longer gap counts neither as uptime nor as idle time, because the machine may
-not have been rented during the gap. One process of an engine sends the totals of the engine's
-steps. Other processes with the same replica and engine are its API servers; they add no uptime. If
-two processes send totals of steps during the same time, two servers use the same replica name by
-mistake. The uptime of both servers is then billed. Idle time is uptime minus busy time. The
-exported idle time never decreases, although the busy time of a long step is reported only at its
-end. Loading time is not included.
+most GAP_S (a minute) apart. A longer gap counts neither as uptime nor as idle time, because the
+machine may not have been rented during the gap. One process of an engine sends the totals of the
+engine's steps. Other processes with the same replica and engine are the engine's API servers; they
+add no uptime. If two processes send totals of steps during the same time, two servers use the same
+replica name by mistake. The uptime of both servers is then billed. Idle time is uptime minus busy
+time. The exported idle time never decreases, although the busy time of a long step is reported only
+at the end of the step. Loading time is not included.
 """
 
 from collections.abc import Callable

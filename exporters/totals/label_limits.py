@@ -81,8 +81,8 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return for each value the time in unix ns since which all of its rows are admitted. 0
-        means since the start."""
+        """Return for each value the time in unix ns since which all of its rows are admitted. At 0,
+        all of its rows since the start are admitted."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:

@@ -59,7 +59,8 @@ class SloTotals:
     excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def add(self, codes: np.ndarray, late: int) -> None:
-        """Add requests by their verdicts, and the number of late requests."""
+        """Count requests by verdict. `codes` are indices in `VERDICTS`, and `late` is the number of
+        late requests."""
         self.excluded[LATE] += late
         numbers = np.bincount(codes, minlength=len(VERDICTS)).tolist()
         for verdict, number in zip(VERDICTS, numbers, strict=True):
