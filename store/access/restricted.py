@@ -1,8 +1,8 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
 Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
-columns (`store.access.tables`). It refuses SQL as text, writes, and queries of a table without a
-rule.
+columns (`store.access.tables`). It refuses SQL as text, writes, and queries of tables that
+have no rule there.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 """What the current reader may see, or None if nothing is hidden. `open_database` applies this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column with ids that the query only compares, and does not return."""
+"""Annotation of a column of ids that the query compares but does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
@@ -175,7 +175,7 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Refuse a statement with a part that was not replaced."""
+        """Raise NotAllowed if a statement still has a table or text that was not replaced."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:

@@ -144,8 +144,8 @@ def _apportioned(
 ) -> tuple[BillingCells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
-    `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
-    the hour before the window.
+    `longest_s` maps the start of each hour (unix seconds) to the duration of its longest request.
+    The key of the hour before the window is −1.
 
     Returns: the cells, and whether the rows of all requests that span the end of an hour still
         exist.

@@ -142,5 +142,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Unbuffered, because `select` ignores buffered data.
+        # Do not buffer standard input, because `select` ignores buffered data.
         serve(os.fdopen(0, "rb", buffering=0), answering)

@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
         If `head` is older than the oldest revision that may connect (table `oldest`), the
-        connection fails.
+        connection fails. `revisions` is the name of the schema's revision table.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -67,7 +67,7 @@ class Dialect(Protocol):
         """
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database with a schema for concurrent reading and writing."""
+        """Prepare a database, whose schema exists, for concurrent reading and writing."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
