@@ -60,7 +60,7 @@ def with_masked_rows(engine: Engine) -> Engine:
 
 
 def is_masked(engine: Engine) -> bool:
-    """Return whether an engine is from `with_masked_rows`."""
+    """Return whether `with_masked_rows` returned this engine."""
     rewriter = _rewriter(engine)
     return rewriter is not None and rewriter.masks
 
@@ -80,7 +80,7 @@ def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def cache_key(engine: Engine) -> str:
-    """Return a text that is equal for two engines only if their queries have equal results."""
+    """Return a key for caches. Engines have equal keys only if their queries have equal results."""
     rewriter = _rewriter(engine)
     return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 

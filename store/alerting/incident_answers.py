@@ -28,7 +28,7 @@ from store.state import state_of
 
 
 class Phase(StrEnum):
-    """The part of an incident that an answer explains."""
+    """The part of an incident that an answer (a stored explanation) explains."""
 
     OPEN = "open"
     """From the incident's start to a time at which it was still open."""

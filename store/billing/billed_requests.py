@@ -1,10 +1,10 @@
 """Sum the billed requests of a time range, by label and hour.
 
-The sums are read from rollups: a day with ten million requests takes a second. A cell contains the
-sums of one group of requests in one hour. Rollups assign a request to the hour in which it was
-received, but a bill assigns it to the hours in which the engine worked on it. Therefore, single
-rows are read for the few requests that span an hour's end. Their billed seconds are divided in
-proportion to the time in each hour.
+The sums are read from rollups, which takes a second for a day with ten million requests. A cell
+contains the sums of one group of requests in one hour. Rollups assign a request to the hour in
+which it was received, but a bill assigns it to the hours in which the engine worked on it.
+Therefore, single rows are read for the few requests that span an hour's end. Their billed seconds
+are divided in proportion to the time in each hour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -52,7 +52,7 @@ class AdbcQuery(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Run a statement, and return a file descriptor of the rows as an Arrow stream."""
+    """Run a statement. Return the descriptor of a file with the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
     descriptor = _unnamed_file()

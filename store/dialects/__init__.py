@@ -67,7 +67,7 @@ class Dialect(Protocol):
         """
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database, whose schema exists, for concurrent reading and writing."""
+        """Prepare a database for concurrent reading and writing. Its schema exists already."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -111,7 +111,7 @@ class Dialect(Protocol):
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without statement and values."""
+        """Return the driver's message for an error, without the statement and its values."""
 
 
 FORMS = (
@@ -123,7 +123,7 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
+    """Return the dialect for the name that SQLAlchemy gives a database; None if not supported.
 
     Raises:
         StoreError: the driver of the database is not installed.

@@ -329,7 +329,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the error. Further lines may contain a row."""
+    """Return the first line of the error. Further lines may contain a row's values."""
     cause = getattr(error, "orig", None) or error
     primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return primary or " ".join(str(cause).split())
