@@ -139,7 +139,7 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     """Combine neighbouring bands into blocks, so that the share of good requests increases from
     block to block. The bands are in order of decreasing rate.
 
-    Return the index of each band's block: (n,).
+    Return the index of each band's block: (bands,).
     """
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):

@@ -13,8 +13,8 @@ is a·(T − busy). The rest of the energy is the busy energy. The busy energy i
 requests in proportion to their cost. The energy of unbilled busy time is not assigned to any
 request.
 
-If there are too few minutes, or if their busy shares are too similar, no line is fitted. Then idle
-GPUs are assumed to draw the same power as busy GPUs, so the idle energy is too high.
+If there are too few minutes, or if their busy shares (busy/T) are too similar, no line is fitted.
+Then idle GPUs are assumed to draw the same power as busy GPUs, so the idle energy is too high.
 """
 
 from collections import Counter, defaultdict

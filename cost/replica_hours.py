@@ -1,5 +1,5 @@
 """Assign each cell the index of its replica and hour. A cell is the sum of the requests with the
-same labels in one hour (`telemetry.billing_data.Cells`). Pure."""
+same labels in one hour (`telemetry.billing_data.BillingCells`). Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

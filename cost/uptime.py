@@ -1,9 +1,9 @@
 """Compute the time that each engine was up, loading and busy, by hour.
 
 Pure. Between two samples that are at most GAP_S (a minute) apart, the engine is assumed to be up,
-and its totals are assumed to grow evenly. A longer gap is neither billed nor counted as idle,
-because the machine may not have been rented during the gap. Totals start at 0 when the process
-starts.
+and its totals (counters, such as busy seconds) are assumed to grow evenly. A longer gap is neither
+billed nor counted as idle, because the machine may not have been rented during the gap. Totals
+start at 0 when the process starts.
 
 If two processes report totals of engine steps for the same engine name at the same time, two
 servers share this name. Each server uses a machine, so the time of both servers is billed. A
@@ -30,8 +30,8 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes per engine that are checked for overlapping starts, because the check
-is slow. The processes with the most starts are checked."""
+"""Maximum number of process ids per engine that are checked for processes that ran at the same
+time. The check is slow. The process ids with the most starts are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -95,7 +95,7 @@ def uptime_of(
     first_ns = samples.first_unix_ns
     parts = np.split(order, np.flatnonzero(np.diff(samples.which[order])) + 1)
     contradicted_s = 0.0
-    # In order of time, so that the latest fit of each hour is stored.
+    # Process the rows in order of time, so that the latest step model of each hour is stored.
     for rows in sorted((each for each in parts if each.size), key=lambda each: first_ns[each[0]]):
         count = samples.counts[int(samples.which[rows[0]])]
         engine = (count.replica, count.engine)

@@ -4,7 +4,7 @@
 # reason. Services that come with the packages are not left running.
 set -u
 
-# command, package, the service that the package brings
+# Columns: a command, its package, and the service that the package starts.
 needed="
 promtool                 prometheus               prometheus
 prometheus-alertmanager  prometheus-alertmanager  prometheus-alertmanager

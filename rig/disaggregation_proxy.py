@@ -1,4 +1,4 @@
-"""A router for a fleet that separates prefill and decode.
+"""A proxy that routes requests in a fleet that separates prefill and decode.
 
 The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
 the decode server. If the prefill server does not answer, the decode server computes the prompt

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", choices=[page.key for page in PAGES], action="append")
     parser.add_argument(
-        "--wait", type=float, default=120, help="seconds to wait until the past data is stored"
+        "--wait", type=float, default=120, help="seconds to wait until the simulated past is stored"
     )
     parser.add_argument("--address", help="address of a running explorer, instead of starting one")
     parser.add_argument(

@@ -11,7 +11,8 @@ from signal import SIGTERM, Signals
 from typing import Any, Self
 
 PATIENCE_S = 60.0
-"""Time limit in seconds. Tailspan starts in about four seconds."""
+"""Time limit in seconds for the expected output or the end of a program. Tailspan starts in about
+four seconds."""
 FREE_PORTS = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
 _PORTS = {
     "grpc": r":(\d+) \(gRPC",

@@ -1,4 +1,4 @@
-"""Sends invented results of probes to a collector, like two probers in two regions.
+"""Sends invented results of probes to a collector, as two probers in two regions would.
 
 A simulated fleet has no probers.
 """

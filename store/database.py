@@ -52,7 +52,7 @@ def open_database(
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     report: Callable[[str], None] = _ignore,
 ) -> Engine:
-    """Open a database and the database of its state, and create or upgrade their schemas.
+    """Open a database and the database of its state (`store.state`); create or upgrade the schemas.
 
     Args:
         url: None for `default_url()`.
@@ -69,8 +69,8 @@ def open_database(
     Raises:
         NotAllowed: `READER` is set, and `create` is true.
         DatabaseMissing: there is no database, and `create` is false.
-        StoreError: the URL is not supported, or the database was not created by this or an older
-            version of Tailspan, or it needs an upgrade and `create` is false, or its state is in
+        StoreError: the URL is not supported; the database was not created by this or an older
+            version of Tailspan; it needs an upgrade and `create` is false; or its state is in
             another database than `state_url`.
     """
     reader = READER.get()
@@ -159,7 +159,7 @@ class _Opening(NamedTuple):
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, dispose of the database, and raise the store's error."""
+        """On an error, close the connections, and raise the store's error."""
         try:
             yield
         except DatabaseMissing as error:
@@ -191,7 +191,7 @@ class _Opening(NamedTuple):
             migrations.check(engine, name_of(engine), schema)
 
     def bring_state(self, engine: Engine, state: Engine) -> None:
-        """Create, upgrade or check a separate state database, and its link."""
+        """Create, upgrade or check a separate state database and its link (`store.state_link`)."""
         name, state_name = name_of(engine), name_of(state)
         try:
             migrations.refuse_telemetry(state, state_name)

@@ -32,7 +32,7 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: by latency and percentile, the relative change and the ends of its interval. Example:
+    """JSON: by latency and percentile, the relative change and its lower and upper bound. Example:
     `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 % and 0 %."""
     simulated: bool
 
@@ -75,7 +75,7 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete predictions before a time, and all but the newest `MAX_STORED`."""
+    """Delete predictions before a time. Keep at most `MAX_STORED` predictions, the newest."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:

@@ -6,8 +6,8 @@ partitions of whole days are dropped. Before rows are deleted, their rollups, wh
 retention, are built. If a rollup cannot be built, its rows are kept for a limited time, and then
 deleted with a warning. Counts per objective and incidents are never deleted.
 
-Deletion uses the corroborated time instead of the system clock (`telemetry.corroborated_time`). The
-time of the last deletion is stored, and deletion continues from this time at the next start.
+The system clock can jump, so deletion uses the corroborated time (`telemetry.corroborated_time`).
+The time of the last deletion is stored, and deletion continues from this time at the next start.
 """
 
 import logging
@@ -70,7 +70,7 @@ _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
     REQUEST_ROLLUPS: [(ROLLUPS, BINS)],
     SAMPLE_ROLLUPS: [(kind.rollups,) for kind in KINDS],
 }
-"""The tables of rollups. The tables of one group have the same buckets."""
+"""The groups of rollup tables, by source. All tables of a group have the same buckets."""
 _KINDS: Final = {REQUEST_ROLLUPS: "requests", SAMPLE_ROLLUPS: "samples"}
 
 _log = logging.getLogger(__name__)

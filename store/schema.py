@@ -111,7 +111,7 @@ def _table(
         METADATA,
         *_columns(row_type),
         PrimaryKeyConstraint(*key),
-        # The time first, because every query has a time window.
+        # Index the time, because every query has a time window.
         Index(f"{name}_{instant}", instant),
         info={KEEP_FIRST: True, **({BY_DAY: instant} if by_day else {})},
         postgresql_partition_by=f"RANGE ({instant})" if by_day else None,
@@ -142,7 +142,7 @@ IN_FLIGHT = Table(
     "requests_in_flight",
     METADATA,
     *_columns(InFlightRequest),
-    # No index by time: there are few rows, and each report changes its row's time.
+    # Do not index the time: there are few rows, and each report changes its row's time.
     PrimaryKeyConstraint(*IN_FLIGHT_KEY),
 )
 

@@ -32,20 +32,19 @@ SENDERS: Final = Table(
     Column("at_unix_ns", BigInteger, nullable=False),
 )
 """The record of each sender whose clock is or was ahead: its correction, and when a collector last
-supported it (the timestamp that the sender sent)."""
+supported it. This time is a timestamp that the sender sent."""
 CHANGED_NS: Final = 2 * 10**9
 """If two corrections differ by more than this, the sender's clock has changed. Each collector's
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
 `collector/rows/clock_correction.py`), so two collectors' corrections can differ by 2 s."""
 MIN_NS: Final = 5 * 10**8
 """A correction continues while the measured lead (the time by which the sender's clock is ahead) is
-above this value. The correction begins at
-twice this lead (`TOLERANCE_NS`), so that a lead near one of the two limits does not switch the
-correction on and off."""
+above this value. The correction begins at twice this value (`TOLERANCE_NS`), so that a lead near
+one of the two limits does not switch the correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends this long after its last support. It would end too early if one of three
-collectors behind a load balancer measures too little, and the other two receive none of the
-server's 6 messages in this time. The probability of the latter is (1/3)⁶ = 0.1 %."""
+"""A correction ends this long after its last support. Example: one of three collectors behind a
+load balancer measures too little. The correction ends too early only if this collector receives all
+6 messages that the server sends in this time. The probability is (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
 """New support is stored only if the last stored support of the record is older than this."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)

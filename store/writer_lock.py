@@ -126,7 +126,7 @@ def _lock(lock: int, file: Path, report: Callable[[str], None], purpose: Databas
     about = {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        # Only the subcommand: options may contain secrets.
+        # Store only the subcommand, because options may contain secrets.
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]]),
         "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

@@ -81,7 +81,9 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """Return the newest release of each minor version that was not yanked, in ascending order.
+        """Return the newest release of each minor version, in ascending order.
+
+        Yanked releases and pre-releases are left out.
 
         Raises:
             NoSourceError: the index lists no release.
@@ -128,7 +130,8 @@ class Index:
         )
         if answer.status_code != 200:
             raise NoSourceError(
-                f"vLLM {release.version}: the index answered {answer.status_code} to its source."
+                f"vLLM {release.version}: the index answered {answer.status_code} to the"
+                " request for its source."
             )
         with to.open("wb") as file:
             for block in answer.iter_content(1 << 20):

@@ -23,7 +23,8 @@ class ExplanationResult:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes that the diagnosis found, by share, largest first."""
+    """The causes that the diagnosis found, in order of their share of the latency increase. The
+    largest share comes first."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
     """The lowest and highest plausible share of each cause; empty if the shares were not computed

@@ -52,4 +52,5 @@ class ServerFault:
 
 
 Make = Callable[[random.Random, float, PlannedTraffic], ServerFault]
-"""Creates a fault from random numbers, a severity (1 is clearly visible) and the usual traffic."""
+"""Creates a fault from random numbers, a severity (1 has a clearly visible effect) and the usual
+traffic."""

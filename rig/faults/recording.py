@@ -1,7 +1,8 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
-Faults with the same arguments share a server. Faults with the same preceding traffic share its
-recording. The ground truth is stored beside each database: the cause, start and end of the fault.
+Faults with the same server arguments share a server. Faults with the same usual traffic share one
+recording of this traffic. The ground truth is stored beside each database: the cause, start and end
+of the fault.
 """
 
 import json

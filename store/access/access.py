@@ -126,7 +126,7 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether all requests with these labels and a visible model are visible."""
+        """Return whether every request that has these labels and a visible model is visible."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -143,7 +143,7 @@ class Access:
     def key(self) -> str:
         """A text that identifies what the reader may see.
 
-        Two objects with equal keys allow the same.
+        Two objects with equal keys allow the same access.
         """
         return json.dumps([self.as_json(), sorted(self.slos), sorted(self.definitions)])
 

@@ -1,8 +1,8 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
 Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
-columns (`store.access.tables`). It refuses SQL as text, writes, and queries of a table without a
-rule.
+columns (`store.access.tables`). It refuses SQL as text, writes, and queries of tables that
+have no rule there.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 """What the current reader may see, or None if nothing is hidden. `open_database` applies this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column with ids that the query only compares, and does not return."""
+"""Annotation of a column of ids that the query compares but does not return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
@@ -60,7 +60,7 @@ def with_masked_rows(engine: Engine) -> Engine:
 
 
 def is_masked(engine: Engine) -> bool:
-    """Return whether an engine is from `with_masked_rows`."""
+    """Return whether `with_masked_rows` returned this engine."""
     rewriter = _rewriter(engine)
     return rewriter is not None and rewriter.masks
 
@@ -80,7 +80,7 @@ def compared(ids: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def cache_key(engine: Engine) -> str:
-    """Return a text that is equal for two engines only if their queries have equal results."""
+    """Return a key for caches. Engines have equal keys only if their queries have equal results."""
     rewriter = _rewriter(engine)
     return f"{engine.url} {rewriter.access.key} {rewriter.masks}" if rewriter else str(engine.url)
 
@@ -175,7 +175,7 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Refuse a statement with a part that was not replaced."""
+        """Raise NotAllowed if a statement still has a table or text that was not replaced."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:

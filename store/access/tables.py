@@ -126,7 +126,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "rollups": _rollups,
     "rollup_bins": _bins,
     "rollup_names": _names,
-    # These tables have the counters of all engines and GPUs. Only bills need them.
+    # These tables have the counters of all engines and GPUs. Only bills need these counters.
     "engine_stretches": _nothing,
     "gpu_stretches": _nothing,
     "slo_incidents": _by_slo,
@@ -206,9 +206,12 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 
 
 def visible_groupings(access: Access) -> list[int]:
-    """Return the indices in `GROUPINGS` of the groupings that a reader may see.
+    """Return the groupings (lists of labels) of rollups that a reader may see.
 
-    These groupings have the label model, and if some tenants are hidden, the label tenant.
+    These groupings have the label model. If some tenants are hidden, they also have the label
+    tenant.
+
+    Returns: indices in `GROUPINGS`.
     """
     needed = {"model", *(["tenant"] if access.by_tenant else [])}
     return [place for place, labels in enumerate(GROUPINGS) if needed <= set(labels)]

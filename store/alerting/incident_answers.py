@@ -1,7 +1,7 @@
 """Store the explanation of each incident, so that all pages and commands show the same explanation.
 
-An incident has at most one answer while it is open, and one more after its end. Only the process
-that evaluates the objectives writes answers.
+The stored explanation is called an answer. An incident has at most one answer while it is open, and
+one more after its end. Only the process that evaluates the objectives writes answers.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from store.state import state_of
 
 
 class Phase(StrEnum):
-    """The part of an incident that an answer explains."""
+    """The part of an incident that an answer (a stored explanation) explains."""
 
     OPEN = "open"
     """From the incident's start to a time at which it was still open."""

@@ -1,6 +1,6 @@
 """Store incidents, and the time until which each objective was evaluated.
 
-`alerts/` computes the values. The result of an evaluation is written in one transaction.
+`alerts/` computes the incidents. The result of an evaluation is written in one transaction.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Claim a row of the outbox before its message is sent, and store the result of sending.
+"""Claim a row of the outbox (`notifications`) before its message is sent, and store the result.
 
 A claim stores the token of the sender's lease (`store.leases`) in the row. Each new holder of the
 lease has a higher token. Therefore, a collector that lost its lease during an attempt cannot
@@ -36,10 +36,11 @@ def claim(engine: Engine, row: Notification, term: int) -> bool:
 
 
 def store_result(engine: Engine, row: Notification, term: int) -> bool:
-    """Store the result of an attempt if the row is still claimed with this token. Return whether it
-    is.
+    """Store the result of an attempt to send, if the row is still claimed with this token.
 
     The result is stored even if the lease was lost after the message was sent.
+
+    Returns: whether the result was stored.
     """
     claimed = NOTIFICATIONS.c.claimed_term == term
     return _change_if(

@@ -50,7 +50,8 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the name under which a hang is stored. Names of objectives contain no colon."""
+"""Prefix of the name under which the hang of a replica is stored. Names of objectives contain no
+colon."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
@@ -112,7 +113,7 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add rows, and ignore those whose key is stored: another collector may have claimed them."""
+    """Add the rows whose key is not stored yet. Stored rows may be claimed by another collector."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)
@@ -149,7 +150,8 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Without `ahead`, a row that was created while the clock was ahead would wait for this time.
+    # Without `ahead`, a row that was created while the clock was ahead would wait until the clock
+    # reaches the row's time again.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

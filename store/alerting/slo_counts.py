@@ -1,8 +1,8 @@
 """Store request counts per objective, so that no evaluation counts a month's requests again.
 
-The counts' key is the digest of an objective's definition. If the definition changes, the objective
-is counted again. Simulated requests are counted in a separate table, so that a simulation can be
-deleted.
+The counts' key is the digest of an objective's definition. If the definition changes, the
+objective's requests are counted again. Simulated requests are counted in a separate table, so that
+a simulation can be deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -165,9 +165,9 @@ def store_counts(
 
     Args:
         counts: per bucket. Empty buckets may be left out.
-        counted_range: the time range whose counts are complete with the new counts.
-        since: the stored time range when this process began to count. With None, changes by other
-            processes are not checked.
+        counted_range: the time range whose counts are complete after this call.
+        since: the time range that was stored when this process began to count. With None, changes
+            by other processes are not detected.
         groups: the keys of the counted groups. Each has its own time range.
 
     Returns:
@@ -219,15 +219,16 @@ def store_counts(
 def mark_counts_incomplete(
     engine: Engine, from_s: int | None, marks: Sequence[Mark], probes_from_s: int | None = None
 ) -> None:
-    """Record that all counts after a time are incomplete, and delete the marks of the new requests.
+    """Record that all counts after a time are incomplete. Delete the given marks (`slo_marks`).
 
     Both changes are in one transaction. If the state is in a separate database, the marks are
     deleted after the commit in the state database. After a crash between the two transactions, the
-    time steps of these marks (`slo_marks`) are counted again. Removed objectives are included,
+    time steps of these marks are counted again. Removed objectives are included,
     because they may be added again.
 
     Args:
-        from_s: unix seconds. All new requests ended after this time. None without new requests.
+        from_s: unix seconds. All new requests ended after this time. None if there are no new
+            requests.
         probes_from_s: the same for probes.
     """
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)

@@ -1,4 +1,4 @@
-"""Store which groups of an objective are counted separately.
+"""Store which groups of an objective's requests are counted separately.
 
 Each such group has a row in `slo_counted`, with the objective's digest and the group's key
 (`alerts.groups`). All other requests form one group, which also has a row.

@@ -117,8 +117,10 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of the transactions of these marks, from the earliest step of these marks
-    on."""
+    """Delete all marks of the transactions that added these marks.
+
+    Marks of time steps before the earliest of these time steps are kept.
+    """
     if not marks:
         return
     tokens = sorted({each.token for each in marks})

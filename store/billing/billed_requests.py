@@ -1,10 +1,10 @@
 """Sum the billed requests of a time range, by label and hour.
 
-The sums are read from rollups: a day with ten million requests takes a second. A cell contains the
-sums of one group of requests in one hour. Rollups assign a request to the hour in which it was
-received, but a bill assigns it to the hours in which the engine worked on it. Therefore, single
-rows are read for the few requests that span an hour's end. Their billed seconds are divided in
-proportion to the time in each hour.
+The sums are read from rollups, which takes a second for a day with ten million requests. A cell
+contains the sums of one group of requests in one hour. Rollups assign a request to the hour in
+which it was received, but a bill assigns it to the hours in which the engine worked on it.
+Therefore, single rows are read for the few requests that span an hour's end. Their billed seconds
+are divided in proportion to the time in each hour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,8 +144,8 @@ def _apportioned(
 ) -> tuple[BillingCells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
-    `longest_s` is the duration of each hour's longest request, by the start of the hour. Key −1 is
-    the hour before the window.
+    `longest_s` maps the start of each hour (unix seconds) to the duration of its longest request.
+    The key of the hour before the window is −1.
 
     Returns: the cells, and whether the rows of all requests that span the end of an hour still
         exist.

@@ -48,7 +48,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # An engine that started just after the window may have been loading in it.
+        # An engine that was ready just after the window may have been loading during the window.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MAX_LOADING_S) * SECOND_NS),
@@ -75,8 +75,8 @@ def check_bill(engine: Engine) -> None:
         raise NotAllowed("your role does not allow costs")
     if access.limits_rows:
         raise NotAllowed(
-            "your role does not allow the requests of all tenants and models, which a bill of whole"
-            " engines contains; cost_usd has the cost of each request that you may see"
+            "a bill contains the requests of all tenants and models, and your role does not allow"
+            " all of them; cost_usd has the cost of each request that you may see"
         )
 
 

@@ -52,7 +52,7 @@ class AdbcQuery(NamedTuple):
 
 
 def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema) -> int:
-    """Run a statement, and return a file descriptor of the rows as an Arrow stream."""
+    """Run a statement. Return the descriptor of a file with the rows as an Arrow stream."""
     plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     first = ", ".join(_FIRST[kind][0] for kind in plain)
     descriptor = _unnamed_file()
@@ -142,5 +142,5 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as answering:
-        # Unbuffered, because `select` ignores buffered data.
+        # Do not buffer standard input, because `select` ignores buffered data.
         serve(os.fdopen(0, "rb", buffering=0), answering)

@@ -55,8 +55,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps of the chunk and of its neighbours. Rows of a neighbour may replace rows of the
-    chunk."""
+    """The stamps (numbers of rows and checksums) of the chunk and of its neighbours. Rows of a
+    neighbour may replace rows of the chunk."""
 
 
 class ColumnCache:
@@ -207,7 +207,7 @@ def _rows_in_window(table: pa.Table, instant: str, window: Window) -> pa.Table:
 
 
 def _copy_rows(table: pa.Table) -> pa.Table:
-    """Return a copy of a slice, which does not keep the whole table in memory."""
+    """Return a copy of a slice. A slice itself keeps the whole table in memory."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """Announce the code's revision `head` on each new connection (`migrations.older_versions`).
 
         If `head` is older than the oldest revision that may connect (table `oldest`), the
-        connection fails.
+        connection fails. `revisions` is the name of the schema's revision table.
         """
 
     def exclude(self, connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
@@ -67,7 +67,7 @@ class Dialect(Protocol):
         """
 
     def prepare(self, engine: Engine, timeout_s: float) -> None:
-        """Prepare a database with a schema for concurrent reading and writing."""
+        """Prepare a database for concurrent reading and writing. Its schema exists already."""
 
     def create_missing(self, connection: Connection, metadata: MetaData) -> None:
         """Create missing tables, and missing columns if the dialect is `ADDITIVE`."""
@@ -111,7 +111,7 @@ class Dialect(Protocol):
         """
 
     def reason(self, error: BaseException) -> str:
-        """Return the driver's message for an error, without statement and values."""
+        """Return the driver's message for an error, without the statement and its values."""
 
 
 FORMS = (
@@ -123,7 +123,7 @@ FORMS = (
 
 
 def named(backend: str) -> Dialect | None:
-    """Return the dialect for SQLAlchemy's name of a database, or None if it is not supported.
+    """Return the dialect for the name that SQLAlchemy gives a database; None if not supported.
 
     Raises:
         StoreError: the driver of the database is not installed.

@@ -1,9 +1,9 @@
 """ClickHouse through clickhouse-connect.
 
-Tests run the same database in their process, with chdb. ClickHouse has no unique keys. The tables
-use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges parts, and
-`final` removes duplicates from query results. ClickHouse has no transactions: after a failed write,
-a part of the rows may be stored. Writing them again is safe.
+Tests run ClickHouse inside their own process, with the package chdb. ClickHouse has no unique keys.
+The tables use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges
+parts, and `final` removes duplicates from query results. ClickHouse has no transactions: after a
+failed write, a part of the rows may be stored. Writing them again is safe.
 """
 
 import logging

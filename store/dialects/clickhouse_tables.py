@@ -31,7 +31,7 @@ def local_name(table: Table, cluster: str | None) -> str:
 
 
 def local(table: Table, cluster: str | None) -> str:
-    """Return the local table's name with the cluster, for changes of the table."""
+    """Return the local table's name, followed by ON CLUSTER in a cluster, for DDL statements."""
     return local_name(table, cluster) + (f" ON CLUSTER {cluster}" if cluster else "")
 
 

@@ -72,8 +72,8 @@ _LOCK: Final = 0x7461696C
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""The number of the advisory lock of a version of Tailspan. All schemas of a database share the
-locks, so the number also depends on the schema."""
+"""SQL for the number of the advisory lock of a version of Tailspan. All schemas of a database share
+the locks, so the number also depends on the schema."""
 
 
 class _Text(Dumper):
@@ -190,7 +190,7 @@ def announce(engine: Engine, oldest: Table, revisions: str, head: str) -> None:
 def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> list[str]:
     """Take the locks of older revisions exclusively.
 
-    Return the revisions whose lock others hold.
+    Return the revisions whose lock another process holds.
     """
     free = f"SELECT pg_try_advisory_xact_lock({_VERSION})"
     return [
@@ -329,7 +329,7 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the error. Further lines may contain a row."""
+    """Return the first line of the error. Further lines may contain a row's values."""
     cause = getattr(error, "orig", None) or error
     primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
     return primary or " ".join(str(cause).split())

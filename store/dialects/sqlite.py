@@ -70,7 +70,7 @@ def refusal(url: URL) -> str | None:
 
 
 def name(url: URL) -> str:
-    """Return the path."""
+    """Return the path of the file, for messages."""
     return str(_path(url))
 
 

@@ -5,7 +5,8 @@ request id. Model, adapter, tenant and number of prompt tokens must be equal too
 choose an id that joins requests of two tenants. A row without one of these values is joined if this
 value is equal in all other rows.
 
-A chain contains the rows of one request, its hops. Each row is in one chain. Takes O(n log n) time.
+A chain contains the rows of one request. Each row, called a hop, is in one chain. For n rows, the
+grouping takes O(n log n) time.
 """
 
 import re

@@ -50,7 +50,8 @@ class JoinedBasis(StrEnum):
     CLIENT = "client"
     ROUTER = "router"
     ENGINES = "engines"
-    """From the first receipt to the last delivery at an engine, without the time in the router."""
+    """Measured from the first receipt to the last delivery at an engine, without the router's
+    time."""
 
 
 class JoinedBy(StrEnum):

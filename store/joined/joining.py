@@ -11,7 +11,8 @@ from store.joined.roles import Roles
 
 
 class Outside(NamedTuple):
-    """The report of a client or a router about a request, with times of the reporter's clock."""
+    """The report of a client or router about a request. Its times come from the reporter's
+    clock."""
 
     start_unix_ns: int
     e2e_s: float

@@ -83,7 +83,8 @@ def _placed_before(link: ChainLink, last_ns: int, loads_ns: int, outside: Axis |
     latest_ns = (loads_ns if link.role is EngineRole.PREFILL else last_ns) - _works_ns(row)
     start_ns = int(row["received_unix_ns"])
     if outside is None and start_ns + _length_ns(row) < last_ns - APART_NS:
-        # No real gap between prefill and decode is so long, so the clocks differ. Assume no gap.
+        # The gap between prefill and decode is impossibly long, so the clocks differ. Assume no
+        # gap.
         start_ns = last_ns - _length_ns(row)
     start_ns = min(start_ns, latest_ns)
     return Placed(link, max(start_ns, outside.start_ns) if outside else start_ns, recomputed)

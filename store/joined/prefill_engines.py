@@ -1,6 +1,6 @@
 """Find the engines that only do prefills. Their rows do not count as requests of users.
 
-vLLM's `kv_role` names these engines (producers), except with NIXL, where each engine is `kv_both`.
+vLLM's `kv_role` names these engines (producers). With the connector NIXL, each engine is `kv_both`.
 An engine with `kv_both` counts as a prefill engine if other engines loaded the KV caches of its
 requests, and it generated at most one token per request.
 """

@@ -1,8 +1,8 @@
 """Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
-vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With NIXL
-(`kv_both`), the proxy chooses the role for each request. Then the engine that returned at most one
-token and loaded no tokens did the prefill.
+vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With the
+connector NIXL (`kv_both`), the proxy chooses the role for each request. Then the engine that
+returned at most one token and loaded no tokens did the prefill.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

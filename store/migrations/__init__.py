@@ -56,8 +56,8 @@ class Schema(NamedTuple):
     """The oldest revision that can be upgraded."""
     oldest: str
     """The oldest revision whose code can use a database of the newest revision. Set a newer
-    revision here if a revision does more than add tables, indexes, and columns that are nullable or
-    have a default, or if this version relies on data that older versions do not write."""
+    revision here in two cases: if this version relies on data that older versions do not write; or
+    if a revision does more than add tables, indexes, nullable columns or columns with a default."""
 
     def head(self) -> str:
         """Return the newest revision."""

@@ -1,4 +1,4 @@
-"""Generate a new revision from the difference between the declared tables and all revisions.
+"""Generate a new revision: the changes from the newest revision to the declared tables.
 
 python -m store.migrations "Store when engines started"
 python -m store.migrations --state "Store who acknowledged an incident"

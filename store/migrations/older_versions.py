@@ -2,7 +2,7 @@
 
 A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
 after another, and an upgrade can be undone. If older versions cannot work with an upgrade, the
-upgrade stores a newer oldest revision. Such an upgrade must not run while one of these older
+upgrade also raises the stored revision. Such an upgrade must not run while one of these older
 versions writes the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
@@ -23,7 +23,8 @@ OLDEST: Final = Table(
     Column("revisions", Text, primary_key=True),
     Column("oldest", String(32), nullable=False),
 )
-"""One row per schema: its table of revisions, and the oldest revision whose code can use it."""
+"""One row per schema: the name of its revision table, and the oldest revision whose code can use
+it."""
 
 
 def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -> str | None:

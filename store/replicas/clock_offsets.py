@@ -40,9 +40,9 @@ class Offset:
 def offsets(engine: Engine, window: Window) -> list[Offset]:
     """Return the bounds of each replica's clock offset, sorted by name.
 
-    The bounds of a replica are the medians of its requests' bounds. A replica with fewer than
-    `MIN_REQUESTS` requests that the server and the client both reported is left out. Requests with
-    corrected timestamps are ignored.
+    The bounds of a replica are the medians of its requests' bounds. A replica is left out if
+    fewer than `MIN_REQUESTS` of its requests have a report from the server and from the client.
+    Requests with corrected timestamps are ignored.
 
     Raises: StoreUnavailable: the database does not respond.
     """

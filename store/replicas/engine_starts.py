@@ -1,4 +1,4 @@
-"""Read engine starts, find the arguments of a fingerprint, and delete old starts."""
+"""Read engine starts, find the arguments by their fingerprint, and delete old starts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -71,7 +71,7 @@ def starts_of(engine: Engine, config: str) -> list[EngineStart]:
     )
     ranked = (
         select(STARTS, latest.label("place"))
-        # No LIKE, because ClickHouse does not support its ESCAPE clause.
+        # LIKE is not used, because ClickHouse does not support its ESCAPE clause.
         .where(func.substr(STARTS.c.config, 1, len(config)) == config)
         .subquery()
     )

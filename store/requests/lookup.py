@@ -77,7 +77,7 @@ def _spellings(words: str) -> Sequence[str]:
 
 def _rows(engine: Engine, *conditions: ColumnElement[bool]) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # Two subqueries: for min and max in one query, SQLite would read the whole index.
+    # Use two subqueries. If one query contained min and max, SQLite would read the whole index.
     ends = [select(which(instant)).scalar_subquery() for which in (func.min, func.max)]
     with reading(engine) as connection:
         oldest, newest = connection.execute(select(*ends)).one()

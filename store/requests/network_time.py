@@ -19,8 +19,8 @@ COLUMNS = ("trace_id", "request_id", "basis", "streamed", "ttft_s", "e2e_s")
 """Required columns of a table of requests; `streamed` is optional."""
 
 AT_THE_EDGE = (Basis.HTTP.value, Basis.EDGE.value)
-"""The values of `basis` that include the HTTP edge. For other values, the difference would include
-server time.
+"""The values of `basis` for measurements that include the HTTP edge (the server's HTTP front end).
+For other values, the client's duration minus the server's duration would include server time.
 """
 
 SERVER_NEAR_NS = 300 * 10**9

@@ -26,7 +26,7 @@ def operations_of(
     """Return the operations of some traces, unordered, at most `MAX_PER_TRACE` of each.
 
     Args:
-        window: of the requests. Operations shortly before and after it are included.
+        window: the window of the requests. Operations shortly before and after it are included.
     """
     if not trace_ids:
         return {}

@@ -1,8 +1,8 @@
 """Sum and merge rollups in memory, as arrays with one entry per cell. Pure.
 
-A cell is one entry of a result: a label set, or a group of label sets in a time step. Buckets, for
-example of several shards, can be merged in any order. The result equals a bucket built from all
-their requests, except for rounding errors of sums.
+A cell is one entry of a result: a label set (one value for each label), or a group of label sets in
+a time step. Buckets, for example of several shards, can be merged in any order. The result equals a
+bucket built from all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,8 @@ class RollupSums:
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """The sketches of one latency. Their bins are concatenated: `cells[i]` has `sizes[i]` bins."""
+    """The sketches (histograms) of one latency. The bins of all sketches are concatenated:
+    `cells[i]` has `sizes[i]` bins."""
 
     cells: IntArray
     sizes: IntArray

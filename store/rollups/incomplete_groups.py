@@ -16,7 +16,7 @@ from store.rollups.names import OTHER
 
 @dataclass(frozen=True, slots=True)
 class UnnamedRequests:
-    """Requests with `_other` in some labels: their number, and the start of the first bucket."""
+    """Requests with `_other` in some labels: their number, and the start of their first bucket."""
 
     requests: int
     first_unix_s: int

@@ -1,10 +1,10 @@
-"""For each grouping of `GROUPINGS`, assign requests to a limited number of label sets.
+"""For each grouping (a list of labels), assign requests to a limited number of label sets.
 
-The number of values of each label is limited (`names.py`), and so is the number of label sets. If a
-label set is beyond this limit, some of its values are replaced by `_other`. In a grouping with one
-label of `NAMED`, the model is replaced, so that all requests of a named value are stored under its
-name. In the grouping with all labels, the labels of `_FOLDS` are replaced. The permitted label sets
-are divided fairly between tenants (`fair_share.py`).
+`GROUPINGS` contains the groupings. The number of values of each label is limited (`names.py`), and
+so is the number of label sets. If a label set is beyond this limit, some of its values are replaced
+by `_other`. In a grouping with one label of `NAMED`, the model is replaced, so that all requests of
+a named value are stored under its name. In the grouping with all labels, the labels of `_FOLDS` are
+replaced. The permitted label sets are divided fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -34,8 +34,8 @@ SETS: Final = 1_000
 """Maximum number of label sets in the grouping with all labels. The limit applies separately to
 label sets without a replaced value, and to the label sets of each entry of `_FOLDS`."""
 MODELS_EACH: Final = 4
-"""Maximum number of pairs of a model and a label's value, as a multiple of the number of values of
-this label that are stored by name."""
+"""For each label, the number of pairs (model, value of the label) is limited to this number times
+the maximum number of the label's values that are stored by name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),

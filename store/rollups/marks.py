@@ -4,8 +4,8 @@ source data is complete.
 The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
 marked, readers use its rows instead of its rollup. Each transaction adds its own marks. When a
 bucket is built, only the marks that existed before its rows were read are removed. Requests and
-samples have separate marks. With common marks, samples, which arrive all the time, would keep the
-minutes of requests marked for longer.
+samples have separate marks. If they shared marks, the samples, which arrive all the time, would
+keep the minutes of requests marked for longer.
 """
 
 from collections import defaultdict

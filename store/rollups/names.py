@@ -1,9 +1,10 @@
 """Decide which values of a label rollups store by name. All other values are stored as `_other`.
 
-Pure. A label has a limited number of places. The values that occurred in the most hours of the last
-day get a place. A value loses its place only to a value that occurred in more than twice as many
-hours, so a burst of invented values has no effect (as in decision 075). Clients can invent routes
-and LoRA names, so their places are divided fairly between tenants.
+Pure. Each label has a limited number of places for values that are stored by name. The values that
+occurred in the most hours of the last day get a place. A value loses its place only to a value that
+occurred in more than twice as many hours, so a burst of invented values has no effect (as in
+decision 075). Clients can invent routes and LoRA names, so their places are divided fairly between
+tenants.
 """
 
 from collections.abc import Iterator, Mapping

@@ -91,7 +91,8 @@ class Rollups:
     _unnamed: dict[LabelSet, UnnamedRequests] = field(default_factory=dict)
     """The requests with `_other` in a label, by the values of the query's labels."""
     _older: bool = False
-    """Whether buckets of an older version were read, from the grouping with all labels."""
+    """Whether buckets of an older version were read. They are read from the grouping with all
+    labels."""
 
     def again(self, by: Sequence[str]) -> "Rollups":
         """Return the same query with other labels to group by."""

@@ -114,7 +114,7 @@ def buckets_of(
         label_sets: new label sets are added.
 
     Returns: the rollup of simulated requests (key True) and of the others (key False), and the
-        label set of each cell.
+        label set of each number (`label_sets.number_of`) in them.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

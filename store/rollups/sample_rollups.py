@@ -21,12 +21,12 @@ from store.rollups.tables import DAY_S, HOUR_S, MINUTE_S, packed
 from telemetry.counter_series import FloatArray, IntArray
 
 BY_MINUTES_S: Final = 2 * DAY_S
-"""Maximum length of a window that is read per minute. Idle energy can be computed only from
-minutes."""
+"""Maximum length of a window that is read from rollups per minute. Idle energy can be computed only
+from these rollups."""
 MAX_BY_MINUTES: Final = 1_000_000
-"""Maximum number of engine minutes plus GPU minutes that are read.
+"""Maximum number of engine minutes plus GPU minutes that are read from rollups per minute.
 
-If a window has more, hours are read. A minute of an engine takes about 1 µs of CPU time
+If a window has more, rollups per hour are read. A minute of an engine takes about 1 µs of CPU time
 (benchmarks/fleet_questions.py).
 """
 _EDGE_S: Final = MINUTE_S

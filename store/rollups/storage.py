@@ -207,8 +207,8 @@ def _rows(bucket: RollupBucket, key: Mapping[str, Any]) -> dict[Table, list[dict
 
 
 def _packed_facts(name: str, fact: FloatArray) -> bytes | None:
-    """Return the facts (count, sum, minimum, maximum) of a quantity as bytes, or None without a
-    value."""
+    """Return the facts (count, sum, minimum, maximum) of a quantity as bytes, or None if no request
+    has a value."""
     if not fact[:, 0].any():
         return None
     floats = fact[:, 1:] if name in LATENCIES else fact[:, 1:2]
@@ -248,7 +248,7 @@ def _sketches(rows: Sequence[Sequence[bytes]]) -> Sketches:
 def _counts(bins: bytes, counts: bytes) -> IntArray:
     """Return the counts of a row.
 
-    There is one count for each bin, so the number of bytes gives their integer type.
+    There is one count for each bin, so the number of bytes gives the counts' integer type.
     """
     return np.frombuffer(counts, _COUNTS[len(counts) * BIN.itemsize // len(bins)])
 

@@ -95,7 +95,7 @@ ROLLUPS: Final = Table(
     key_column("grouping"),
     key_column("width_s"),
     key_column("from_unix_s"),
-    # Separate rows, so that a simulation can be deleted without changing other data.
+    # Simulated requests have their own rows, so deleting a simulation changes no other row.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
     # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.

@@ -1,4 +1,4 @@
-"""Store leases, and the term in which a notification was claimed."""
+"""Store leases, and the lease token with which a notification was claimed."""
 
 import sqlalchemy as sa
 from alembic import op
