@@ -45,7 +45,7 @@ MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
 """Seconds between attempts to read a store that cannot be read."""
 FIRST_MINUTE_S: Final = 1
-"""Seconds between reads while a simulated past is arriving."""
+"""Seconds between reads while the simulated fleet's past data is arriving."""
 
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
@@ -105,7 +105,8 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw the progress of the simulated past. Rerun the page when all of it has arrived."""
+    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all has
+    arrived."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -225,7 +226,7 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit makes the first call while it runs the page. A rerun by the first call would repeat
-    # without end.
+    # Streamlit first calls this function while it runs the page. A rerun at that time would call it
+    # again, without end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

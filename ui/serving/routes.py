@@ -1,8 +1,8 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
 Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
-`/_stcore/metrics` reports on the process, and the agent's API runs pages. The response to a route
-that is not in this list is 404, also for routes that a new version of Streamlit adds.
+`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages. The response
+to a route that is not in this list is 404, also for routes that a new version of Streamlit adds.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -85,7 +85,7 @@ class Routes:
 
     Args:
         base_path: without slashes at its ends.
-        admission: None if sign-in is off.
+        admission: decides whether to admit a reader. None if sign-in is off.
         most: maximum number of open WebSockets.
         max_of_one: the same, for one client address.
     """

@@ -76,7 +76,7 @@ class ReturnToPage:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
         parameters = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        returned = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
+        returned = not {"code", "error"}.isdisjoint(parameters)  # false after a sign-out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:

@@ -1,4 +1,7 @@
-"""Draw the section about answers from caches before the model. No bill includes these answers."""
+"""Draw the section about answers from caches before the model, which no bill includes.
+
+These caches are in applications and gateways, in front of the model.
+"""
 
 from collections.abc import Mapping
 from typing import Final

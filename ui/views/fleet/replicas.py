@@ -97,9 +97,9 @@ class ReplicaRow:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """By measure: its values over time, as (bins,)."""
+    """The values of each measure over time, as (bins,)."""
     whole: Mapping[str, float | None]
-    """By measure: its value over the whole range."""
+    """The value of each measure over the whole range."""
     traffic: ReplicaTraffic | None
     facts: ReplicaFacts
     problems: Sequence[Problem]
@@ -118,7 +118,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """By server name: the engine, if the server is one engine of several (see `Imbalance`)."""
+    """The engine of each server that is one engine of several, by server name (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
