@@ -180,7 +180,7 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Return whether the system clock is near the newest stored data."""
+        """Return whether the system clock is near the newest stored timestamp."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _update(self) -> None:
@@ -241,7 +241,7 @@ class CorroboratedClock:
         # With equal votes, use the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # no held time at the start
+            if self._at_start:  # until now, there was no held time
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

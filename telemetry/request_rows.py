@@ -115,7 +115,7 @@ class RequestRows(Sequence[RequestTimeline]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RequestRows) and self.rows == other.rows
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __hash__ = None  # type: ignore[assignment]  # the object is mutable
 
     def column(self, field: str) -> list[Any]:
         """Return the values of a field. Unknown values are None."""

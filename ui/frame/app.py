@@ -179,8 +179,8 @@ def _objectives(engine: Engine) -> Objectives:
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """Show the range and the filters of the incident that the address names.
 
-    The address does not change. Otherwise the Back button would return to the address without the
-    range, and leave the incident only at the second press.
+    The address does not change. If it changed, the Back button would first return to the address
+    without the range, and would leave the incident only at the second press.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():

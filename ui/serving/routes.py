@@ -87,7 +87,7 @@ class Routes:
         base_path: without slashes at its ends.
         admission: decides whether to admit a reader. None if sign-in is off.
         most: maximum number of open WebSockets.
-        max_of_one: the same, for one client address.
+        max_of_one: maximum number of open WebSockets of one client address.
     """
 
     def __init__(
@@ -185,6 +185,6 @@ def _same_origin(scope: Scope) -> Scope:
 
 
 async def _close(receive: Receive, send: Send, code: int) -> None:
-    await receive()  # websocket.connect
+    await receive()  # the message `websocket.connect`
     message: Message = {"type": "websocket.close", "code": code, "reason": ""}
     await send(message)

@@ -55,7 +55,7 @@ class ReturnToPage:
             if status >= _BAD:  # the provider does not respond
                 headers["location"] = self._address(query, failed=True)
                 return _REDIRECT
-            if headers.get("location", "").rstrip("/") == self._path:  # signed out
+            if headers.get("location", "").rstrip("/") == self._path:  # the reader signed out
                 headers["location"] = self._address(query, failed=False)
             headers.append("set-cookie", self._cookie(quote(query, safe=""), COOKIE_S))
             return status

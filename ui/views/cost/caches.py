@@ -1,6 +1,6 @@
-"""Draw the section about answers from caches before the model, which no bill includes.
+"""Draw the section about answers from caches in applications and gateways, before the model.
 
-These caches are in applications and gateways, in front of the model.
+No bill includes these answers.
 """
 
 from collections.abc import Mapping

@@ -88,7 +88,7 @@ class ReplicaFacts:
     """The share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     differing_arguments: Sequence[str] = ()
-    """Arguments that differ from most replicas of the same model."""
+    """Arguments whose values differ from those of most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +292,8 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
 
-    The ratio must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many requests that are
-    only a little slower would count as slow.
+    The ratio of the two P99s must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many
+    requests that are only a little slower would count as slow.
 
     Args:
         ttft_s: (n,) TTFT of the requests of all servers, in seconds.
