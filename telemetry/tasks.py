@@ -12,7 +12,7 @@ class Task:
 
     Attributes:
         name: the component's name in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails, so that senders should use
+        vital: whether telemetry is lost while the component fails. If so, senders should use
             another collector.
         quiet_s: the longest normal time between two successes, or None if the component works
             only on demand.

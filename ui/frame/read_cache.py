@@ -62,7 +62,7 @@ def opened(url: str) -> Engine:
     """Return the open database, which all viewers share.
 
     Raises:
-        StoreError: as for `open_database`.
+        StoreError: `open_database` failed.
     """
     return open_database(url, create=False)
 

@@ -234,7 +234,7 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -261,7 +261,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
