@@ -15,8 +15,8 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Maximum seconds between two successful renewals. After a longer time, the task counts as failed.
-The leases are lost earlier, after `EXPIRES_S`."""
+"""Maximum seconds between two successful renewals. After a longer time, the renewing task counts as
+failed. The leases are lost earlier, after `EXPIRES_S`."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)

@@ -2,14 +2,15 @@
 
 The answer is computed when the incident alerts and when the incident has ended. While the incident
 is open, the answer is computed again each time that the incident's age has doubled. All pages,
-commands and messages read the stored answer, so they show the same shares
-(`analysis.incident_answer`).
+commands and messages read the stored answer, so they show the same causes with the same shares of
+the increase (`analysis.incident_answer`).
 
 A notification is never delayed until the cause is found. The diagnosis reads every request of the
-time range, and the replay takes seconds. So both run in a separate process with limits on time and
-memory. If that process fails, notifications are still sent. If only the replay fails, the answer
-contains the causes' shares from accounting: estimates from the step ledger, without a replay. If
-the replay took too long, it is tried again.
+time range. The replay, which repeats the range on a model of the engines with and without each
+cause, takes seconds. So the diagnosis and the replay run in a separate process with limits on time
+and memory. If that process fails, notifications are still sent. If only the replay fails, the
+answer contains the causes' shares from accounting: estimates from the step ledger, without a
+replay. If the replay took too long, it is tried again.
 """
 
 import logging
@@ -195,7 +196,7 @@ class IncidentAnswers:
             if objective is None or not _has_latencies(objective):
                 continue
             if answered_incident(self._engine, row) != row:
-                continue  # the incident of severity "page" has the answer
+                continue  # the overlapping incident of severity "page" has the answer
             answer = stored_answer(self._engine, objective, row)
             tried = self._tried.get(_key(row))
             if is_due(row, answer, tried, now_s):
@@ -327,9 +328,9 @@ def verdicts(
     progress: Step,
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
-    """Yield the verdict three times. At first, all shares come from accounting (estimates from the
-    step ledger). In the second verdict, the shares of the first latency come from a replay, and in
-    the third, the shares of all latencies.
+    """Yield the verdict three times. In the first verdict, all shares come from accounting
+    (estimates from the step ledger). In the second, the shares for the verdict's first latency
+    come from a replay. In the third, the shares for all its latencies come from replays.
 
     Yields nothing if the objective has no latency target. This function runs in the child
     process."""

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 EVERY_S = 60.0
 
 KEEP_RESOLVED_S = 90 * 86_400
-"""Retention of the notifications of resolved incidents and of predictions, in seconds."""
+"""Retention, in seconds, of predictions and of notifications about resolved incidents."""
 
 AT_ONCE = 20
 
@@ -43,8 +43,8 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Maximum seconds to compute rollups before old data is deleted. The next step computes the
-rest."""
+"""Maximum seconds that a step spends on rollups before it deletes old data. The next step computes
+the remaining rollups."""
 
 
 @dataclass(frozen=True, slots=True)

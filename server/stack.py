@@ -150,7 +150,8 @@ class Stack:
         forward: sends received data to another OTLP backend; None to send nothing.
         prices: the prices from which the cost of each arriving request is computed.
         price_file: the price file for the explorer, or None for the file in the environment.
-        peaks: peaks of GPUs that override the built-in peaks (`roofline.peakfile`).
+        peaks: peak FLOP/s and bandwidths of GPUs, which override the built-in ones
+            (`roofline.peakfile`).
         sign_in: the file of `--sign-in` and its content, or None for no sign-in.
         base_path: the URL path under which a proxy serves the explorer, without slashes at start
             and end.
@@ -429,7 +430,7 @@ class Stack:
             self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # their timestamps come from the system clock
+        if ahead_ns := self.clock.ahead_ns:  # the samples' timestamps are from the system clock
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples

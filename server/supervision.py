@@ -77,7 +77,8 @@ class Supervisor:
         self._running.clear()
 
     def report(self) -> list[tuple[Task, str | None]]:
-        """Return all components by name, each with the reason why it does not work, or None."""
+        """Return all components by name, each with the reason why it does not work, or None if it
+        works."""
         now = self._clock_unix_s()
         return [
             (self._tasks[name], self._tasks[name].failure_reason(now))

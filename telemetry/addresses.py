@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 INSECURE_OPTION: Final = "--insecure-credentials"
 """The option that allows unencrypted credentials."""
 INSECURE_KEY: Final = "insecure_credentials"
-"""The key of this option in a YAML file. Scrape targets have the label `__insecure_credentials__`.
+"""The key of this option in a YAML file. A scrape target sets the option with the label
+`__insecure_credentials__`.
 """
 HIDDEN: Final = "***"
 _ANY: Final = ("0.0.0.0", "::")
@@ -46,7 +47,7 @@ def exposure(url: str, what: str, option: str = INSECURE_OPTION) -> str:
 def masked(url: str) -> str:
     """Return an address without user, password, query and fragment.
 
-    Every part of a malformed address that may be secret is hidden.
+    In a malformed address, every part that may be secret is hidden.
     """
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     start = f"{scheme}{separator}"

@@ -2,7 +2,8 @@
 
 The application's spans report operations of OpenTelemetry's GenAI conventions. A row contains no
 prompt and no name of a tool. A latency budget uses the rows of a trace (`analysis/budget/`). Times
-are compared only if `process` is equal, because they are then from the same clock.
+of two operations are compared only if their `process` is equal, because only then the same clock
+measured them.
 """
 
 from dataclasses import dataclass

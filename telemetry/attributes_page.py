@@ -54,7 +54,8 @@ def _lines() -> Iterator[str]:
         " `traceparent`, the span is its child. The span's status is ERROR for the outcome"
         " `error`. The phases sum to the duration of the span. If a request ends early, the"
         " current phase lasts until the end, and later phases are absent. The parts of queue,"
-        " prefill and decode sum to the phase. A phase has either all of its parts or none.",
+        " prefill and decode sum to the phase. A phase has either all of its parts or none. The"
+        " step ledger is the plugin's record of the duration and the work of each engine step.",
         _STORED_COLUMNS,
         [
             *(
@@ -77,7 +78,8 @@ def _lines() -> Iterator[str]:
         "Metrics: one engine, each second",
         "A gauge is the value at the time of its data point. A sum is monotonic, counts from the"
         " data point's start time, and is never a delta. An offline `LLM` has no stat logger: its"
-        " engine core reports waiting, running and the step ledger's metrics only.",
+        " engine core reports only the waiting requests, the running requests and the step"
+        " ledger's metrics.",
         _METRIC_COLUMNS,
         _metrics(EngineSample),
     )
@@ -126,8 +128,8 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Attributes of the event",
-        f"Arguments: {arguments}. All arguments are part of the fingerprint except {measured},"
-        " which the engine determines at startup.",
+        f"Arguments: {arguments}. All arguments are part of the configuration's fingerprint"
+        f" except {measured}, which the engine determines at startup.",
         _COLUMNS,
         vocabulary.EVENT_ATTRIBUTES,
     )

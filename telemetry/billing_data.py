@@ -25,7 +25,7 @@ counted as idle. Plugins take a sample every second; engines are scraped every f
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""The coefficients of the step model: γ, α, κ, β, δ."""
+"""The coefficients γ, α, κ, β, δ of the step model, which predicts an engine step's duration."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
 """The amounts of a request that a cell sums, such as seconds."""
@@ -82,7 +82,7 @@ class GpuEnergySpans:
     """Spans of GPU energy counters. Entry i is a span of `gpus[which[i]]`, a pair of replica and
     GPU.
 
-    See `EngineCounterSpans`.
+    `which`, the times, and the first and last values are as in `EngineCounterSpans`.
     """
 
     gpus: Sequence[tuple[str, str]]
@@ -114,8 +114,8 @@ class BillingCells:
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
     `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the
-    number of requests that report the amount. The seconds of a request that spans the end of an
-    hour are divided.
+    number of requests that report the amount. If a request spans the end of an hour, its seconds
+    are divided between the hours.
     """
 
     by: Sequence[str]
@@ -159,9 +159,9 @@ class BillingData:
     it. An engine that started after the range may have loaded its model during the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided. False if their rows
-    were deleted."""
+    """Whether the seconds of requests that span the end of an hour are divided between the hours.
+    False if the rows of these requests were deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill."""
+    """Number of requests with `_other` in a label of the bill: the label has too many values."""

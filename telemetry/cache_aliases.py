@@ -248,9 +248,9 @@ def decisive(reports: Iterable[Reported]) -> Reported | None:
 
 
 def in_headers(headers: Mapping[str, str]) -> Reported | None:
-    """Return the lookup that the headers of the response to a model's call report, or None.
+    """Return the lookup that a response's headers report, or None.
 
-    Header names must be in lower case.
+    The response must be that of a call to a model. Header names must be in lower case.
     """
 
     def get(name: str, is_header: bool) -> object:

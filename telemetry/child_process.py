@@ -72,7 +72,7 @@ def limit_memory(max_bytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         max_bytes = min(max_bytes, hard)
-    with suppress(ValueError, OSError):  # not on macOS
+    with suppress(ValueError, OSError):  # macOS does not support this limit
         resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
 
 

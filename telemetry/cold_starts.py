@@ -20,8 +20,8 @@ _KUBERNETES: Final = "Kubernetes API"
 class ColdStart:
     """One start of one engine.
 
-    Its parts sum to `length_s`. Unknown parts are None. A failed start has `reached` and `failure`,
-    and failed in its last part.
+    Its parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
+    which it failed) and `failure` (the reason). It has no later parts.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -122,7 +122,7 @@ class ColdStart:
         attribute(
             names.START_WORKERS,
             "s",
-            "Start of the workers, without device and weights: processes and their imports.",
+            "Start of the workers (processes and imports), without `device_s` and `weights_s`.",
             _PLUGIN,
         ),
     ] = None
@@ -252,7 +252,7 @@ process measures them with two clocks."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:
-    """Return whether this start event of an engine is the end of the cold start."""
+    """Return whether this start event of an engine belongs to this cold start."""
     return (
         (cold_start.replica, cold_start.engine) == (start.replica, start.engine)
         and cold_start.at_unix_ns <= start.at_unix_ns

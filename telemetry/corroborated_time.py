@@ -14,7 +14,7 @@ Suspending the machine is not a jump, because the time since boot includes the s
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
 newest stored data, or behind this data, it is in doubt. It is used nevertheless, unless the
-timestamps of most senders follow shortly after this data.
+timestamps of most senders are shortly after the newest stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
 while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
@@ -115,7 +115,7 @@ class CorroboratedClock:
 
     @property
     def deletable_unix_ns(self) -> int:
-        """Return the time of the deletion clock."""
+        """Return the time from which retention computes the age of rows."""
         with self._lock:
             self._update()
             return self._deletable_unix_ns
@@ -137,8 +137,9 @@ class CorroboratedClock:
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
-        Call this only for senders with a unique name. Above `MAX_SENDERS`, a new sender replaces
-        the sender that was silent longest, or is ignored while the clock is in doubt.
+        Call this only for senders with a unique name. If there are already `MAX_SENDERS` senders, a
+        new one replaces the sender that has been silent longest. While the clock is in doubt, the
+        new one is ignored instead.
         """
         with self._lock:
             self._update()
@@ -179,7 +180,7 @@ class CorroboratedClock:
         return self._system_ns if self._follows_system else self._held_ns
 
     def _continues(self, newest_unix_ns: int) -> bool:
-        """Return whether the system clock is near the newest stored data."""
+        """Return whether the system clock is near the newest stored timestamp."""
         return -BEHIND_NS <= self._looked_ns + self._system_ns - newest_unix_ns <= GAP_NS
 
     def _update(self) -> None:
@@ -240,7 +241,7 @@ class CorroboratedClock:
         # With equal votes, use the system clock at the start, and the held time after a jump.
         if against and 2 * len(against) >= witnesses + self._at_start:
             self._follows_system = False
-            if self._at_start:  # no held time at the start
+            if self._at_start:  # until now, there was no held time
                 self._held_ns = median_low(against)
         elif witnesses or (not self._at_start and self._looked_ns - self._jumped_ns > STEPOUT_NS):
             self._follow_system()

@@ -26,7 +26,8 @@ _WIDE: Final = 2**31
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Return an array (n,) of numbers from 0, equal for rows with equal values in all columns."""
+    """Return a number from 0 for each row: (n,). Rows with equal values in all columns have equal
+    numbers."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -141,7 +142,7 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return the index in the columns of each span, then of the span before each interval."""
+        """Return each span's index in the columns, then that of the span before each interval."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Convert frozen dataclasses to JSON text and back.
 
-Pure. `read` accepts only the fields and the types that the dataclass declares. The text may be from
-a damaged database or another version of Tailspan.
+Pure. `read` accepts only the fields and the types that the dataclass declares, because the text may
+be from a damaged database or another version of Tailspan.
 """
 
 import json

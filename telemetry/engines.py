@@ -43,7 +43,7 @@ HUNG_REMEDY: Final = (
 """Instructions for the user if an engine hangs."""
 
 
-# Without slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
     """The state of one engine at one instant, from one process. Unknown values are None."""
@@ -89,7 +89,7 @@ class EngineSample:
         int | None,
         metric(
             names.DEFERRED,
-            "Waiting requests that cannot be scheduled for a temporary reason.",
+            "Waiting requests that temporarily cannot be scheduled.",
             SCHEDULER,
         ),
     ] = None
@@ -561,9 +561,9 @@ class EngineSample:
         int | None,
         metric(
             names.ACCOUNTS_DROPPED,
-            "Step-ledger accounts that front ends did not receive, summed over all front ends. The"
-            " cause is a front end that read too slowly, or a request that the engine core could"
-            " not track.",
+            "Accounts (the step ledger's result for one request) that front ends did not receive,"
+            " summed over all front ends. The cause is a front end that read too slowly, or a"
+            " request that the engine core could not track.",
             INSTRUMENTATION,
         ),
     ] = None

@@ -22,7 +22,7 @@ class GpuSource(StrEnum):
     SIMULATOR = "simulator"
 
 
-# Without slots, so that `sample_layouts` can set all fields at once.
+# The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class GpuSample:
     """The state of one GPU of one replica at one instant. Unknown values are None.

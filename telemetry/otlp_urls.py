@@ -10,8 +10,8 @@ HTTP_KEY: Final = "TAILSPAN_HTTP_PORT"
 """The environment variable with the port for OTLP over HTTP. `tailspan up` sets it for the
 explorer."""
 SCHEME_KEY: Final = "TAILSPAN_OTLP_SCHEME"
-"""The environment variable with the scheme of both addresses: http or https. `tailspan up` sets it
-for the explorer."""
+"""The environment variable with the scheme (http or https) of the gRPC and the HTTP address.
+`tailspan up` sets it for the explorer."""
 _DEFAULTS: Final = {GRPC_KEY: 4317, HTTP_KEY: 4318}
 
 

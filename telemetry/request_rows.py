@@ -1,6 +1,6 @@
 """Store many requests as rows of plain values, and as columns.
 
-Creating a `RequestTimeline` takes longer than the rest of the processing, so it is created only
+Creating a `RequestTimeline` takes longer than the rest of the processing, so one is created only
 when a request is accessed.
 """
 
@@ -94,7 +94,8 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the requests at these indices, or self for all."""
+        """Return the requests at these indices, or this object if the indices are those of all
+        requests."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -114,7 +115,7 @@ class RequestRows(Sequence[RequestTimeline]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RequestRows) and self.rows == other.rows
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __hash__ = None  # type: ignore[assignment]  # the object is mutable
 
     def column(self, field: str) -> list[Any]:
         """Return the values of a field. Unknown values are None."""
@@ -149,6 +150,6 @@ class RequestRows(Sequence[RequestTimeline]):
         return any(value is not None for value in self.column(field))
 
     def _tpot_s(self) -> FloatArray:
-        between = self.numbers("output_tokens") - 1  # a new array
+        between = self.numbers("output_tokens") - 1  # a new array, so it may be changed
         between[~(between >= 1)] = np.nan
         return self.numbers("decode_s") / between

@@ -723,7 +723,7 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return a part's time in prefill plus its time in decode.
+    """Return the time of a part, such as preemption, in prefill plus its time in decode.
 
     If the request had no decode, return the part's time in prefill. None if a needed time is
     unknown.

@@ -8,7 +8,7 @@ so a stored bin has the same meaning on every machine. The bounds of bins are th
 (101/99)^b, computed with integers. The bin of a duration is found by a search, because the last
 digit of a logarithm would depend on the processor.
 
-Adding a single duration takes 0.5 µs. In a column, a duration takes 0.07 µs
+Adding a single duration takes 0.5 µs. In a column of durations, each takes 0.07 µs
 (benchmarks/sketches.py). Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 

@@ -11,8 +11,8 @@ class Task:
     Only one thread at a time may change the fields, and any thread may read them.
 
     Attributes:
-        name: as in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails, so that senders should use
+        name: the component's name in metrics, `/readyz` and `tailspan doctor`.
+        vital: whether telemetry is lost while the component fails. If so, senders should use
             another collector.
         quiet_s: the longest normal time between two successes, or None if the component works
             only on demand.
@@ -37,7 +37,7 @@ class Task:
         self.last_success_unix_s = at_unix_s
 
     def failed(self, problem: BaseException | str) -> None:
-        """Record a failed attempt. Of an exception, only the type is stored: the message may
+        """Record a failed attempt. Only the type of an exception is stored, because its message may
         contain data."""
         self.failures += 1
         self.problem = problem if isinstance(problem, str) else type(problem).__name__

@@ -86,7 +86,7 @@ class _Questions:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            asking.cancel()  # ends the question after a disconnect; no effect after the answer
+            asking.cancel()  # ends the question if the client has disconnected
             await asyncio.gather(asking, leaving, return_exceptions=True)
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error

@@ -17,7 +17,7 @@ address with the path.
                                 listed first
     baseline=…/…                start and end of the baseline; default: the previous range
     baseline=24h                the baseline is the same range 24 hours earlier
-    decide=size                 detect incidents by the size of the growth, not by SLOs
+    decide=size                 detect incidents by how much the latency grew, not by SLOs
     by=hour                     compliance by the hour, not by the day
     per=model                   label by which costs are grouped; default: the tenant
     change=rate=1.5x,replicas=3 the changes that the What if page predicts

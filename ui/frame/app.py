@@ -45,7 +45,7 @@ MINUTE_NS: Final = 60 * SECOND_NS
 RETRY_S: Final = 5
 """Seconds between attempts to read a store that cannot be read."""
 FIRST_MINUTE_S: Final = 1
-"""Seconds between reads while a simulated past is arriving."""
+"""Seconds between reads while the simulated fleet's past data is arriving."""
 
 NOT_ALLOWED: Final = "Your role does not allow this page"
 FOLDER: Final = Path(__file__).parent
@@ -105,7 +105,8 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw the progress of the simulated past. Rerun the page when all of it has arrived."""
+    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all has
+    arrived."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -178,8 +179,8 @@ def _objectives(engine: Engine) -> Objectives:
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """Show the range and the filters of the incident that the address names.
 
-    The address does not change. Otherwise the Back button would return to the address without the
-    range, and leave the incident only at the second press.
+    The address does not change. If it changed, the Back button would first return to the address
+    without the range, and would leave the incident only at the second press.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
@@ -225,7 +226,7 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit makes the first call while it runs the page. A rerun by the first call would repeat
-    # without end.
+    # Streamlit first calls this function while it runs the page. A rerun at that time would call it
+    # again, without end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

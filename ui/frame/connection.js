@@ -1,6 +1,7 @@
-// A live page that receives no refresh any more must not look current, for example when the server
-// has stopped or the computer has slept. `.live` has the time at which the server drew the page, and
-// the seconds between refreshes. After three missed refreshes, and at least 20 s, a warning appears.
+// A live page must not look current if it receives no more refreshes, for example because the
+// server has stopped or the computer has slept. `.live` has the time at which the server drew the
+// page, and the seconds between refreshes. After three missed refreshes, and at least 20 s, a
+// warning appears.
 if (!window.tailspanConnection) {
   window.tailspanConnection = true;
   let drawn = null, since = Date.now();

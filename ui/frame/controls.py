@@ -51,8 +51,8 @@ def bar(
 ) -> None:
     """Draw a row of controls: range, latency, filters, pause.
 
-    The page determines the controls. A live range ends at `now_unix_ns`. `values` returns what the
-    filter of a label offers.
+    The page determines the controls. A live range ends at `now_unix_ns`. `values` returns the
+    values that the filter of a label offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -223,7 +223,7 @@ def _custom_range(
 
 
 def _sides(view: View, values: Callable[[str], list[str]]) -> None:
-    """Draw the values by which the Compare page divides the requests."""
+    """Draw the two controls for the label values that the Compare page compares."""
     known = values(view.split)
     with st.container(key="ends_sides", horizontal=True, gap="small"):
         for name, chosen in (("before", view.before), ("after", view.after)):

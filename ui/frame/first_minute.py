@@ -1,4 +1,4 @@
-"""Show the progress while the past of a simulated fleet is still arriving."""
+"""Show the progress while the simulated fleet's past data (the simulated past) is arriving."""
 
 import os
 

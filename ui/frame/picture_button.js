@@ -1,7 +1,7 @@
-// Download a chart as a PNG. Plotly's own button works only with the mouse, so this button, which
-// the keyboard can reach, clicks it. Only the picture has a title, a caption and the page's
-// background. Plotly copies the layout during the click, so the old layout is restored at once.
-// One listener serves all charts, because charts are drawn again on each refresh.
+// Download a chart as a PNG. Plotly's own button works only with the mouse. This button also works
+// with the keyboard, and clicks Plotly's button. Only the picture has a title, a caption and the
+// page's background. Plotly copies the layout during the click, so the old layout is restored at
+// once. One listener serves all charts, because charts are drawn again on each refresh.
 if (!window.tailspanPictures) {
   window.tailspanPictures = true;
   const ROOM = 64, NARROWEST = 760;  // pixels: height of two lines, width of the caption

@@ -20,8 +20,8 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Maximum number of combinations of a database and a reader's access rights with their own objects
-in the cache."""
+"""Maximum number of readers with objects of their own in the cache. Readers with the same database
+and the same access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -62,7 +62,7 @@ def opened(url: str) -> Engine:
     """Return the open database, which all viewers share.
 
     Raises:
-        StoreError: as for `open_database`.
+        StoreError: `open_database` failed.
     """
     return open_database(url, create=False)
 
@@ -96,7 +96,7 @@ class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
     `caught_up_unix_ns` is the last time at which this timestamp advanced although it was old. It is
-    None if this never happened, or when the timestamp is recent again.
+    None if this never happened, or if the timestamp is recent again.
     """
 
     at_unix_ns: int

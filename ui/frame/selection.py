@@ -23,7 +23,7 @@ HELP: Final = (
 )
 """The part of a chart's explanation that all charts over time share."""
 SHORTEST_S: Final = 5.0
-"""A shorter drag is ignored as an accident."""
+"""A shorter drag is ignored, because it is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
 """Session key: the dragged range, and its view."""

@@ -15,9 +15,9 @@ class SloReads(NamedTuple):
 
     Attributes:
         at_s: the instant of the states, in unix seconds.
-        step: changes every 15 s while data of the range may still arrive; None afterwards. If a
-            page also reads other counts, add `step` to their cache keys. The page then reads them
-            again whenever it reads the states again.
+        step: a number that changes every 15 s while data of the range may still arrive; None
+            afterwards. If a page also reads other counts, add `step` to their cache keys. The page
+            then reads them again whenever it reads the states again.
     """
 
     states: tuple[SloState, ...]

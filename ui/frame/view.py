@@ -29,7 +29,7 @@ LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """The time steps of the compliance history on the SLOs page."""
 DECIDERS: Final = ("slo", "size")
-"""The ways to detect incidents: by SLO compliance, or by the size of the growth."""
+"""The ways to detect incidents: by SLO compliance, or by how much the latency grew."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
 """The earlier baselines that a page offers: how much earlier than the range they are, and their
 names. An address may contain any other duration."""
@@ -47,7 +47,8 @@ class View:
     """The reader's selection.
 
     With `last` alone, the range ends at the current time. With `last` and `to_unix_ns`, the range
-    stays at that end. A custom range has `from_unix_ns` and `to_unix_ns`, and no `last`.
+    has the length `last` and ends at `to_unix_ns`. A custom range has `from_unix_ns` and
+    `to_unix_ns`, and no `last`.
     """
 
     last: str | None = DEFAULT_RANGE

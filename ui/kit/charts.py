@@ -45,7 +45,7 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes `around_s`."""
+    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes all of `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {

@@ -104,7 +104,7 @@ def on(fill: str) -> str | None:
     if not fill.startswith("#"):
         return None
     red, green, blue = (int(fill[place : place + 2], 16) for place in (1, 3, 5))
-    # Rec. 601 luma
+    # The sum is the brightness of the fill (the luma of Rec. 601).
     return "#121212" if 0.299 * red + 0.587 * green + 0.114 * blue > 118 else "#ffffff"
 
 

@@ -1,4 +1,8 @@
-"""Write how the latency of joined requests grew as HTML. Pure; all external text is escaped."""
+"""Return HTML about the growth of the latency of joined requests. Pure.
+
+A joined request is one request of a user, joined over all engines that served it. All external text
+is escaped.
+"""
 
 from analysis.cause_sentences import NAMES, first_cause_sentence
 from analysis.joined.explain import JoinedExplanation, Pool, TailGrowth

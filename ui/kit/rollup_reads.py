@@ -62,7 +62,8 @@ class Rolled:
     simulated: bool
     slowest: pa.Table
     hidden: int
-    """Number of requests that may match the filters, but that rollups store as `_other`."""
+    """Number of requests that may match the filters, but that rollups store with the label value
+    `_other`."""
 
 
 def read_rolled(

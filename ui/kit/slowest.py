@@ -46,7 +46,7 @@ def shown_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each of the slowest requests: its texts, and its phases' lengths.
 
-    A length is a share of the duration of the longest of these requests.
+    A length is a share of the longest request's duration.
 
     Args:
         matrix: from `phases.layers`.

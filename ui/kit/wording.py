@@ -125,7 +125,7 @@ def usd(value: float | None) -> str:
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:,.2f}"
-    if size < 5e-10:  # the rounding error of a sum
+    if size < 5e-10:  # a rounding error of a sum
         return "$0"
     return f"{sign}${size:.{2 - math.floor(math.log10(size))}f}"
 

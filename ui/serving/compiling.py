@@ -1,4 +1,5 @@
-"""Compile the replay's loop in a child process, before a user requests a prediction."""
+"""Compile the loop of the replay, which computes predictions, before a user requests one. The
+compiler runs in a child process."""
 
 import logging
 import subprocess

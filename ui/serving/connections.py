@@ -38,7 +38,7 @@ class TimedProtocol(H11Protocol):
     def _look(self, before: Any) -> None:
         """Close the connection if no request has begun on it since the last check."""
         if self.transport.is_closing() or self not in self.connections:
-            return  # closed, or upgraded to a WebSocket
+            return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete
         if not busy and self.cycle is before:
             self.transport.close()

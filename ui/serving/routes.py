@@ -1,8 +1,8 @@
 """Allow only the routes that the explorer needs, and limit its WebSockets.
 
 Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
-`/_stcore/metrics` reports on the process, and the agent's API runs pages. The response to a route
-that is not in this list is 404, also for routes that a new version of Streamlit adds.
+`/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages. The response
+to a route that is not in this list is 404, also for routes that a new version of Streamlit adds.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -85,9 +85,9 @@ class Routes:
 
     Args:
         base_path: without slashes at its ends.
-        admission: None if sign-in is off.
+        admission: decides whether to admit a reader. None if sign-in is off.
         most: maximum number of open WebSockets.
-        max_of_one: the same, for one client address.
+        max_of_one: maximum number of open WebSockets of one client address.
     """
 
     def __init__(
@@ -185,6 +185,6 @@ def _same_origin(scope: Scope) -> Scope:
 
 
 async def _close(receive: Receive, send: Send, code: int) -> None:
-    await receive()  # websocket.connect
+    await receive()  # the message `websocket.connect`
     message: Message = {"type": "websocket.close", "code": code, "reason": ""}
     await send(message)

@@ -55,7 +55,7 @@ class ReturnToPage:
             if status >= _BAD:  # the provider does not respond
                 headers["location"] = self._address(query, failed=True)
                 return _REDIRECT
-            if headers.get("location", "").rstrip("/") == self._path:  # signed out
+            if headers.get("location", "").rstrip("/") == self._path:  # the reader signed out
                 headers["location"] = self._address(query, failed=False)
             headers.append("set-cookie", self._cookie(quote(query, safe=""), COOKIE_S))
             return status
@@ -76,7 +76,7 @@ class ReturnToPage:
         cookies = cookie_parser(Headers(scope=scope).get("cookie", ""))
         query = _without_failure(unquote(cookies.get(COOKIE, "")))
         parameters = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        returned = not {"code", "error"}.isdisjoint(parameters)  # otherwise the reader signed out
+        returned = not {"code", "error"}.isdisjoint(parameters)  # false after a sign-out
 
         def change(status: int, headers: MutableHeaders) -> int:
             if status == _REDIRECT:

@@ -31,8 +31,8 @@ CURVE_HELP: Final = (
 )
 STEPS_HELP: Final = (
     "The duration of an engine step is the sum of these coefficients times the step's work. They "
-    "depend little on the mix and the load, so they show a changed server independently of the "
-    "requests."
+    "depend little on the mix and the load, so a changed coefficient indicates that the "
+    "servers themselves changed."
 )
 SLOS_HELP: Final = (
     "The share of good requests of each SLO before and after, and the parts of its difference."

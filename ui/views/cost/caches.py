@@ -1,4 +1,7 @@
-"""Draw the section about answers from caches before the model. No bill includes these answers."""
+"""Draw the section about answers from caches in applications and gateways, before the model.
+
+No bill includes these answers.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -61,7 +61,7 @@ class FleetData:
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Labels of filters that engines do not have, so these filters apply only to requests."""
+    """Labels of active filters that engines do not have. These filters apply only to requests."""
     incident: IncidentRow | None
 
 

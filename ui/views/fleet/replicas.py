@@ -88,7 +88,7 @@ class ReplicaFacts:
     """The share of the GPU samples with a throttled clock."""
     reasons: Sequence[str] = ()
     differing_arguments: Sequence[str] = ()
-    """Arguments that differ from most replicas of the same model."""
+    """Arguments whose values differ from those of most replicas of the same model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class ReplicaRow:
 
     name: str
     over_time: Mapping[str, FloatArray]
-    """By measure: its values over time, as (bins,)."""
+    """The values of each measure over time, as (bins,)."""
     whole: Mapping[str, float | None]
-    """By measure: its value over the whole range."""
+    """The value of each measure over the whole range."""
     traffic: ReplicaTraffic | None
     facts: ReplicaFacts
     problems: Sequence[Problem]
@@ -118,7 +118,7 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """By server name: the engine, if the server is one engine of several (see `Imbalance`)."""
+    """The engine of each server that is one engine of several, by server name (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
@@ -234,7 +234,7 @@ def traffic_of(labels: LabelColumn, ttft_s: FloatArray) -> dict[str, ReplicaTraf
 
     Args:
         labels: (n,) the replica of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
     """
     found = {}
     order = np.argsort(labels.codes, kind="stable")
@@ -261,7 +261,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 
     Args:
         labels: (n,) the server of each request.
-        ttft_s: (n,) TTFT in seconds; NaN if it does not count, as for a non-streamed response.
+        ttft_s: (n,) TTFT in seconds; NaN if it is unknown, or if the response was not streamed.
     """
     known = np.isfinite(ttft_s) & (labels.codes >= 0)
     codes, values = labels.codes[known], ttft_s[known]
@@ -292,8 +292,8 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
 def _slower(ttft_s: FloatArray, its_own: BoolArray) -> bool:
     """Return whether the P99 of a server's TTFT is significantly higher than that of all others.
 
-    The ratio must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many requests that are
-    only a little slower would count as slow.
+    The ratio of the two P99s must also exceed `MIN_GROWTH_RATIO`. Otherwise, a server with many
+    requests that are only a little slower would count as slow.
 
     Args:
         ttft_s: (n,) TTFT of the requests of all servers, in seconds.

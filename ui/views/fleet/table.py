@@ -111,7 +111,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each replica: the texts of its cells, and the values of its small charts.
 
-    The values are between 0 and 1. In all charts of one measure, 1 is the same value.
+    The values are between 0 and 1. All charts of one measure have the same scale.
     """
     shown = fleet.replicas[:MAX_REPLICAS]
     tops = {key: top(fleet, measure) for key, measure in MEASURES.items()}

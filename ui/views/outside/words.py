@@ -165,7 +165,7 @@ def failures(endpoints: Sequence[EndpointResults], zone: tzinfo) -> str:
 
 
 def network_and_cache(endpoints: Sequence[EndpointResults]) -> str:
-    """Return a table of network times and of the prefix cache's effect, or "" without both."""
+    """Return a table of network times and the prefix cache's effect, or "" if neither is known."""
     heads = ["endpoint", "region", "network P50", "P99", "paired probes", "median difference"]
     heads += ("95 % interval", "effect", "cached")
     rows = []

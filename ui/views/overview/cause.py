@@ -36,7 +36,7 @@ class CurrentCause(NamedTuple):
 
 
 def current_cause(engine: Engine, states: Sequence[SloState]) -> CurrentCause | None:
-    """Return the largest cause of the open paging incident, or None without such a cause.
+    """Return the largest cause of the open paging incident, or None if there is none.
 
     The cause comes from the incident's stored answer. Until the answer is stored, the cause is
     computed here, and its share of the increase is an estimate from the step ledger.

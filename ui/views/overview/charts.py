@@ -15,7 +15,7 @@ from ui.views.overview.trends import Trend
 
 HEIGHT: Final = 250
 BANDS: Final = ("p50", "p99")
-"""The percentiles whose usual range is a band. A reader could not distinguish three bands."""
+"""Percentiles whose usual range is drawn as a band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
 """Maximum number of newest bins to omit, because most of their requests may still run."""

@@ -46,7 +46,8 @@ class Trend:
     """Whether percentiles come from rollups, and are therefore within 1 %."""
     simulated: bool
     hidden: int = 0
-    """Number of requests that may match the filters, but that rollups store as `_other`."""
+    """Number of requests that may match the filters, but that rollups store with the label value
+    `_other`."""
 
     @property
     def number(self) -> int:

@@ -81,7 +81,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
 
 def of_the_past(found: Headline, silent_s: float) -> Headline:
-    """Return the headline while no data arrives, in which the mood "fine" becomes "unknown"."""
+    """Return the headline for a time without new data: the mood "fine" becomes "unknown"."""
     mood = "unknown" if found.mood == "fine" else found.mood
     before = f"<b>Unknown for {wording.span(silent_s)}.</b> Before that:"
     return Headline(mood, f"{before} {found.sentence}")

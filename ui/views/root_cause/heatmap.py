@@ -44,7 +44,7 @@ def figure(
         lines: the servers' state, in the bins of the distribution.
         name: the latency.
         window: the selected range.
-        whole: includes the selected range and its baseline.
+        whole: the range of the chart: from the baseline to `window`, or only `window`.
         onset_unix_ns: the start of the growth, if known.
         thresholds_s: thresholds of the objectives.
     """

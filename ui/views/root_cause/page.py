@@ -191,7 +191,7 @@ def _incident(
 def _shown_answer(
     context: Context, found: RootCauseData, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the stored answer of the incident if the page shows this answer."""
+    """Return the incident's stored answer, or None if the page must compute its own answer."""
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
@@ -211,7 +211,7 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Return whether the filters and the baseline are those of the incident's stored answer."""
+    """Return whether the filters, and a chosen baseline, are those of the stored answer."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False

@@ -98,7 +98,7 @@ class RootCauseData:
     def explained(self, latency: str, *, by_size: bool = False) -> Explanation:
         """Return the explanation of one latency.
 
-        With `by_size`, an incident is detected by the size of the growth instead of the objectives.
+        With `by_size`, an incident is detected by how much the latency grew, not by the objectives.
         """
         return self._explain_metric(METRICS[latency], () if by_size else self.objectives)
 

@@ -15,7 +15,7 @@ from ui.views.what_if.words import CANNOT_KEEP_UP, NAMES, SHOWN, interval, prese
 
 HEIGHT: Final = 280
 TICKS: Final = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
-"""The percentiles with a tick. A narrow page has no space for more."""
+"""The percentiles with a tick on the axis. A narrow page has no space for more ticks."""
 
 
 def percentiles(answer: WhatIfAnswer, latency: str, ink: colours.Ink) -> go.Figure:
