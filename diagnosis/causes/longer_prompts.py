@@ -13,8 +13,8 @@ SUMMARY = "the prompts became longer: the servers are as fast as before but have
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the prefill time of the
-    additional tokens. If all prompts became longer, the claim includes the time by which the
+    """Return the part of the latency's growth that the cause explains (its claim): the prefill time
+    of the additional tokens. If all prompts became longer, the claim includes the time by which the
     prefills delay other requests."""
     if not case.workload.prompts_grew:
         return None  # Only the slow requests have longer prompts.

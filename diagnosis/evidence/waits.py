@@ -80,8 +80,8 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """Return, for each term, the share of the growth that is not attributed to a restart, because
-    the traffic changed at the same time.
+    """Return, for each term (part of the latency), the share of its growth that is not attributed
+    to a restart, because the traffic changed at the same time.
 
     The result is half of the share that the changes of the traffic cause.
     """

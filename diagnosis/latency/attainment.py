@@ -38,12 +38,13 @@ the target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, the threshold does not separate slow from usual requests. It then decides only
-if the attainment fell further in the window. Otherwise the size of the latency's growth decides."""
+exceed the threshold, the threshold does not separate slow from usual requests. It then decides
+whether there is an incident only if the attainment fell further in the window. If not, the size of
+the latency's growth decides."""
 
 _BLOCKS: Final = 12
-"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The interval of
-the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
+"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The confidence
+interval of the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
 _BLOCK_S: Final = 60.0
 
 
