@@ -231,7 +231,7 @@ def _log_residence(case: DiagnosisCase) -> float:
 
 def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
-    an adapter. The effective number is the exponential of the entropy of the adapters' shares."""
+    an adapter. The effective number is exp(entropy of the adapters' shares of the requests)."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]

@@ -8,8 +8,8 @@ its latency minus the mean latency of the baseline's tail.
 
 The window's tail is compared with the baseline's tail and not with the baseline's median. The
 baseline's tail also contains requests with long prompts and outputs, so their usual latency does
-not count as growth. The decode is divided by Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is the number
-of tokens after the first, and tpot₀ is the baseline's TPOT.
+not count as growth. The decode is divided according to Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is
+the number of tokens after the first, and tpot₀ is the baseline's TPOT.
 """
 
 from dataclasses import dataclass
