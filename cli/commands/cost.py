@@ -94,8 +94,8 @@ def cost(
     The time in steps is divided between prefill and decode, each with its share of the peak FLOP/s
     (MFU) and of the peak memory bandwidth (MBU).
 
-    The output also has the price of the same tokens at a managed API (genai-prices), the volume at
-    which self-hosting becomes cheaper, and, if GPUs report energy, energy and CO₂.
+    The output also has the price of the same tokens at a managed API (genai-prices), and the volume
+    at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load

@@ -23,8 +23,9 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim): the growth for
-    requests that arrived around an engine start, without the growth that the workload caused."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    growth for requests that arrived around an engine start, without the growth that the workload
+    caused."""
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]

@@ -34,8 +34,9 @@ prefixes can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim): the growth for
-    requests to servers with a new configuration, without the growth that the workload caused."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    growth for requests to servers with a new configuration, without the growth that the workload
+    caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None

@@ -18,9 +18,9 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim): the wait for a
-    hung engine, the delay by the restart after the hang, and the delay at other servers, which
-    served the hung engine's requests during the hang."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    wait for a hung engine, the delay by the restart after the hang, and the delay at other servers,
+    which served the hung engine's requests during the hang."""
     found = hangs_in_window(case)
     if not found:
         return None

@@ -12,8 +12,8 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim): the time in
-    which requests are evicted or computed again, and the wait for places in the batch, which
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    time in which requests are evicted or computed again, and the wait for places in the batch that
     evicted requests occupy for longer.
 
     If longer outputs and fewer KV blocks together caused the preemptions, the claim also includes
