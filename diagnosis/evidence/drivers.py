@@ -4,8 +4,8 @@ demand for the resource that requests wait for.
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
 hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
 logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor is a driver, and a driver's share is its logarithm divided by the sum. If no driver
-grew, the wait remains unexplained.
+Each factor that grew is a driver, and its share is the logarithm of its growth divided by the sum.
+If no factor grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping

@@ -49,8 +49,8 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
 
 
 def _added_requests(case: DiagnosisCase, tokens: str) -> float:
-    """Return the number of added requests, computed from the growth of the sum of tokens and of the
-    sum of squared tokens. All added requests are assumed to have the same length."""
+    """Return the number of added requests, computed from the growth of two sums: tokens and squared
+    tokens. All added requests are assumed to have the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )

@@ -19,8 +19,8 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""The server may notice that a client disconnected only after the repetition arrived. This is the
-maximum delay, in microseconds."""
+"""The server may notice the disconnection of a client only after the repeated request has arrived.
+This is the maximum delay, in microseconds."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _MIN_REQUESTS: Final = 10
