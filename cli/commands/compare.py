@@ -78,8 +78,8 @@ Examples:
     "--one-look",
     "one_look",
     is_flag=True,
-    help="Print the narrower interval, which is valid for a single run of the command, but not in a"
-    " gate that repeats the command.",
+    help="Print a narrower confidence interval, which is valid for a single run of the command, but"
+    " not in a gate that repeats the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
