@@ -121,7 +121,8 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector rejects messages, and a line to print about a change, or None.
+    """Return whether the collector rejects messages, and a line to print, or None if nothing
+    changed.
 
     Args:
         is_rejecting: whether the collector rejected messages at the last check.

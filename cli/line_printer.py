@@ -27,7 +27,7 @@ class LinePrinter:
         self._thread.start()
 
     def print(self, line: str) -> None:
-        """Queue a line. Never waits."""
+        """Queue a line without waiting."""
         if self._lines.qsize() < MAX_LINES:
             self._lines.put(line)
         else:

@@ -70,7 +70,7 @@ class Claim:
 
 
 Detector = Callable[[DiagnosisCase], Claim | None]
-"""Returns a claim, or None if the case shows no sign of the cause."""
+"""A function that returns a claim, or None if the case shows no sign of the cause."""
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:

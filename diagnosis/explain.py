@@ -40,17 +40,16 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of a latency. This minimum decides whether there is an
-incident if no objective decides it. The lower bound of the ratio's interval must exceed this
-minimum."""
+"""Minimum growth ratio (now / before) of a latency. If no objective decides whether there is an
+incident, this minimum does: the lower bound of the ratio's confidence interval must exceed it."""
 
 CHANCE: Final = 0.01
-"""Error probability of the intervals that decide a verdict. It is smaller than the error
+"""Error probability of the confidence intervals that decide a verdict. It is smaller than the error
 probability of displayed intervals, because verdicts are computed often."""
 
 MORE_SLOW_RATIO: Final = 1.6
-"""Minimum growth ratio (now / before) of the share of requests that are slower than the start of
-the baseline's tail."""
+"""Minimum growth ratio (now / before) of the share of requests that are slower than the fastest
+request of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
 """If enough requests are slower than this multiple of the baseline's slowest latency, the growth is
@@ -273,7 +272,7 @@ def _many_more(
     drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
     """Return whether clearly more requests than in the baseline exceed one of three latencies: the
-    start of the baseline's tail, its 75th percentile or its median.
+    lowest latency of the baseline's tail, the baseline's 75th percentile, or the baseline's median.
 
     A few outliers make the mean of the baseline's tail uncertain, but change these three latencies
     little.
@@ -288,8 +287,8 @@ def _many_more(
 
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
-    """Return (n,) whether each request counts as slow, that is, slower than the start of the
-    baseline's tail.
+    """Return whether each request counts as slow: (n,). A slow request is slower than the fastest
+    request of the baseline's tail.
 
     At most the slowest tenth of the requests counts as slow, because the slowest requests show
     where the delay is largest.

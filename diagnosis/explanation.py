@@ -18,7 +18,8 @@ class ShareMethod(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
-    """From the latency parts of the slow requests, which come from the step ledger."""
+    """From the latency parts of the slow requests, which the plugin computes from its step ledger
+    (its record of engine steps)."""
     COUNTERFACTUAL = "counterfactual"
     """From replays of the window with and without each cause."""
 

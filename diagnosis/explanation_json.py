@@ -27,8 +27,8 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "baseline_s": explanation.baseline_s,
         "now_s": explanation.now_s,
         "excess_s": explanation.excess_s,
-        # The growth has no interval. In repeated simulations of three faults, an interval contained
-        # the true growth in only 7 % to 71 % of the cases.
+        # The growth has no confidence interval. In repeated simulations of three faults, such an
+        # interval contained the true growth in only 7 % to 71 % of the cases.
         "excess_low_s": None,
         "excess_high_s": None,
         "onset": None if explanation.onset_unix_ns is None else explanation.onset_unix_ns / 1e9,

@@ -49,7 +49,7 @@ class Prefixes:
         first = np.zeros(m + 1, dtype=bool)
         first[self.offsets] = True
         if ((np.diff(self.end_tokens) < 0) & ~first[1:m]).any():
-            raise ValueError("prefixes.end_tokens: must not descend for each request")
+            raise ValueError("prefixes.end_tokens: must not descend within a request")
 
     def select(self, rows: IntArray) -> Self:
         """Return the prefixes of the requests with the indices `rows`, in this order. An index may

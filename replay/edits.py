@@ -282,10 +282,11 @@ def edited_arrivals(
         arrivals: the recorded traffic; `tenant` indexes `tenants`.
         engine: the edited engine.
         front_end: computes the front end's time for prompts with changed lengths.
-        chance: chooses the requests to copy or drop, and the times of copies.
+        chance: random generator that chooses the requests to copy or drop, and the times of copies.
 
     Raises:
-        EditError: a rate names a tenant without requests, or there would be too many requests.
+        EditError: a rate names a tenant without requests, or the edited traffic has too many
+            requests.
     """
     rows = np.arange(len(arrivals))
     users = rows if arrivals.prefixes is None else arrivals.prefixes.users()

@@ -411,7 +411,7 @@ class ReplayEngine:
         chunks: list[tuple[Job, int]],
         preempted: bool,
     ) -> tuple[str | None, float]:
-        """Admit waiting requests within the budget.
+        """Admit waiting requests within the step's token budget.
 
         Return the limit that blocks the queue, and the seconds that loading adapters takes.
         """

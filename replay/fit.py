@@ -3,9 +3,9 @@
 Pure. Each engine sample contains the coefficients of the step model that the plugin fits. The step
 model of a time window has the medians of these coefficients, scaled so that the model predicts the
 window's total busy time exactly. The window is divided into intervals of equal length. Each
-interval has a pace: its busy time divided by the predicted busy time. The engine also reports how
-far its step model's predictions of single steps are typically wrong, and the random deviations of
-single steps are computed from this error.
+interval has a pace: its busy time divided by the predicted busy time. The engine also reports the
+typical error of its step model for a single step. The random deviations of single steps are
+computed from this error.
 """
 
 from dataclasses import dataclass, replace

@@ -71,7 +71,8 @@ JOB: Final = np.dtype(
     # Links in a list: the requests that the engine has not accepted, or the waiting requests.
     + _fields("next previous", "i8")
     # The front end's work for the request: `work_at_s` and `work_end_s` are the arrival and the end
-    # of the work. `work_before`: the request whose work the front end does directly before.
+    # of the work. `work_before`: the request whose work the front end does directly before this
+    # work.
     + _fields("work_at_s work_end_s", "f8")
     + _fields("work_before", "i8"),
     align=True,

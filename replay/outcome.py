@@ -57,7 +57,7 @@ class EngineOutcome:
 
     steps: IntArray
     busy_s: FloatArray
-    """(r,) seconds in steps."""
+    """(r,) seconds that each engine spent in steps."""
     end_s: FloatArray
     """(r,) end of the last step; 0 if there was no step."""
     blocked_seats_s: FloatArray

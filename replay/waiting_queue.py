@@ -1,7 +1,7 @@
 """Implement the queue of an engine with the policy `priority`.
 
-Pure. The queue has those methods of a deque that the scheduler uses. As in vLLM, a preempted
-request is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
+Pure. The queue has the methods of a deque that the scheduler uses. As in vLLM, a preempted request
+is sorted by priority again. Source: vLLM v1/core/sched/request_queue.py.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from replay.job import Job
 
 
 class PriorityQueue:
-    """Waiting jobs, by lowest priority value, then by earliest arrival."""
+    """Waiting jobs, sorted by priority (lowest value first), then by time of arrival."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[tuple[int, float, int], Job]] = []

@@ -54,7 +54,7 @@ def _instants(table: pa.Table) -> IntArray:
 
 
 def _series(table: pa.Table) -> IntArray:
-    """Return, for each row, the number of its series: of the samples from one process.
+    """Return the number of each row's series. A series contains the samples of one process.
 
     A restarted process begins a new series, because its totals begin at 0 again.
     """

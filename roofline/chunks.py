@@ -1,8 +1,9 @@
-"""Estimate from the step ledger's sums how much KV the chunks of long prompts read again.
+"""Estimate how much KV the chunks of long prompts read again.
 
-Pure. A prompt longer than a step's budget is computed in chunks, and each chunk reads the KV of all
-earlier chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again:
-541 GB for Llama-3-8B, in addition to the 961 GB of weights that the 64 steps read.
+Pure. The estimate uses sums of the step ledger, the plugin's record of engine steps. A prompt
+longer than a step's token budget is computed in chunks, and each chunk reads the KV of all earlier
+chunks again. For example, 131,072 tokens in chunks of 2,048 read 4.1 million tokens again: 541 GB
+for Llama-3-8B, in addition to the 961 GB of weights that the 64 steps read.
 """
 
 from math import inf
@@ -58,8 +59,8 @@ def read_back(
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. The
-            ranges should be seconds long, because short prompts in a range lower the bound for its
-            long prompts.
+            ranges should be a few seconds long, because short prompts in a range lower the bound
+            for its long prompts.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the attention of the chunks.
         decodes: N, the number of decodes.

@@ -1,7 +1,8 @@
 """Compute the bytes and FLOPs of an engine's steps on one GPU, for each time window.
 
-Pure. If the model's shape or the step ledger is unknown, vLLM's counters are used instead.
-README.md lists how these counters differ from this package's model.
+Pure. If the model's shape or the step ledger (the plugin's record of engine steps) is unknown,
+vLLM's counters are used instead. README.md lists how these counters differ from this package's
+model.
 """
 
 from dataclasses import dataclass

@@ -81,8 +81,8 @@ def known_devices(given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
 def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
     """Return the peaks of a MIG slice.
 
-    A slice has some eighths of the GPU's memory and some sevenths of its multiprocessors. Source:
-    NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles".
+    A slice has a multiple of 1/8 of the GPU's memory and a multiple of 1/7 of its multiprocessors.
+    Source: NVIDIA Multi-Instance GPU User Guide, "MIG Device Profiles".
     """
     memory_bytes = whole.memory_bytes or 0.0
     eighths = min(8, max(1, round(8 * gigabytes * 1e9 / memory_bytes)))

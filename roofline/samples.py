@@ -102,7 +102,7 @@ class Rises:
         """Return the seconds of each window that its samples cover: (w,), 0 without samples.
 
         A sample covers the time since the previous sample of the same process. If an engine has
-        several processes, the sum of the process that covers the most seconds is returned.
+        several processes, the process that covers the most seconds determines the result.
         """
         span = self._counters.apart_s
         most = np.zeros(self._number)

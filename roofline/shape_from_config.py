@@ -226,8 +226,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # In DeepSeek's models, the first layer of each interval has experts; in other models, the last
-    # layer.
+    # One of every `every` layers has experts: the first of them in DeepSeek's models, the last of
+    # them in other models.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -1,7 +1,7 @@
 """Compute the bytes that engine steps move, and the FLOPs that they compute.
 
-    bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token
-            + (P + N) · KV of a token, written
+    bytes = steps · active weights + tokens · a row of embeddings + (C + R) · KV of a token (read)
+            + (P + N) · KV of a token (written)
     FLOPs = 2 · weights that a token uses · tokens + 4 · heads · head size · (Q + C)
 
 All values are means over the engine's GPUs. `load.StepLoad` defines P, Q, C, N and R. A step reads
@@ -97,7 +97,8 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the elements of one row of the token table and one of the position table on a GPU.
+    """Return the number of elements that a GPU stores of one token-table row and one position-table
+    row.
 
     Each row is stored on only one rank, so the mean over the GPUs is returned.
     """

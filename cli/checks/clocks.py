@@ -15,7 +15,7 @@ LATE_S = 60.0
 sender's clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
 """The check reports a deletion of old rows that is late by more than this. After a downtime of
-Tailspan, the deletion is late for at most the length of the downtime."""
+Tailspan, the deletion catches up within the length of the downtime."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

@@ -13,7 +13,7 @@ _Found = TypeVar("_Found")
 def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
     """Call `query` with the open database and the unix ns of its newest data. Return the result.
 
-    Return None if the database is empty or does not respond, because another check reports this.
+    Return None if the database is empty or does not respond; another check reports these problems.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -77,8 +77,8 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
     """Map each objective on `/metrics` to the reason why it is blind, or to None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # These counters are totals since the start of Tailspan, and may contain late requests of hours
-    # ago. Late requests are a problem only if a sender's clock is behind now.
+    # These counters are totals since the start of Tailspan, and may contain requests that arrived
+    # late hours ago. Late requests are a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")

@@ -78,8 +78,8 @@ Examples:
     "--one-look",
     "one_look",
     is_flag=True,
-    help="Print the narrower interval, which is valid for a single run of the command, but not in a"
-    " gate that repeats the command.",
+    help="Print a narrower confidence interval, which is valid for a single run of the command, but"
+    " not in a gate that repeats the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
@@ -110,11 +110,11 @@ def compare(
     affect it.
 
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
-    or undecided (the output has the reason). Each run of the command is called a look: it
-    compares the requests that have arrived so far. If the range after the change begins at a fixed
-    time, the confidence interval is valid for any number of looks, so a gate may run the command
-    every minute and stop at the first "worse". If the range moves (--last), the interval is valid
-    for 20 looks.
+    or undecided (the output has the reason). Each run of the command is called a look: it compares
+    the requests that have arrived so far. If the range after the change begins at a fixed time, the
+    confidence interval is valid for any number of looks. A gate may then run the command every
+    minute and stop at the first "worse". If the range moves (--last), the interval is valid for 20
+    looks.
 
     The output also has the change by load (the number of running requests), the coefficients of the
     engine steps (the time per unit of work), and the total change, which includes the load that the

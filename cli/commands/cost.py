@@ -83,9 +83,9 @@ def cost(
     This sum equals the price of each engine multiplied by the minutes for which the engine was up.
     A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
     "Idle" is the time between steps. "Loading" is the time from the start of a process until its
-    engine was ready. "Unbilled" is step time of requests that have not ended, or that the plugin
-    could not account for. Current prices apply, not the cost_usd that is stored with each request.
-    The cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
+    engine was ready. "Unbilled" is step time of requests that have not ended, or whose step times
+    were not reported. Current prices apply, not the cost_usd that is stored with each request. The
+    cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
     range is widened to whole minutes.
 
     --where selects the requests to group and compare. The bill still includes all requests of the
@@ -94,8 +94,8 @@ def cost(
     The time in steps is divided between prefill and decode, each with its share of the peak FLOP/s
     (MFU) and of the peak memory bandwidth (MBU).
 
-    The output also has the price of the same tokens at a managed API (genai-prices), the volume at
-    which self-hosting becomes cheaper, and, if GPUs report energy, energy and CO₂.
+    The output also has the price of the same tokens at a managed API (genai-prices), and the volume
+    at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.
     """
     from alerts.errors import AlertsError
     from alerts.openslo.reader import OBJECTIVES, load

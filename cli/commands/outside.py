@@ -48,8 +48,8 @@ def outside(
     difference (repeated prompt minus new prompt) is below 0.
 
     If a range has more than 200,000 probes, latencies come from a sample of the answered probes,
-    and the number of answered probes is an estimate: `scale` is then above 1. Failed probes are
-    counted exactly, without a sample.
+    and the number of answered probes is an estimate. Each answered probe of the sample then stands
+    for `scale` probes. Failed probes are counted exactly, without a sample.
     """
     from analysis.outside.answer import OutsideQuestion
     from analysis.outside.as_json import as_json

@@ -1,4 +1,4 @@
-"""`tailspan starts`: the parts of engine starts."""
+"""`tailspan starts`: show how long each part of an engine start took."""
 
 import json
 from typing import Any

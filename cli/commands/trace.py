@@ -63,8 +63,8 @@ Examples:
     type=click.Choice(["recorded", "unshared"]),
     default="recorded",
     show_default=True,
-    help="The hash_ids of a prompt without recorded shared prefixes: with recorded, none; with"
-    " unshared, numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and"
+    help="For a prompt without recorded shared prefixes, recorded writes no hash_ids, and unshared"
+    " writes numbers that no other prompt has. vLLM's timed_trace, guidellm's mooncake and"
     " Dynamo's replay require hash_ids.",
 )
 @format_option("The notes on standard error: text, or one JSON object.")

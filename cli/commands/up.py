@@ -224,7 +224,7 @@ def up(
     sign_in_settings, base_path = (None, "") if no_explorer else sign_in_of(sign_in, base_path)
     access = endpoint_access_of(host, **endpoints, signed_in=sign_in_settings is not None)
     ports = {"--grpc-port": grpc_port, "--http-port": http_port, "--metrics-port": metrics_port}
-    # On another host, the explorer may have the same port, unless `host` stands for all addresses.
+    # An explorer on another host may have the same port, unless `host` stands for all addresses.
     if not no_explorer and (access.explorer_host in (None, host) or host in ("0.0.0.0", "::")):
         ports["--explorer-port"] = explorer_port
     _check_ports(ports)

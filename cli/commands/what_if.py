@@ -121,7 +121,7 @@ def what_if(
 
     A prediction of engine arguments or replicas is stored, except with --where. After a deploy
     makes this change, tailspan compare compares the prediction with the measured change. The output
-    states how many earlier predictions contained the measured change.
+    states for how many earlier predictions the interval contained the measured change.
 
     With --trace, the command predicts the latencies of a trace's requests. A trace contains no
     measured latencies. The output lists the lengths and rates of the trace that exceed those of the

@@ -13,7 +13,7 @@ from telemetry.addresses import authority as authority
 from telemetry.addresses import is_loopback as is_loopback
 
 PORT = WholeRange(0, 65_535)
-"""0 selects a free port."""
+"""A port to listen on; 0 selects a free port."""
 
 REMOTE_PORT = WholeRange(1, 65_535)
 

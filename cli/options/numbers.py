@@ -7,7 +7,8 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number in a range. click's own error for other text does not state the range."""
+    """A whole number in a range. For other text, click's own error message does not state the
+    range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""

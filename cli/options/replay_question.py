@@ -42,7 +42,7 @@ def replay_question(
 
 
 def print_compiling() -> None:
-    """Print that the replay is being compiled, on a terminal."""
+    """If the output is a terminal, print that the replay is being compiled."""
     if sys.stderr.isatty():
         click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from analysis.access.roles_file import Roles
 
 NO_SIGN_IN: Final = (
-    "--roles: the explorer finds a reader's roles in the claims of the identity provider: set"
-    " --sign-in FILE, or start tailspan up with --no-explorer"
+    "--roles: set --sign-in FILE, because the explorer gets a reader's roles from the sign-in,"
+    " or start tailspan up with --no-explorer"
 )
 
 roles_option = setting(

@@ -44,12 +44,12 @@ _OTHER_VARIABLES: Final = frozenset(
         *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
     }
 )
-"""Variables that are not settings (docs/configuration.md), without the prefix. Some of them
-resemble the variable of a setting."""
+"""Variables that are not settings (docs/configuration.md), without the prefix TAILSPAN_. Some of
+them resemble the variable of a setting."""
 _SIMILAR: Final = 0.8
-"""Minimum similarity (difflib) of a mistyped variable and a setting's variable. A name of six
-letters with one wrong letter has 0.83. For a service with the name tailspan, Kubernetes sets
-variables such as TAILSPAN_SERVICE_HOST. Their similarity is below 0.7."""
+"""Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
+letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
+Kubernetes sets variables such as TAILSPAN_SERVICE_HOST. Their similarity is below 0.7."""
 
 
 class Setting(click.Option):

@@ -15,8 +15,9 @@ _NAMED: Final = re.compile(r"(?:Invalid value for ')?--([a-z][a-z-]*)")
 """Matches the option that an error is about, at the start of the message."""
 _OPTION: Final = re.compile(r"--([a-z][a-z-]*)")
 _NO_PARAMETER: Final = re.compile(r", --[a-z-]+")
-"""Matches an option in a list, with its comma. The names of parameters have no dashes here, so an
-option with dashes is not a parameter, and is removed from the message."""
+"""Matches an option in a list, with its comma. `as_parameters` removes the dashes from the names of
+parameters. So an option that still has dashes is not a parameter, and is removed from the
+message."""
 _ALLOWED: Final = re.compile(r"(?:allowed:|must be) (.*)", re.DOTALL)
 _NOT_OPTIONS: Final = ("database", "state-url", "objectives", "prices")
 """Settings of the server, which the reader cannot correct."""
@@ -43,7 +44,7 @@ class QuestionRefused(Exception):  # noqa: N818 -- it names the condition
     ) -> None:
         super().__init__(detail)
         self.problem = problem(status, detail, parameter=parameter, value=value, allowed=allowed)
-        """The problem document."""
+        """The refusal as a problem document (RFC 9457)."""
 
 
 def refusal_of(

@@ -33,7 +33,7 @@ JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 
 _Body = tuple[str, str]
-"""A media type, and the text."""
+"""The body of an answer: its media type, and its text."""
 
 
 def _question(message: Mapping[str, Any]) -> _Body:

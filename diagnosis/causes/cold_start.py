@@ -23,8 +23,9 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the growth for requests
-    around a start, without the growth that the workload caused."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    growth for requests that arrived around an engine start, without the growth that the workload
+    caused."""
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
     started = [start for start in restarts(case) if start not in ended_hangs]
@@ -75,7 +76,8 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers of a start's largest part. The first lever names the part and its time."""
+    """Yield the levers (actions) that shorten a start's largest part. The first lever names the
+    part and its time."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest
@@ -86,4 +88,4 @@ def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
 
 
 _LOAD_FASTER: Final = (Lever("load faster", "--load-format runai_streamer"),)
-"""The levers that are proposed if the parts of the start are unknown."""
+"""The levers (actions) that are proposed if the parts of the start are unknown."""

@@ -34,8 +34,9 @@ prefixes can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the growth for requests to
-    servers with a new configuration, without the growth that the workload caused."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    growth for requests to servers with a new configuration, without the growth that the workload
+    caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
@@ -94,7 +95,7 @@ def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float
 def _difference_affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # A smaller batch needs less memory.
+        return False  # A smaller batch needs less KV memory, so it lengthens none of these terms.
     return name.startswith(parts)
 
 
@@ -110,7 +111,7 @@ def _changed_arguments(case: DiagnosisCase, configs: tuple[str, ...]) -> list[Di
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # A deploy may give replicas new names. Then compare with replicas that ran the same model.
+    # If the deploy gave the replica a new name, compare with other replicas of the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

@@ -15,22 +15,23 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the step time that other
-    requests' decodes add."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    step time that other requests' decodes add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)
     if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
         chosen.remove(drivers.OUTPUTS)  # the detector `longer_outputs` explains this growth
-    # If no driver (change of the demand) grew, the whole growth of other requests' decodes is
-    # attributed to the batch.
+    # If no driver (a change that raised the demand) was found, the whole growth of other requests'
+    # decodes is attributed to the batch.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     weights: dict[str, float | FloatArray] = {}
     if added:
         weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.grown_s("prefill_others_decode", "decode_others_decode") > 0 and share:
         # More concurrent requests also add prefills to the steps of running decodes. The part of
-        # this delay that is not prefill interference (`prefill_share`) is attributed to the batch.
+        # this delay that does not count as prefill interference (see `prefill_share`) is attributed
+        # to the batch.
         prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
         weights |= {
             "prefill_others_decode": share,

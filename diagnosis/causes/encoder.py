@@ -19,8 +19,8 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the additional time that
-    the encoder takes for a request itself and for other requests."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    additional time that the encoder takes for a request itself and for other requests."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

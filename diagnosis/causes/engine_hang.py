@@ -18,9 +18,9 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the wait for a hung
-    engine, the delay by the restart after the hang, and the delay at other servers, which served
-    the hung engine's requests during the hang."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    wait for a hung engine, the delay by the restart after the hang, and the delay at other servers,
+    which served the hung engine's requests during the hang."""
     found = hangs_in_window(case)
     if not found:
         return None
@@ -67,8 +67,7 @@ def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None,
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
     Read the whole window, not only the hot blocks (the blocks of time with nearly all slow
-    requests): the requests that have waited longest arrived first, but the gauge is largest at the
-    end.
+    requests). The slowest requests arrived early in the hang, but the gauge is largest at its end.
     """
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)

@@ -13,8 +13,8 @@ _CLOCK = 0.95
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the slowdown of servers
-    with lower GPU clocks or with throttle reasons."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    slowdown of servers with lower GPU clocks or with throttle reasons."""
     times = slow_servers_showing(case, _is_throttled)
     if not times:
         return None

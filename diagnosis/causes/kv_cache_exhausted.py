@@ -11,7 +11,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the wait for KV blocks.
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    wait for KV blocks.
 
     If longer outputs need more blocks than the cache has, the detector `preemption` explains
     this wait instead.

@@ -13,8 +13,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the wait before the first
-    token that a few long prompts cause.
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    wait before the first token that a few long prompts cause.
 
     If the long prompts fit into one step, the claim contains only the wait for KV transfers,
     because a long prompt's transfer occupies the network link for a long time.

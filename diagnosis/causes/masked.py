@@ -1,12 +1,12 @@
 """Find masked causes: they delay many requests, but a larger cause delays the slowest requests.
 
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
-delayed many more requests by a shorter time. It would be found only after the first cause is fixed.
-Therefore the detectors run again on a wider tail: a larger share of the slowest requests. For each
-cause that a detector finds in the wider tail, two numbers are computed. `alone` is the time that
-the cause adds to the slow requests' mean latency if it is the only cause. `here` is the time that
-the cause adds if all other causes are present. For a masked cause, `alone` is large and `here` is
-small.
+delayed many more requests by a shorter time. A diagnosis of the slowest requests finds it only
+after the first cause is fixed. Therefore the detectors run again on a wider tail: a larger share of
+the slowest requests. For each cause that a detector finds in the wider tail, two numbers are
+computed. `alone` is the time that the cause adds to the slow requests' mean latency if it is the
+only cause. `here` is the time that the cause adds if all other causes are present. For a masked
+cause, `alone` is large and `here` is small.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -26,7 +26,7 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MAX_WIDE_TAIL, SortedLatencies
 
 WIDE: Final = 0.5
-"""The share of the slowest requests in which masked causes are searched."""
+"""Size of the wider tail in which masked causes are searched, as a share of all requests."""
 
 MIN_SHARE: Final = 0.08
 """Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
@@ -48,8 +48,8 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the share of the slowest requests in which masked causes are searched; None if the
-    tail is already at least as wide."""
+    """Return the size of the wider tail in which masked causes are searched, as a share of all
+    requests. Return None if the tail of size `share` is already at least as wide."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -97,8 +97,8 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Without its causes, a request takes at least the usual mean, or the wider tail's minimum
-        # if this minimum is less.
+        # Without its causes, a request takes at least the usual mean latency, or the lowest latency
+        # of the wider tail if this is less.
         self._min_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)

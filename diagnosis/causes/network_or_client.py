@@ -9,8 +9,8 @@ SUMMARY = "the response is ready, but the client or the network receives it slow
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the time between the last
-    token and the last byte."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
     # The API server alone determines when the first byte is sent, so only E2E contains this delay.
     if (

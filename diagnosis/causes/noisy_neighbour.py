@@ -13,8 +13,9 @@ _FOREIGN_CPUS = 0.3
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the slowdown of servers
-    where other processes use the GPU or more CPUs, or the hypervisor steals CPU time."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    slowdown of servers with one of these problems: other processes use the GPU, other processes use
+    more CPUs, or the hypervisor steals CPU time."""
     times = slow_servers_showing(case, _others_use_hardware)
     if not times:
         return None

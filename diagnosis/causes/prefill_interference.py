@@ -15,9 +15,9 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the time by which other
-    requests' prefills delay decodes. The claim contains only the delay that is due to longer
-    prompts or to more prompts.
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    time by which other requests' prefills delay decodes. The claim contains only the delay that is
+    due to longer prompts or to more prompts.
 
     If the prompts are long, but each prompt fits into one step, the claim includes the wait before
     the first token. If the prompts do not fit into one step, `long_prompt_blocking` explains this

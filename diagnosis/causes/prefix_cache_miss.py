@@ -11,8 +11,9 @@ SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the prefill time of tokens
-    that are no longer found in the cache, and the delay that other requests' cache misses cause."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    prefill time of tokens that are no longer found in the cache, and the delay that other requests'
+    cache misses cause."""
     if case.demand.log_uncached <= 0.02:
         return None
     return Claim(

@@ -13,14 +13,14 @@ _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""Used if the engines of a replica get unequal traffic. vLLM chooses one of the replica's engines
-for each request, unless the request names one."""
+"""The levers (actions) for a replica whose engines get unequal traffic. vLLM chooses one of the
+replica's engines for each request, unless the request names one."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the delay that additional
-    traffic of the slow servers causes. Only the part of their traffic's growth that exceeds the
-    growth of the whole fleet's traffic counts."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    delay that additional traffic of the slow servers causes. Their traffic counts only as far as it
+    grew more than the whole fleet's traffic."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

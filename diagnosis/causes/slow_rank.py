@@ -15,8 +15,8 @@ this median."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the slowdown of servers
-    with one GPU of unusual activity."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    slowdown of servers that have a GPU with unusual activity."""
     times = slow_servers_showing(case, _gpus_differ)
     if not times:
         return None

@@ -13,10 +13,10 @@ SUMMARY = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the growth that the cause explains (its claim): the additional time per
-    token that fewer accepted drafts cause, and the wait for places in the batch, because slower
-    requests occupy their places for longer. The part of the slowdown that prefill also has is
-    excluded."""
+    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
+    additional time per token that fewer accepted drafts cause, and the wait for places in the batch
+    that slower requests occupy for longer. If prefill became slower too, this part of the slowdown
+    is excluded."""
     share = drivers.drafts_share(case)
     if not share:
         return None

@@ -79,13 +79,13 @@ def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> boo
 def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
-    A prompt counts as filling several steps if it is longer than two steps. The size of a step is
-    the largest number of prompt tokens that one step computed for other requests. A limit of one
-    step would be too low: decodes also use tokens of a step, so a prompt that nearly fills one step
-    may need a second step.
+    A prompt counts as filling several steps if it has more tokens than two steps. The size of a
+    step is the largest number of prompt tokens that one step computed for other requests. A limit
+    of one step would be too low: decodes also use tokens of a step, so a prompt that nearly fills
+    one step may need a second step.
 
     Return True if the number of these prompts grew more than the number of shorter prompts. If all
-    prompts became longer, growth beyond chance is enough.
+    prompts became longer, it is enough that the number of these prompts grew beyond chance.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")

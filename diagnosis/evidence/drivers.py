@@ -4,8 +4,8 @@ demand for the resource that requests wait for.
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
 hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
 logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor is a driver, and a driver's share is its logarithm divided by the sum. If no driver
-grew, the wait remains unexplained.
+Each factor that grew is a driver, and its share is the logarithm of its growth divided by the sum.
+If no factor grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,8 @@ NOISE: Final = 0.08
 _FEWER_ACCEPTED: Final = 0.9
 """Maximum ratio (now / before) of the acceptance rate that counts as lower."""
 _SLOWER_DECODE: Final = 1.02
-"""Minimum ratio of decode's to prefill's slowdown factor. Ordinary hours have smaller ratios."""
+"""Minimum ratio of the decode slowdown factor to the prefill slowdown factor. Ordinary hours have
+smaller ratios."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _MIN_REQUESTS: Final = 20
@@ -179,7 +180,8 @@ def for_blocks(case: DiagnosisCase) -> DriverShares:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
     # If the load grew and the cache has as many blocks as before, the cause is
-    # `kv_cache_exhausted`. So the load is a driver only up to the loss of blocks.
+    # `kv_cache_exhausted`. So a growth of the load beyond the loss of blocks is attributed to the
+    # blocks.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]
@@ -192,7 +194,7 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of KV tokens of one request alone, when half of its output is
+    """Return the mean number of KV tokens that one request alone holds when half of its output is
     generated."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
@@ -229,7 +231,7 @@ def _log_residence(case: DiagnosisCase) -> float:
 
 def _adapters(requests: Requests) -> float | None:
     """Return the effective number of adapters in use, multiplied by the share of requests that need
-    an adapter. The effective number is the exponential of the entropy of the adapters' shares."""
+    an adapter. The effective number is exp(entropy of the adapters' shares of the requests)."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]
@@ -289,7 +291,7 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are a growth of the batch, and not a driver.
+    # The delay by more decodes of other requests is the growth of the batch itself, not a driver.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -315,8 +317,7 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
     The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
     repeated requests. The growth of the slow servers' share of the requests is attributed to the
-    router. If this share grew because another server is away, it is attributed to the absence of
-    that server.
+    router or, if another server is away, to the absence of that server.
     """
     demand = case.demand
     skew = away = 0.0

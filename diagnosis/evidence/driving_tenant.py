@@ -49,8 +49,8 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
 
 
 def _added_requests(case: DiagnosisCase, tokens: str) -> float:
-    """Return the number of added requests, computed from the growth of the sum of tokens and of the
-    sum of squared tokens. All added requests are assumed to have the same length."""
+    """Return the number of added requests, computed from the growth of two sums: tokens and squared
+    tokens. All added requests are assumed to have the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -61,8 +61,8 @@ def _added_requests(case: DiagnosisCase, tokens: str) -> float:
 
 
 def _chance_of(share: float, usual_share: float, requests: float) -> float:
-    """Return an upper bound of the probability that a tenant sends at least `share` of a number of
-    requests by chance, if it usually sends `usual_share` (Chernoff, 1952)."""
+    """Return an upper bound (Chernoff, 1952) of the probability that a tenant, whose usual share is
+    `usual_share`, sends at least `share` of the requests by chance."""
     if share <= usual_share:
         return 1.0
     if not usual_share:

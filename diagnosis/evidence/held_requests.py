@@ -14,7 +14,8 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""Adapters are being loaded if waits for them cause more than this share of the growth."""
+"""Adapters count as being loaded if waits for them cause more than this share of the latency's
+growth."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:

@@ -22,7 +22,8 @@ _ENOUGH = 20
 _MIN_REQUESTS = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""Minimum excess of slow requests over `_MORE` times the baseline's share, in standard errors."""
+"""Minimum excess of the share of slow requests over `_MORE` times the baseline's share, in standard
+errors."""
 _MIN_WARM_S = 15.0
 _AWAY_S = 30.0
 """A server is assumed to be away for this many seconds before its start."""
@@ -86,8 +87,8 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
     """Return the seconds from the nearest engine start to each request: (n,).
 
     The value is negative if the request was received before the start. All starts of the request's
-    own engine count. A start of another engine counts only for requests before the start and up to
-    a minute after it.
+    own engine count. A start of another engine counts only for requests that arrived before this
+    start or up to a minute after it.
     """
     at = requests.received_unix_ns
     nearest = np.full(at.size, np.inf)

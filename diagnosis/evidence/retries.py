@@ -19,8 +19,8 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""The server may notice that a client disconnected only after the repetition arrived. This is the
-maximum delay, in microseconds."""
+"""The server may notice the disconnection of a client only after the repeated request has arrived.
+This is the maximum delay, in microseconds."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _MIN_REQUESTS: Final = 10
@@ -68,8 +68,8 @@ def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
     """Return the requests of the baseline, and those of the blocks of time with nearly all slow
     requests. If there is a retry storm, omit the requests that repeat an aborted request.
 
-    The omitted requests do not show which tenants send more, because they come from the tenants
-    whose requests took long.
+    Repeated requests do not show which tenants send more: they come from the tenants whose requests
+    took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -129,8 +129,8 @@ def _keys(requests: Requests) -> IntArray:
 
 
 class _Repeats(NamedTuple):
-    """The m requests that have the same key as an aborted request, and the r pairs of an aborted
-    request and its repetition."""
+    """The m requests that have the same key (see `_keys`) as an aborted request, and the r pairs of
+    an aborted request and its repetition."""
 
     requests: Requests
     place: IntArray

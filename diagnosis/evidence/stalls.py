@@ -46,8 +46,9 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
 
 
 def steadiness(case: DiagnosisCase) -> float | None:
-    """Return the median of the surplus (step time that the work does not explain), divided by its
-    mean, over the samples in the hot blocks: the blocks of time with nearly all slow requests.
+    """Return the median surplus divided by the mean surplus. A surplus is step time that the work
+    does not explain. Only samples in the hot blocks are used: the blocks of time with nearly all
+    slow requests.
 
     The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
     nearly all of the surplus.

@@ -36,8 +36,8 @@ def start_weights(
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _runs_more_requests(case):
-        # If no more requests run than before, requests wait for blocks only because the cache has
-        # fewer blocks. This is a separate cause.
+        # If at most as many requests run as before, requests wait for blocks only because the cache
+        # has fewer blocks, which is a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))

@@ -33,7 +33,7 @@ _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
 """Maximum ratio (now / before) of the other tenants' rate that counts as fluctuation."""
 _WAITS: Final = 0.1
-"""Requests wait if waiting time is more than this share of the latency's growth."""
+"""Requests count as waiting if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
@@ -51,7 +51,7 @@ class RequestRateGrowth(NamedTuple):
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced by two standard errors of the counts, like
+    """log(now / before) of the request rate, reduced by two standard errors, like
     `Demand.log_fleet`."""
 
 

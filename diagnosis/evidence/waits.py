@@ -19,11 +19,11 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Waits for a place in the batch."""
+"""Terms (parts of the latency) for the wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms (parts of the latency) for the time that a fuller batch adds to a step. If more work fills
-the batch (`drivers.MORE_WORK`: more requests, longer prompts or longer outputs), the detector
+"""Terms for the time that a fuller batch adds to a step. If more work fills the batch
+(`drivers.MORE_WORK`: more requests, longer prompts or longer outputs), the detector
 `decode_batch_growth` computes the share of these terms itself, so `wait_weights` does not. Other
 drivers fill the batch too: for example, on a slower machine each request stays longer in it."""
 
@@ -32,10 +32,11 @@ OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_pr
 and the additional time of longer steps."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Waits for the end of a step. The engine accepts new requests only between two steps."""
+"""Terms for the wait for the end of a step. The engine accepts new requests only between two
+steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""Waits for KV blocks."""
+"""Terms for the wait for KV blocks."""
 
 _SURELY_MORE: Final = 0.25
 """A growth whose logarithm is above this value is not due to chance."""
@@ -45,7 +46,7 @@ _AS_MUCH: Final = 1.0
 prefills and the delay by decodes."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Waits for the API server."""
+"""Terms for the wait for the API server."""
 
 
 def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatArray]:
@@ -80,8 +81,8 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """Return, for each term, the share of the growth that is not attributed to a restart, because
-    the traffic changed at the same time.
+    """Return, for each term (part of the latency), the share of its growth that is not attributed
+    to a restart, because the traffic changed at the same time.
 
     The result is half of the share that the changes of the traffic cause.
     """

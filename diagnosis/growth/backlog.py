@@ -1,8 +1,8 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
 Pure. A request that waits for a minute waits behind requests that arrived earlier. So the traffic
-at its own arrival does not explain its wait. A backlog lasts from the time at which the first
-request begins to wait until no request waits (in queueing theory: a busy period).
+at the time of its arrival does not explain its wait. A backlog lasts from the time at which the
+first request begins to wait until no request waits (in queueing theory: a busy period).
 """
 
 import numpy as np

@@ -19,8 +19,8 @@ _MIN_REQUESTS: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MIN_SHARE: Final = 0.6
-"""Minimum share of a tenant in the growth of the rate. From this share on, the cache misses of the
-tenant's additional requests count as new traffic."""
+"""Minimum share of a tenant in the growth of the request rate. From this share on, the cache misses
+of the tenant's additional requests count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Demand:
     servers: int
 
     log_fleet: float
-    """Growth of the whole fleet's request rate, reduced by two standard errors of the counts.
-    Without the reduction, the growth would be too high: slow requests are more frequent when many
-    requests arrive by chance, so the hot blocks (the blocks of time with nearly all slow requests)
-    contain more requests than usual."""
+    """Growth of the whole fleet's request rate, reduced by two standard errors. Without the
+    reduction, the growth would be too high: slow requests are more frequent when many requests
+    arrive by chance, so the hot blocks (the blocks of time with nearly all slow requests) contain
+    more requests than usual."""
     log_slow_servers: float
     """Growth of the request rate at the slow servers, also reduced by two standard errors."""
 

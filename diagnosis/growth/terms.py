@@ -8,8 +8,8 @@ its latency minus the mean latency of the baseline's tail.
 
 The window's tail is compared with the baseline's tail and not with the baseline's median. The
 baseline's tail also contains requests with long prompts and outputs, so their usual latency does
-not count as growth. The decode is divided by Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is the number
-of tokens after the first, and tpot₀ is the baseline's TPOT.
+not count as growth. The decode is divided according to Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is
+the number of tokens after the first, and tpot₀ is the baseline's TPOT.
 """
 
 from dataclasses import dataclass
@@ -83,8 +83,9 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # Above the baseline's range, the model extrapolates. The difference is attributed to longer
-    # prompts or cache misses, and not to a slower machine.
+    # For requests that compute more prompt tokens than the baseline's requests, the model
+    # extrapolates. Its error is attributed to longer prompts or cache misses, and not to a slower
+    # machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
     long = now.number("prompt_tokens") > work.prompt_range[1]
     for term, chosen in (("prefill_longer", guessed & long), ("prefill_uncached", guessed & ~long)):
@@ -94,8 +95,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Divide the term of longer prompts between the terms of cache misses and of a slower machine,
-    in proportion to the means of these two terms."""
+    """Move the growth that longer prompts cause to the terms of cache misses and of a slower
+    machine, in proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

@@ -1,6 +1,6 @@
-"""Select the requests to servers with the same models as the requests that the question selects.
+"""Select the requests to servers of the models that the question's requests use.
 
-Pure. Requests of other tenants to these servers are included, because they may delay the selected
+Pure. Requests of other tenants to these servers are included, because they may delay the question's
 requests. Requests to servers of other models are excluded, because their different rates would look
 like an uneven division of the requests by the router.
 """

@@ -17,8 +17,8 @@ from telemetry.starts import EngineStart
 
 @dataclass(frozen=True)
 class Samples:
-    """Engine or GPU samples in order of time. `series` is a number for the source of a sample's
-    counters: its replica, engine or GPU, process and start of the process."""
+    """Engine or GPU samples in order of time. `series` is a number that identifies the source of a
+    sample's counters: its replica, engine or GPU, process and start of the process."""
 
     at_unix_ns: IntArray
     replica: LabelColumn

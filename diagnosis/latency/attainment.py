@@ -6,10 +6,10 @@ beyond chance.
 
 The test compares the shares of slow requests in the window and in the baseline. Requests of the
 same minute share their server's state, so slow requests occur in bursts. To correct for this,
-Kish's design effect converts the counts to an effective number of independent requests. The design
-effect is measured from the differences between neighbouring blocks of time in the baseline, so that
-a slow drift within the baseline does not count as noise. The design effect is not measured in the
-window, because an incident is itself a burst, and the correction would hide it.
+Kish's design effect converts the numbers of requests to effective numbers of independent requests.
+The design effect is measured from the differences between neighbouring blocks of time in the
+baseline, so that a slow drift within the baseline does not count as noise. The design effect is not
+measured in the window, because an incident is itself a burst, and the correction would hide it.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
@@ -38,12 +38,13 @@ the target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, the threshold does not separate slow from usual requests. It then decides only
-if the attainment fell further in the window. Otherwise the size of the latency's growth decides."""
+exceed the threshold, the threshold does not separate slow from usual requests. It then decides
+whether there is an incident only if the attainment fell further in the window. If not, the size of
+the latency's growth decides."""
 
 _BLOCKS: Final = 12
-"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The interval of
-the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
+"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The confidence
+interval of the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
 _BLOCK_S: Final = 60.0
 
 
@@ -67,7 +68,8 @@ class LatencyThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Attainment:
-    """Counts in baseline and window: counted requests, and requests above the threshold."""
+    """Numbers of requests in baseline and window: those that the objective counts, and those above
+    the threshold."""
 
     slo: str
     threshold_s: float
@@ -82,7 +84,7 @@ class Attainment:
 
     @property
     def decides(self) -> bool:
-        """True if these counts decide whether there is an incident."""
+        """True if these numbers decide whether there is an incident."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )

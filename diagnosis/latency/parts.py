@@ -25,8 +25,8 @@ PARTS: Final = (
     "unsplit",
 )
 """`handoff` is the wait until the engine accepts a request. The engine accepts requests only
-between two steps. `unsplit` is the time of a phase or of the whole latency that no step ledger
-divides into parts."""
+between two steps. `unsplit` is the time of a phase, or of the whole latency, if no step ledger
+(record of engine steps) divides it into parts."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -36,7 +36,7 @@ HELD_PARTS: Final = {
     "queue_adapter": "adapter_wait_s",
 }
 """The reasons for `queue_held` (the time for which the scheduler held the request back), and the
-columns with their seconds. Only the account of a single request divides `queue_held` into these
+columns with their seconds. Only the explanation of a single request divides `queue_held` into these
 parts and a rest, because older rows do not report the reasons."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
@@ -119,9 +119,9 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     `latency_s`.
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode in this order: preemption, stall, other requests' prefill. Each of
-    these types gets at most its total time in the decode, so its seconds are an upper bound. The
-    rest of the gap is attributed to an ordinary step.
+    interruptions of the decode in this order: preemption, stall, other requests' prefill. Each type
+    of interruption gets at most its total time in the decode, so its seconds are an upper bound.
+    The rest of the gap is attributed to an ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.

@@ -6,7 +6,7 @@ combination of up to three values.
 
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
-A combination is reported only if the lower bound of its ratio exceeds the ratio of every
+A combination is reported only if the lower confidence bound of its ratio exceeds the ratio of every
 combination that lacks one of its values. The false discovery rate is controlled over all tested
 groups.
 
@@ -64,7 +64,8 @@ class _Risk:
 
 def risk_ratios(requests: Requests, slow: BoolArray) -> tuple[list[RiskRatio], int]:
     """Return the groups of requests that are slow more often than can be due to chance, and the
-    number of groups tested. The group whose ratio has the highest lower bound is first.
+    number of groups tested. The groups are sorted by the lower confidence bound of their ratio,
+    highest first.
 
     Args:
         slow: (n,) whether each request is slow.
