@@ -29,7 +29,8 @@ class DiagnosisResult:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The 95 % interval of each cause's share. Empty if the shares do not come from a replay."""
+    """The 95 % confidence interval of each cause's share. Empty if the shares do not come from a
+    replay."""
     accounted: tuple[str, ...]
     """The causes that were named by accounting: from the recorded times, without a replay."""
     accounted_shares: tuple[float, ...]

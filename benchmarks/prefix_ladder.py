@@ -222,7 +222,8 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
 
 
 def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> np.ndarray:
-    """Return the cached tokens of each request, served one after another."""
+    """Return the number of cached tokens of each request. The requests are served one after
+    another."""
     caches = [KvCache(blocks) for _ in range(REPLICAS)]
     recent: deque[int] = deque(maxlen=RECENT)
     found = np.zeros(len(trace.blocks), dtype=np.int64)

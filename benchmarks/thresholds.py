@@ -113,7 +113,8 @@ def constants(only: str = "") -> list[NumericConstant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return the modules that import each name of a source module, and its name in each of them."""
+    """Return, for each name of a source module, the modules that import it, each with its name
+    there."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):

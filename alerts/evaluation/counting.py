@@ -118,7 +118,7 @@ def cached(count: Count) -> Count:
 def by_second() -> Count:
     """Return a function that counts in steps of one second, with a cache as in `cached`.
 
-    It serves instants that are not the end of a step of 15 s.
+    Use it for instants at which no step of 15 s ends.
     """
     count_cached = cached(count_requests)
 

@@ -90,7 +90,7 @@ class OwnCounters:
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
         window = durations.render(LOOKBACK_S)
-        events = OwnCounters(self.slo).events(window)  # for all groups together
+        events = OwnCounters(self.slo).events(window)  # counts all groups together
 
         def excluded(*more: str) -> str:
             return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"

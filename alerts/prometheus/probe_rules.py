@@ -18,8 +18,9 @@ NOTICED_S: Final = "0.1"
 """Users do not notice a delay below this many seconds (Nielsen, Usability Engineering, 1993, ch.
 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
-Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""An alert fires if a certificate expires within this many seconds. An ACME client renews a
+certificate when a third of its validity is left: 15 of 45 days (Let's Encrypt, "Integration
+Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
 """How long the alert on a silent prober lasts. After that, the prober was probably removed on

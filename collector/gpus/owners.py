@@ -70,8 +70,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scrapes and simulations report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Call `_forget` only once per message: its duration grows with the number of replica
-            # names, and senders may invent names.
+            # Call `_forget` only once per message: a call takes longer the more replica names there
+            # are, and senders may invent names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:

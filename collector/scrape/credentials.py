@@ -37,7 +37,7 @@ class TargetCredentials:
 
     Attributes:
         token_file: used instead of `token`.
-        ca_file: the certificate of the target's authority, in PEM.
+        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
         within: the folder that must contain the token's file (symbolic links resolved); None for

@@ -100,7 +100,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the bill of one request. All of its steps must still be stored."""
+        """Return the billed engine time of one request. All of its steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:
