@@ -165,7 +165,7 @@ def select(database: Path, end_s: int) -> list[tuple[object, ...]]:
 
 
 def costs(up: Running, end_s: int, seconds: float) -> None:
-    """Print the spans per second that are committed without and with questions."""
+    """Print how many spans per second are committed without questions, and with questions."""
     query = f"last=10m&to={end_s}&metric=ttft"
     rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
     answered = dict.fromkeys(rates, 0)

@@ -162,7 +162,8 @@ def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
 
 
 def _database_cpu_s(server: PostgreSQL) -> float:
-    """Return the CPU seconds of the database server, including connections that have ended."""
+    """Return the CPU seconds of the database server, including the processes of connections that
+    have ended."""
     while True:
         try:
             return sum(cpu_s(server.pid).values())

@@ -4,10 +4,10 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block. A prefix ladder has only a few of these hashes (rungs). From the ladders, and the cached
-tokens of each request at the first cache size, the hit rate is computed for three cache sizes, and
-for a router that prefers the replica with the longest cached prefix. The error is the computed hit
-rate minus the true hit rate.
+block. A prefix ladder has only a few of these hashes (rungs). The benchmark computes the hit rate
+from the ladders, and from the cached tokens of each request at the first cache size. It does so for
+three cache sizes, and for a router that prefers the replica with the longest cached prefix. The
+error is the computed hit rate minus the true hit rate.
 
 Three traces are generated from the seed. The first two imitate traces that Qin et al. publish
 ("Mooncake", FAST 2025). The published averages are:

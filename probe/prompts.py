@@ -23,7 +23,8 @@ _FRAME_TOKENS: Final = 24
 def fresh_prompt(endpoint: Endpoint) -> str:
     """Return a prompt of about `prompt_tokens` tokens that was never sent before.
 
-    Vocabularies differ. The result of the probe has the exact number of tokens.
+    The length is not exact, because models have different vocabularies. The result of the probe has
+    the exact number of tokens.
     """
     nonce = secrets.token_hex(8)
     if endpoint.prompt_text is not None:

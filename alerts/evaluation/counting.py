@@ -67,7 +67,7 @@ late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
-"""Maximum number of requests in memory."""
+"""Maximum number of requests that are in memory at the same time."""
 EVALUATION_S: Final = STEP_S
 """The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
 of this length, so its stored counts are exact."""

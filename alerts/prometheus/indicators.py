@@ -98,7 +98,7 @@ class OwnCounters:
         conditions = {}
         for reason in HIDING:
             hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
-            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999
+            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999 for 5
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
             f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"

@@ -117,7 +117,7 @@ class StreamedAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the tokens of each kind of an answer that has ended."""
+        """Return the number of tokens of each kind in an answer that has ended."""
         if not self._counting or self._kind is None or output_tokens < self._seen:
             return KindTokens()
         counts = self._counts.copy()
@@ -199,7 +199,7 @@ class WholeAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the tokens of each kind of an answer that has ended."""
+        """Return the number of tokens of each kind in an answer that has ended."""
         if self._bodies != 1:
             return KindTokens()
         found_content, found_reasoning, found_call = self._found
