@@ -50,7 +50,7 @@ HEADING = (
 
 
 def line(of: ExplanationResult) -> str:
-    """Return the line of one fault and the causes found."""
+    """Return a line with one fault and the causes that were found."""
     excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
         excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"

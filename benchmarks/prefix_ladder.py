@@ -19,8 +19,8 @@ Three traces are generated from the seed. The first two imitate traces that Qin 
 
 The third trace has short prompts: one of twelve system prompts of a few hundred tokens, and a
 question. `--trace` reads a published trace: one JSON object per line with `timestamp` (ms),
-`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is that
-of the fastest rounds.
+`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is
+measured in the fastest rounds.
 """
 
 import argparse
@@ -161,7 +161,8 @@ def agents(requests: int, seed: int) -> Trace:
 
 
 def questions(requests: int, seed: int) -> Trace:
-    """Return single questions after system prompts of different popularity."""
+    """Return requests that consist of a system prompt and one question. The system prompts differ
+    in popularity."""
     chance = random.Random(seed)
     systems = []
     for _ in range(12):

@@ -89,7 +89,7 @@ def seconds_of_ms(value: object) -> float | None:
 
 
 def mapping_of(value: object) -> dict[str, object]:
-    """Return a JSON object, or an empty one for anything else."""
+    """Return the value if it is a JSON object, or else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
