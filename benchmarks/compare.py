@@ -58,9 +58,9 @@ the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
-confidence interval is. In this case, the interval is computed only at looks whose number is a
-multiple of this value."""
+"""If the estimate is within the margin, the confidence interval is computed only at looks whose
+number is a multiple of this value. In this case, the verdict is neither `worse` nor `better`,
+whatever the interval is."""
 
 
 class JudgedLatency(NamedTuple):
@@ -184,8 +184,8 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def steps_covered(case: ComparedWindows) -> list[bool] | None:
-    """Return whether the interval of each step coefficient, and of the ratio of the step durations
-    (the pace), contains the true value."""
+    """Return, for each step coefficient and for the ratio of the step durations (the pace), whether
+    the confidence interval contains the true value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
