@@ -44,7 +44,7 @@ MAX_PEER_ROWS: Final = 8192
 with 512 rows each; a transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failed commit, the store counts as unavailable for this time."""
+"""After a failed commit, the store counts as unavailable for this many seconds."""
 
 _log = logging.getLogger(__name__)
 

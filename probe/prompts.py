@@ -15,7 +15,8 @@ _WORDS: Final = (
     *("the", "time", "people", "water", "day", "way", "world", "life", "hand", "part", "place"),
     *("work", "week", "case", "point", "number", "group", "fact", "night", "home", "room", "area"),
 )
-"""Each of these words, with the space before it, is one token in common vocabularies."""
+"""The words of the prompts. Each word, with the space before it, is one token in common
+vocabularies."""
 _FRAME_TOKENS: Final = 24
 """Approximate tokens of the nonce and the instruction."""
 

@@ -21,7 +21,8 @@ from tailspan_vllm.request.answer_markers import (
 )
 
 _NEWLINE: Final = b"\n"
-"""vLLM sends every event as one ASGI message: one or two lines, and an empty line."""
+"""The byte of a line end. vLLM sends every event as one ASGI message: one or two lines, and an
+empty line."""
 
 CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
