@@ -18,8 +18,8 @@ requests and an objective selects none of them, the objective is blind. For an o
 5 % of the traffic, the chance that it selects none of 100 requests is 0.95¹⁰⁰ = 1 in 170."""
 
 MIN_LEFT_OUT: Final = 5
-"""Fewer excluded requests may be chance, and do not make an objective blind. The low-traffic guard
-in `policies/` has the same minimum for bad requests."""
+"""Minimum number of excluded requests that makes an objective blind. Fewer requests may be excluded
+by chance. The low-traffic guard in `policies/` has the same minimum for bad requests."""
 
 NONE_SELECTED: Final = "none_selected"
 NO_PROBE: Final = "no_probe"

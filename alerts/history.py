@@ -28,7 +28,7 @@ class History:
 
     Args:
         since_s: when counting began, in unix seconds.
-        buckets: in any order. Buckets with equal instants are added.
+        buckets: in any order. The counts of buckets with equal instants are added.
         step_s: the evaluation interval in seconds. The first counts may appear up to one interval
             after counting began.
     """

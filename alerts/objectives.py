@@ -80,8 +80,8 @@ class GoodEvents:
 
     @property
     def digest(self) -> str:
-        """A key for stored counts: the kind of event, a hash of the definition in 16 characters,
-        and the group."""
+        """A key for stored counts: the kind of event, a hash of the definition (16 characters), and
+        the group."""
         if self.part:
             return self.part.whole.digest + self.group_key
         whole = f"judged {JUDGED}; {self.definition}"

@@ -187,7 +187,7 @@ class MappingReader:
         return MappingReader(self.node(key), self.file, self._at(key), keys)
 
     def each(self, key: str, keys: tuple[str, ...]) -> list["MappingReader"]:
-        """Return readers of the mappings in the sequence that is the value of a key."""
+        """Return a reader of each mapping in a key's value, which must be a sequence."""
         node = self.node(key)
         if not isinstance(node, Items):
             raise self.error(key, "must be a sequence (- …)")

@@ -16,11 +16,13 @@ REQUESTS: Final = "tailspan_requests_total"
 PROBES: Final = "tailspan_probe_results_total"
 
 SEEN: Final = "slo:tailspan_seen:timestamp_seconds"
-"""The timestamp of the rule's evaluation. It exists only while the objective's counters exist, so
-its minimum over a window is the earliest time at which they existed."""
+"""A series with the timestamp of the rule's evaluation. The series exists only while the
+objective's counters exist. So its minimum over a window is the earliest time at which the counters
+existed."""
 
 PLACED: Final = "slo:tailspan_group_places:increase6h"
-"""The groups that are counted separately, for objectives with Prometheus queries and `by`."""
+"""A series with the groups that are counted separately, for objectives with Prometheus queries and
+`by`."""
 
 TARGET: Final = "slo:tailspan_target:ratio"
 BUDGET_LEFT: Final = "slo:tailspan_budget_left:ratio"

@@ -102,7 +102,7 @@ def disturb(
     """Burn the error budget of each objective for a while, and kill or stop collectors at random
     moments.
 
-    Half of the failures hit the collector that sends notifications.
+    Half of the failures affect the collector that sends notifications.
 
     Returns:
         The time, the kind and the holder of each failure.
@@ -173,7 +173,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # long enough for a wrong further notification
+        time.sleep(20)  # a wrong further notification arrives within this time
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

@@ -32,7 +32,7 @@ class WindowLatencies:
 
 @dataclass(frozen=True, slots=True)
 class TrueChange:
-    """after / before − 1 of a percentile, with its 95 % interval."""
+    """after / before − 1 of a percentile, with its 95 % confidence interval."""
 
     ratio: float
     low: float
@@ -40,7 +40,7 @@ class TrueChange:
 
     def expects(self, margin: float) -> CompareVerdict | None:
         """Return the expected verdict; None if the margin (the smallest relevant change) lies
-        within the interval."""
+        within the confidence interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -68,8 +68,8 @@ def truth_of(
 ) -> TrueChange:
     """Return the measured change of a percentile.
 
-    The interval comes from resampled blocks of time, which are the same in both windows. q is in
-    (0, 1).
+    The confidence interval comes from resampled blocks of time, which are the same in both windows.
+    q is in (0, 1).
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

@@ -52,7 +52,7 @@ class CompareCase:
 
     @property
     def changed(self) -> bool:
-        """Whether the arguments differ."""
+        """Whether vLLM's arguments differ between the two windows."""
         return CONFIGURATIONS[self.before[0]] != CONFIGURATIONS[self.after[0]]
 
 
@@ -110,8 +110,8 @@ def judged(
     a window has too few requests.
 
     Args:
-        looks: whether the interval must be valid for repeated comparisons (looks) while the window
-            after the change grows.
+        looks: whether the confidence interval must be valid for repeated comparisons (looks) while
+            the window after the change grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < MIN_REQUESTS:

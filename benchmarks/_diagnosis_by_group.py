@@ -26,8 +26,8 @@ class Everyone:
     cause: str
     first: str
     answers: tuple[tuple[str, str, str], ...]
-    """For each filter: the label, its value, and the cause with the largest share. Without a cause,
-    it is "no incident" or "unexplained"."""
+    """For each filter: the label, its value, and the cause with the largest share. If there is no
+    cause, "no incident" or "unexplained" replaces the cause."""
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:

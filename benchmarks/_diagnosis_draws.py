@@ -75,7 +75,7 @@ def _pair(draw: random.Random) -> tuple[str, str]:
 def drawn(
     number: int, seed: int, kind: str, causes: tuple[str, ...], foreign: bool = False
 ) -> Drawn:
-    """Draw the fleet, the load and the severities of a case.
+    """Choose the fleet, the load and the severities of a case at random.
 
     With `foreign`, the servers have properties that the fitted model does not have.
     """

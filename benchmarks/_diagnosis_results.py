@@ -29,7 +29,8 @@ class DiagnosisResult:
     found: tuple[str, ...]
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The 95 % interval of each cause's share. Empty if the shares do not come from a replay."""
+    """The 95 % confidence interval of each cause's share. Empty if the shares do not come from a
+    replay."""
     accounted: tuple[str, ...]
     """The causes that were named by accounting: from the recorded times, without a replay."""
     accounted_shares: tuple[float, ...]
@@ -80,8 +81,8 @@ def one_named(of: DiagnosisResult) -> bool:
 
 
 def first_named(results: Iterable[DiagnosisResult], places: int) -> float | None:
-    """Return the share of cases of a single fault whose injected cause is among the first `places`
-    causes; None without cases."""
+    """Of the cases with a single fault, return the share in which the injected cause is among the
+    first `places` named causes; None without such cases."""
     return share(each.causes[0] in each.found[:places] for each in results)
 
 

@@ -3,8 +3,8 @@
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
 The batches have the plugin's encoding. To save CPU time, a few batches are encoded once, and their
-ids and timestamps are overwritten before each sending. Prints one JSON object: acknowledged spans,
-seconds, CPU seconds, and batches that were rejected and sent again.
+ids and timestamps are overwritten before each sending. The program prints one JSON object:
+acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent again.
 """
 
 import http.client

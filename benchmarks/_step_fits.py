@@ -42,7 +42,8 @@ class SingleSteps:
 
     @property
     def second(self) -> IntArray:
-        """(n,) the index of each step's second, without gaps."""
+        """(n,) for each step, the index of the second in which it ended. Seconds without steps have
+        no index."""
         return np.unique(np.floor(self.ended_s), return_inverse=True)[1]
 
 
@@ -53,8 +54,8 @@ class Errors:
     busy: float
     """The sum of each second's absolute error of the busy time, divided by the busy time."""
     paced: float
-    """The same error with the model scaled to the busy time of each `PACE_S` seconds, as in
-    predictions."""
+    """The error as in `busy`, but with the model scaled to the busy time of each `PACE_S` seconds,
+    as in predictions."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float

@@ -1,4 +1,4 @@
-"""Measures the response times of the JSON API, and by how much its questions slow ingestion down.
+"""Measures the response times of the JSON API, and by how much its questions slow down ingestion.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
@@ -101,7 +101,7 @@ def command(verb: str, database: Path) -> list[str]:
 
 
 def store_hour(database: Path, end_s: int) -> int:
-    """Store an hour of a fleet in which a tenant floods the last ten minutes.
+    """Store an hour of a fleet in which a tenant sends bursts of requests in the last ten minutes.
 
     Return the number of requests.
     """
@@ -165,7 +165,7 @@ def select(database: Path, end_s: int) -> list[tuple[object, ...]]:
 
 
 def costs(up: Running, end_s: int, seconds: float) -> None:
-    """Print the spans per second that are committed without and with questions."""
+    """Print how many spans per second are committed without questions, and with questions."""
     query = f"last=10m&to={end_s}&metric=ttft"
     rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
     answered = dict.fromkeys(rates, 0)

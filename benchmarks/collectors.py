@@ -5,9 +5,9 @@
 Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s
 one of them is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of
 the failures hit the collector that sends notifications. The benchmark counts the messages that a
-webhook received for each burn, and the acknowledged requests that are missing or stored twice. It
-measures how soon another collector takes the leases of a failed one. A lease is the right to do a
-task alone. An incident ends 15 s after its last alert instead of 300 s.
+webhook received for each burn, and the acknowledged requests that are missing or stored twice. The
+benchmark also measures how soon another collector takes the leases of a failed one. A lease is the
+right to do a task alone. An incident ends 15 s after its last alert instead of 300 s.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
 of all collectors, their child processes and PostgreSQL. For comparison, the same number of
@@ -162,7 +162,8 @@ def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
 
 
 def _database_cpu_s(server: PostgreSQL) -> float:
-    """Return the CPU seconds of the database server, including connections that have ended."""
+    """Return the CPU seconds of the database server, including the processes of connections that
+    have ended."""
     while True:
         try:
             return sum(cpu_s(server.pid).values())

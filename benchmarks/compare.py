@@ -53,14 +53,14 @@ REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
 """Target values: the maximum share of false verdicts at one look and at any of all looks, the
-minimum share of changes that are found, and the minimum share of intervals that contain the true
-change."""
+minimum share of changes that are found, and the minimum share of confidence intervals that contain
+the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""If the estimate is within the margin, the verdict is neither `worse` nor `better`, whatever the
-interval is. In this case, the interval is computed only at looks whose number is a multiple of this
-value."""
+"""If the estimate is within the margin, the confidence interval is computed only at looks whose
+number is a multiple of this value. In this case, the verdict is neither `worse` nor `better`,
+whatever the interval is."""
 
 
 class JudgedLatency(NamedTuple):
@@ -184,8 +184,8 @@ def z_test(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def steps_covered(case: ComparedWindows) -> list[bool] | None:
-    """Return whether the interval of each step coefficient, and of the ratio of the step durations
-    (the pace), contains the true value."""
+    """Return, for each step coefficient and for the ratio of the step durations (the pace), whether
+    the confidence interval contains the true value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())

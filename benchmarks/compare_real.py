@@ -13,9 +13,9 @@ A restart alone can make a process slower or faster. So four processes with the 
 serve traffic before the first window, and windows of the same process are compared too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
-configuration, with each mix. The goal: the verdict is right whenever the interval of the true
-change does not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark has the
-same requirements as `make vllm`, and needs an otherwise idle machine.
+configuration, with each mix. The goal: the verdict is right whenever the confidence interval of the
+true change does not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark
+has the same requirements as `make vllm`, and needs an otherwise idle machine.
 """
 
 import argparse
@@ -57,8 +57,8 @@ from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
 MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
-"""Minimum length of a window in seconds. Shorter windows have too few blocks of time for an
-interval."""
+"""Minimum length of a window in seconds. Shorter windows have too few blocks of time for a
+confidence interval."""
 MAX_SECONDS: Final = 300.0
 MIN_RATE, MAX_RATE = 0.1, 20.0
 

@@ -5,10 +5,10 @@
 
 In each simulated case, a replica is restarted several times with the same arguments, and then with
 or without a change of the server. The speed of each process differs by a random factor. The
-verdicts are about TPOT P50 and TTFT P50, with the interval for one look (a single comparison) and
-1,000 requests before and after the last restart. Each verdict is computed with and without the
-effect of a restart in the interval. The goal is that at most 2 % of the verdicts without a change
-are `worse` or `better`. The exit status is 1 if the goal is missed.
+verdicts are about TPOT P50 and TTFT P50, with the confidence interval for one look (a single
+comparison) and 1,000 requests before and after the last restart. Each verdict is computed with and
+without the effect of a restart in the interval. The goal is that at most 2 % of the verdicts
+without a change are `worse` or `better`. The exit status is 1 if the goal is missed.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
     """Simulate all processes of a case, and return the verdicts by latency.
 
     Args:
-        change: how much longer each step takes after the change.
+        change: the duration of a step after the change, divided by the duration before it.
     """
     chance = Random(seed)
     rate = chance.uniform(*RATES)

@@ -11,7 +11,8 @@ the same requirements as `make vllm`, and needs an otherwise idle machine: the c
 the number of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server with the same seeds: without a fault, with each of two
-faults, and with both. The goal: the intervals contain 90 % of the true shares.
+faults, and with both. The goal: the confidence intervals of the shares contain 90 % of the true
+shares.
 """
 
 import argparse
@@ -49,7 +50,7 @@ HEADING = (
 
 
 def line(of: ExplanationResult) -> str:
-    """Return the line of one fault and the causes found."""
+    """Return a line with one fault and the causes that were found."""
     excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
         excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"

@@ -3,7 +3,8 @@
     python benchmarks/first_minute.py [--rounds 3]
 
 Each round starts Tailspan on an empty SQLite database, as `make run` does, and checks four times
-per second. It prints the seconds from the start of the command until each of these events:
+per second. The benchmark prints the seconds from the start of the command until each of these
+events:
 
 - the explorer responds;
 - the store has requests of the last fifteen minutes, which the Overview page shows first;

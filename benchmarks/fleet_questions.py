@@ -63,7 +63,7 @@ SIZE: Mapping[str, str] = {
     "clickhousedb": "SELECT sum(bytes_on_disk) FROM system.parts"
     " WHERE active AND database = currentDatabase()",
 }
-"""Queries for the bytes of the whole database."""
+"""Queries that return the size of the whole database in bytes."""
 
 
 def minute(rng: np.random.Generator) -> pa.Table:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from collector.gpus.nvml import NvmlReader  # found because of the path inserted above
+from collector.gpus.nvml import NvmlReader  # needs the path inserted above
 from collector.gpus.reader import Absence, AbsenceReason, GpuReading, ReaderError
 
 DUTIES = (0.25, 0.5, 0.75, 1.0)
@@ -33,8 +33,8 @@ MIN_GIB = 0.5
 
 
 class Point(NamedTuple):
-    """The result for one duty cycle (share of the time to copy): known and measured bytes per
-    second, as medians over the reads."""
+    """The result for one duty cycle (the share of the time in which copies run): known and measured
+    bytes per second, as medians over the reads."""
 
     duty: float
     known_bytes_per_s: float
@@ -59,7 +59,7 @@ def measure(
     bandwidth.
 
     Args:
-        duty: share of the time to copy.
+        duty: the share of the time in which copies run.
         copy: copies several times, and returns the number of completed copies.
         look: returns the measured bytes per second since the last call, or None.
     """

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from sqlalchemy import Engine
 
-from rig.load import Call, send  # found because of the path inserted above
+from rig.load import Call, send  # needs the path inserted above
 from roofline.arrow import engines_of, gpus_of
 from roofline.chunks import read_chunks
 from roofline.errors import UnknownShapeError

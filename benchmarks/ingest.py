@@ -94,7 +94,7 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time of each role between two readings, without roles that used none."""
+    """Return the CPU time of each role between two readings. Omit roles that used no CPU time."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 

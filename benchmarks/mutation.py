@@ -2,9 +2,9 @@
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-The mutants are of core modules. A mutant is a copy of the project with one operator, constant or
-condition changed. A mutant is killed if a test of the changed module fails. The changes are drawn
-with a fixed seed.
+A mutant is a copy of the project in which one operator, constant or condition of a core module is
+changed. A mutant is killed if a test of the changed module fails. A fixed seed determines the
+changes.
 """
 
 import argparse

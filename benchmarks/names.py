@@ -91,7 +91,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         table = minute(rng, requests, replicas, tenants)
         shown.append(table.select(["tenant", "replica"]))
         begun = time.process_time()
-        # Load the label sets again, as each step of `tailspan up` does.
+        # Load the label sets again, as `tailspan up` does each time it builds rollups.
         label_sets = LabelSets(label_sets_since(engine, query.FROM_S - 86_400), load_names(engine))
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)

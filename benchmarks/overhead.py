@@ -18,8 +18,8 @@ The CPU time is the time of the API server processes, from the start of a server
 of its next turn. So it includes exports after the turn. The CPU time of the idle server, measured
 before the load, is subtracted.
 
-The result is the mean difference between the servers in a round, with a 95 % interval (bootstrap
-over rounds).
+The result is the mean difference between the servers in a round, with a 95 % confidence interval
+(bootstrap over rounds).
 """
 
 import argparse
@@ -56,7 +56,8 @@ SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1}
-"""With random weights, each token ends the reasoning with a probability of about a tenth."""
+"""Request parameters that end the reasoning early: with random weights, each token ends the
+reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
 """Number of KV blocks of each engine if a server has several: 65,536 tokens, enough for all
@@ -338,7 +339,8 @@ def compared(ours: list[float], native: list[float]) -> str:
 def interval(
     columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
 ) -> tuple[float, float]:
-    """Return the 95 % interval of a statistic of paired columns, by bootstrap over their rows."""
+    """Return the 95 % confidence interval of a statistic of paired columns, by bootstrap over the
+    rows."""
     draw, rows = random.Random(2), list(zip(*columns, strict=True))
     seen = sorted(
         statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])

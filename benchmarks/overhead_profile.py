@@ -11,8 +11,8 @@ A sample counts for the package of its innermost frame: the plugin, vLLM's traci
 the server. A frame of the standard library or of OpenTelemetry counts for its caller. Threads that
 wait are not counted, and neither is the time that gRPC's own threads use without Python code.
 
-The intervals (95 %) are by bootstrap over the pieces of the measurement. Install py-spy before:
-pip install py-spy.
+The 95 % confidence intervals are computed by bootstrap over the pieces of the measurement. Install
+py-spy before: pip install py-spy.
 """
 
 import argparse

@@ -4,10 +4,10 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block. A prefix ladder has only a few of these hashes (rungs). From the ladders, and the cached
-tokens of each request at the first cache size, the hit rate is computed for three cache sizes, and
-for a router that prefers the replica with the longest cached prefix. The error is the computed hit
-rate minus the true hit rate.
+block. A prefix ladder has only a few of these hashes (rungs). The benchmark computes the hit rate
+from the ladders, and from the cached tokens of each request at the first cache size. It does so for
+three cache sizes, and for a router that prefers the replica with the longest cached prefix. The
+error is the computed hit rate minus the true hit rate.
 
 Three traces are generated from the seed. The first two imitate traces that Qin et al. publish
 ("Mooncake", FAST 2025). The published averages are:
@@ -19,8 +19,8 @@ Three traces are generated from the seed. The first two imitate traces that Qin 
 
 The third trace has short prompts: one of twelve system prompts of a few hundred tokens, and a
 question. `--trace` reads a published trace: one JSON object per line with `timestamp` (ms),
-`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is that
-of the fastest rounds.
+`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is
+measured in the fastest rounds.
 """
 
 import argparse
@@ -161,7 +161,8 @@ def agents(requests: int, seed: int) -> Trace:
 
 
 def questions(requests: int, seed: int) -> Trace:
-    """Return single questions after system prompts of different popularity."""
+    """Return requests that consist of a system prompt and one question. The system prompts differ
+    in popularity."""
     chance = random.Random(seed)
     systems = []
     for _ in range(12):
@@ -222,7 +223,8 @@ def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
 
 
 def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> np.ndarray:
-    """Return the cached tokens of each request, served one after another."""
+    """Return the number of cached tokens of each request. The requests are served one after
+    another."""
     caches = [KvCache(blocks) for _ in range(REPLICAS)]
     recent: deque[int] = deque(maxlen=RECENT)
     found = np.zeros(len(trace.blocks), dtype=np.int64)

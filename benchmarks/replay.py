@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import numpy as np  # found because of the path inserted above
+import numpy as np  # needs the path inserted above
 
 from replay import reference
 from replay.arrivals import Arrivals, Prefixes

@@ -29,7 +29,7 @@ from collector.counters import Counters
 from exporters.definitions.engine_series import ENGINE_GAUGES, ENGINE_TOTALS
 from exporters.definitions.gpu_series import GPU_GAUGES
 from exporters.families import recent_families
-from exporters.format.exposition import Exposition  # found because of the path inserted above
+from exporters.format.exposition import Exposition  # needs the path inserted above
 from exporters.format.negotiation import Format
 from exporters.prometheus import BULK, PrometheusExporter
 from exporters.self_metrics.gpu_readers import GpuReaderMetrics

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from simulator.dataset import run  # found because of the path inserted above
+from simulator.dataset import run  # needs the path inserted above
 from simulator.faults import CAUSES, SimulatedFault
 from simulator.fleet_config import FleetConfig
 from simulator.workload import Workload

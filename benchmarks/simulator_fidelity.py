@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from _recording import Planned, ServerRecording, record  # type: ignore[import-not-found]
 
-from replay.engine_config import EngineConfig  # found because of the path inserted above
+from replay.engine_config import EngineConfig  # needs the path inserted above
 from replay.step_model import StepModel
 from replay.trace_csv import TraceRow
 from rig.install import ProgramUnavailableError, ensure

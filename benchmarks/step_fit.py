@@ -56,7 +56,8 @@ HOG_S, PERIOD_S = 10.0, 30.0
 PROMPT_TOKENS = 8, 6000
 OUTPUT_TOKENS = 4, 120
 ARGUMENTS = "--max-model-len", "8192"
-"""Long prompts show the attention term, which grows with the squared length."""
+"""vLLM's arguments, which allow long prompts. Long prompts show the attention term, which grows
+with the squared length."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
     *("context_tokens_total", "decodes_total"),

@@ -113,7 +113,8 @@ def constants(only: str = "") -> list[NumericConstant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return the modules that import each name of a source module, and its name in each of them."""
+    """Return, for each name of a source module, the modules that import it, each with its name
+    there."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
@@ -125,7 +126,7 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
 
 
 def _holders(constant: NumericConstant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, with its name in each."""
+    """Return the modules that define or import a constant, each with the constant's name there."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 
@@ -219,7 +220,7 @@ def main() -> int:
 def table(
     every: Sequence[NumericConstant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
-    """Return the lines of the table, the constants that change the most outcomes first."""
+    """Return the lines of the table. The constants that change the most outcomes come first."""
 
     def effect(each: NumericConstant) -> int:
         return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)

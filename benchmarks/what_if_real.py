@@ -164,8 +164,8 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return the prediction of an M/M/c queue: the measured latency, with the queue time of the
-    model."""
+    """Return the prediction of an M/M/c queue: the measured latency without the measured queue
+    time, plus the queue time of the model."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value

@@ -3,7 +3,7 @@
 An item is a span, a data point or a log record. An item of an acknowledged message counts as
 `stored`, `skipped` or `refused`. If a message is not acknowledged, only its valid items are
 counted, as `unstored`. Its invalid items are counted when its sender sends the message again, so
-that none is counted twice.
+that no item is counted twice.
 """
 
 import threading

@@ -69,15 +69,15 @@ class Refusal(StrEnum):
     reasoning, tool-call and content tokens do not add up to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative or not monotonic. With such a metric, a lost export loses
-    data."""
+    """A sum metric is not cumulative or not monotonic. With such a metric, the data of a lost
+    export cannot be recovered."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {
     Refusal.IN_THE_FUTURE: "more than a day ahead of the collector's clock",
     Refusal.TOO_YOUNG: f"a request in flight is reported only after {REPORTED_FROM_S:g} s",
 }
-"""Explanations for the sender. The names of all other reasons need no explanation."""
+"""Explanations of some reasons, for the sender. The other reasons are explained by their names."""
 
 
 class DroppedValue(StrEnum):

@@ -44,7 +44,7 @@ MAX_PEER_ROWS: Final = 8192
 with 512 rows each; a transaction of this size takes about 0.3 s."""
 
 STORE_RETRY_S: Final = 10.0
-"""After a failed commit, the store counts as unavailable for this time."""
+"""After a failed commit, the store counts as unavailable for this many seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit, as are the listeners of GPUs, requests in flight and
-            probes.
+        listeners: called after the commit. The same applies to the listeners of GPUs, of requests
+            in flight and of probes.
         limits: above a limit, senders must retry.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
@@ -200,7 +200,7 @@ class Intake:
         await self._answered(0.2 * grace_s)
         # A reader in this process cannot be aborted, but no caller waits for its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
-        self._reading.close()  # its process may have started after the first `close`
+        self._reading.close()  # a process may have started since the first `close`
 
     async def _answered(self, within_s: float) -> None:
         if self._tasks:

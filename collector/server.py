@@ -41,8 +41,8 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit, as are the listeners of GPUs, requests in flight and
-            probes.
+        listeners: called after the commit. The same applies to the listeners of GPUs, of requests
+            in flight and of probes.
         tokens: None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
             OTLP/gRPC.

@@ -36,7 +36,8 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """The server measures this duration and the next two, and sends them in the response."""
+    """Duration in the server's queue. The server measures this duration and the next two, and sends
+    them in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 
@@ -89,7 +90,7 @@ def seconds_of_ms(value: object) -> float | None:
 
 
 def mapping_of(value: object) -> dict[str, object]:
-    """Return a JSON object, or an empty one for anything else."""
+    """Return the value if it is a JSON object, or else an empty object."""
     return value if isinstance(value, dict) else {}
 
 

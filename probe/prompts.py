@@ -15,7 +15,8 @@ _WORDS: Final = (
     *("the", "time", "people", "water", "day", "way", "world", "life", "hand", "part", "place"),
     *("work", "week", "case", "point", "number", "group", "fact", "night", "home", "room", "area"),
 )
-"""Each of these words, with the space before it, is one token in common vocabularies."""
+"""The words of the prompts. Each word, with the space before it, is one token in common
+vocabularies."""
 _FRAME_TOKENS: Final = 24
 """Approximate tokens of the nonce and the instruction."""
 
@@ -23,7 +24,8 @@ _FRAME_TOKENS: Final = 24
 def fresh_prompt(endpoint: Endpoint) -> str:
     """Return a prompt of about `prompt_tokens` tokens that was never sent before.
 
-    Vocabularies differ. The result of the probe has the exact number of tokens.
+    The length is not exact, because models have different vocabularies. The result of the probe has
+    the exact number of tokens.
     """
     nonce = secrets.token_hex(8)
     if endpoint.prompt_text is not None:

@@ -53,7 +53,7 @@ class Prober:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def send(self, endpoint: Endpoint, prompt: str, twin: bool, due: Due) -> Probe:
-        """Send a probe, and return its result, also if it fails.
+        """Send a probe, and return its result, even if the probe fails.
 
         If the current task is cancelled, the outcome is `abort`.
         """

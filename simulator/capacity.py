@@ -17,7 +17,7 @@ _QUANTILES = tuple((2 * n + 1) / 400 for n in range(200))
 
 
 class Means(NamedTuple):
-    """The mean request of a workload."""
+    """The mean properties of a workload's requests."""
 
     prompt_tokens: float
     output_tokens: float
@@ -36,7 +36,7 @@ def mean_tokens(lengths: Lengths) -> float:
 
 
 def means_of(workload: Workload, engine: EngineConfig) -> Means:
-    """Return the mean request of a workload on an engine."""
+    """Return the mean properties of a workload's requests on an engine."""
     if workload.trace:
         prompts = [float(row.prompt_tokens) for row in workload.trace]
         output_tokens = sum(row.output_tokens for row in workload.trace) / len(workload.trace)

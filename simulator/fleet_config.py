@@ -33,7 +33,8 @@ class FleetConfig:
     """The regions, to which the replicas are assigned in turn."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties of the servers that a replay does not model; None for none."""
+    """Properties of the servers that a replay does not model; None if there are no such
+    properties."""
     seed: int = 1
     duration_s: float | None = None
     """Seconds during which requests arrive. None: requests arrive until the trace ends; without a

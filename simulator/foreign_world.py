@@ -43,4 +43,4 @@ class ForeignWorld:
 
 
 _WORLD = -1
-"""The `source` of a foreign world's changes. The sources of faults are 0 and above."""
+"""The `source` number of a foreign world's changes. Faults have the numbers 0 and above."""

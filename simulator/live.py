@@ -35,7 +35,7 @@ SAMPLES_PER_BATCH = 240
 CLOSE_S = 5.0
 """Maximum number of seconds in which the remaining data is sent after a stop."""
 PROGRESS_S = 5.0
-"""Interval in seconds of reports about the amount of undelivered data."""
+"""Interval in seconds between two reports about the amount of undelivered data."""
 _LOOK_S = 0.5
 _BEHIND_S = 2.0
 """If the simulation is at least this many seconds behind the clock, the run sends full batches

@@ -198,7 +198,8 @@ class SimulatedReplica:
         ]
 
     def gpus(self, at_s: float) -> tuple[GpuSample, ...]:
-        """Return one sample per GPU since the last call, even while the server is down."""
+        """Return one sample per GPU for the time since the last call, even while the server is
+        down."""
         over_s, self._sampled_s = at_s - self._sampled_s, at_s
         foreign = self.conditions.total("foreign")
         self._host_busy_s += over_s * (0.3 + 2.0 * foreign)

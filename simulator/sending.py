@@ -124,8 +124,8 @@ class OtlpExport:
         self._closed = False
 
     def prepare(self, batch: Batch) -> Callable[[], ExportResponse]:
-        """Return a function that sends the batch once. It sends the same ids at each call, so a
-        repeated batch creates no duplicates."""
+        """Return a function that sends the batch once. The function sends the same ids at each
+        call, so a repeated batch creates no duplicates."""
         if isinstance(batch, EndedRequests):
             spans: dict[Resource, list[bytes]] = {}
             for record, resource in batch.records:

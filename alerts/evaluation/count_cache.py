@@ -78,7 +78,7 @@ class CountCache:
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
         # With several sources, the cache may be wrong: a row from a better source may replace a row
-        # of another step, and that step gets no mark.
+        # of the same request in another step, and that step gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)

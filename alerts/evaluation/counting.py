@@ -67,7 +67,7 @@ late."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
-"""Maximum number of requests in memory."""
+"""Maximum number of requests that are in memory at the same time."""
 EVALUATION_S: Final = STEP_S
 """The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
 of this length, so its stored counts are exact."""
@@ -118,7 +118,7 @@ def cached(count: Count) -> Count:
 def by_second() -> Count:
     """Return a function that counts in steps of one second, with a cache as in `cached`.
 
-    It serves instants that are not the end of a step of 15 s.
+    Use it for instants at which no step of 15 s ends.
     """
     count_cached = cached(count_requests)
 
@@ -348,8 +348,8 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     """Return an empty time range at the instant at which counting begins. Return None if there are
     no requests or probes, or only old ones.
 
-    The data is old if it ended more than `MAX_GAP_S` ago, unless it covers a longer time than the
-    time since its end. Old data may be a span that was sent days late.
+    The data is old if it ended more than `MAX_GAP_S` ago, and covers less time than has passed
+    since its end. Old data may be a span that was sent days late.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -474,8 +474,8 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. The keys are bucket,
-    simulated, and index of the group."""
+    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
+    bucket, whether the requests are simulated, and the index of the group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

@@ -48,8 +48,8 @@ from store.alerting.slo_marks import PROBE_SOURCE, Mark, read_marks
 from store.queries import newest_request_unix_ns
 
 LONGEST_PAUSE_S: Final = 6 * 3600
-"""Missed instants that are older than this many seconds are not evaluated: such an alert is too
-late to help."""
+"""Missed instants that are older than this many seconds are not evaluated, because an alert about
+them is too late to help."""
 BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
 evaluation resumes in the past. If it lies less far in the future, the evaluator waits."""
@@ -67,7 +67,7 @@ class Evaluator:
     """Evaluates objectives from the store.
 
     Args:
-        objectives: those that Prometheus counts are skipped.
+        objectives: the objectives to evaluate; those that Prometheus counts are skipped.
         keep_s: the retention of requests, or None for unlimited retention.
         alone: True if no other process evaluates objectives in the same database at the same time.
             If False, counts are not cached. None means True if only one process can write to the

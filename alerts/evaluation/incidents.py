@@ -56,7 +56,7 @@ def advance(
     history: History,
     at_s: int,
 ) -> Incident | None:
-    """Evaluate one severity at an instant.
+    """Evaluate one severity of an objective at an instant.
 
     Args:
         history: the counts, at least as far back as the longest window.

@@ -166,8 +166,8 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Return a field's values, and whether each value is only a lower bound. None means that no
-    value is."""
+    """Return a field's values, and whether each value is only a lower bound. None instead of these
+    flags means that every value is exact."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)

@@ -58,8 +58,8 @@ class ChannelResponse:
 
     @property
     def verdict(self) -> DeliveryVerdict:
-        """Delivered for a 2xx status. To be retried for status 408, 429 or 5xx, or without a
-        response. Refused for any other status."""
+        """The verdict: delivered for a 2xx status; to be retried for status 408, 429 or 5xx, or
+        without a response; refused for any other status."""
         if self.final:
             return DeliveryVerdict.REFUSED
         if self.status is None or self.status in (408, 429) or self.status >= 500:

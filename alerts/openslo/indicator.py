@@ -19,7 +19,7 @@ TYPES: Final = ("tailspan", "prometheus", "Tailspan", "Prometheus")
 ALL: Final = "all"
 """The value of `where` that selects every event. OpenSLO requires a non-empty spec."""
 EVENTS: Final = ("requests", "probes")
-"""What a tailspan source can count."""
+"""The kinds of events that a tailspan source can count."""
 
 
 SLI: Final = ("description", "ratioMetric", "thresholdMetric")

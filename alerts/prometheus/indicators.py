@@ -90,7 +90,7 @@ class OwnCounters:
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
         window = durations.render(LOOKBACK_S)
-        events = OwnCounters(self.slo).events(window)  # for all groups together
+        events = OwnCounters(self.slo).events(window)  # counts all groups together
 
         def excluded(*more: str) -> str:
             return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"
@@ -98,7 +98,7 @@ class OwnCounters:
         conditions = {}
         for reason in HIDING:
             hidden = excluded(f"{vocabulary.REASON}={quoted(reason)}")
-            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999
+            least = MIN_LEFT_OUT - 0.5  # increase() may return 4.9999 for 5
             conditions[reason] = f"{hidden} > {least}\nand {hidden} > {events}\n"
         conditions[NONE_SELECTED] = (
             f"sum(increase({vocabulary.REQUESTS}[{window}])) > {EXPECTED - 0.5}\n"

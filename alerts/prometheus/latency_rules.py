@@ -67,7 +67,8 @@ LIMITS: Final = (
         " Add capacity, or limit admission.",
     ),
 )
-"""If one of these limits does not suit a service, define an objective and silence the alert."""
+"""The limits of the rules. If a limit does not suit a service, define an objective and silence the
+alert."""
 
 
 def latency_group(explorer_url: str) -> RuleGroup:

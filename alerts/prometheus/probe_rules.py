@@ -12,14 +12,15 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""A wait is slow above this multiple of the wait in the 6 h before. The rule on cache hits has the
-same factor."""
+"""A wait is slow above this multiple of the wait in the 6 h before. The rule on prefix-cache hits
+(`symptom_rules`) has the same factor."""
 NOTICED_S: Final = "0.1"
 """Users do not notice a delay below this many seconds (Nielsen, Usability Engineering, 1993, ch.
 5)."""
 CERTIFICATE_S: Final = 7 * 86_400
-"""An ACME client renews a certificate when a third of its validity is left: 15 of 45 days (Let's
-Encrypt, "Integration Guide"). With 7 days left, the renewal has failed for a week."""
+"""An alert fires if a certificate expires within this many seconds. An ACME client renews a
+certificate when a third of its validity is left: 15 of 45 days (Let's Encrypt, "Integration
+Guide"). With 7 days left, the renewal has failed for a week."""
 
 REMEMBERED: Final = "1h"
 """How long the alert on a silent prober lasts. After that, the prober was probably removed on

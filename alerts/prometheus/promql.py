@@ -52,7 +52,7 @@ AROUND: Final = (
     *ELEMENTWISE,
     *("histogram_count", "histogram_fraction", "label_join", "label_replace", "scalar", "vector"),
 )
-"""Functions that are allowed around counts, because they can return counts."""
+"""Functions that are allowed around counts, because their result can be a count."""
 AGGREGATIONS: Final = ("sum", "avg", "max", "min", "topk", "bottomk", "limitk", "limit_ratio")
 
 _QUOTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|`[^`]*`|#[^\n]*')

@@ -2,8 +2,8 @@
 vLLM.
 
 If a Prometheus scrapes the collectors of production and staging, rules without a matcher would add
-them up. Recorded series (`slo:…`) and users' own queries are not changed, because they already have
-matchers.
+up the series of both. Recorded series (`slo:…`) and users' own queries are not changed, because
+they already have matchers.
 """
 
 import re

@@ -38,4 +38,4 @@ HISTOGRAMS: Final = {
     "prefill_s": VllmHistogram("vllm:request_prefill_time_seconds", REQUEST_LATENCY_S),
     "decode_s": VllmHistogram("vllm:request_decode_time_seconds", REQUEST_LATENCY_S),
 }
-"""For each latency field of an expression, vLLM's histogram of it."""
+"""For each latency field of an expression, vLLM's histogram of this latency."""

@@ -1,4 +1,4 @@
-"""Maps NVML's error codes to reasons. Unlisted codes of future versions map to
+"""Maps NVML's error codes to reasons for absent values. Unlisted codes of future versions map to
 `AbsenceReason.FAILED`.
 
 Source: NVML API reference, `nvmlReturn_t`.

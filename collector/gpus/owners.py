@@ -1,10 +1,11 @@
 """Assigns GPUs to replicas, and counts other processes on each GPU.
 
-The sources are used in this order: the user's configuration; the labels of a dcgm-exporter; the
-ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes.
-An agent on a GPU machine receives no samples of engines. It assigns a GPU to the server whose
-processes use the GPU. It names this server `host:port`, which is the default name of a replica. A
-GPU that no source assigns is reported under its machine's name.
+A GPU's replica comes from the first of these sources that names one: the user's configuration; the
+labels of a dcgm-exporter; the ancestors of the processes that compute on the GPU;
+CUDA_VISIBLE_DEVICES of the replicas' processes. An agent on a GPU machine receives no samples of
+engines. It assigns a GPU to the server whose processes use the GPU. It names this server
+`host:port`, which is the default name of a replica. A GPU that no source assigns is reported under
+its machine's name.
 """
 
 import logging
@@ -70,8 +71,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scrapes and simulations report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Call `_forget` only once per message: its duration grows with the number of replica
-            # names, and senders may invent names.
+            # Call `_forget` only once per message: a call takes longer the more replica names there
+            # are, and senders may invent names.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:

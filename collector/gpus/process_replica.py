@@ -47,7 +47,7 @@ def replica_of(
     hostname: Callable[[int], str | None],
     children: Callable[[int], Iterable[HostProcess]] = lambda _pid: (),
 ) -> str | None:
-    """Return the replica of a process, or None if it is uncertain.
+    """Return the replica of a process, or None if the replica is uncertain.
 
     Args:
         ancestry: the process, its parent, and so on.

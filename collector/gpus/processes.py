@@ -27,7 +27,7 @@ class HostProcess(NamedTuple):
     Attributes:
         pid: the process id in Tailspan's namespace.
         own_pid: the process id in the process's own namespace.
-        contained: whether the process's namespace is below Tailspan's.
+        contained: whether the process's namespace is nested in Tailspan's, as in a container.
     """
 
     pid: int

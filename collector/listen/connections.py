@@ -65,8 +65,8 @@ class OpenConnection(Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """Return the monotonic time at which the wait for the client began, or None without a
-        wait."""
+        """Return the monotonic time at which the wait for the client began, or None if the server
+        is not waiting for the client."""
 
     def close_at_once(self) -> None:
         """Close the connection at once."""

@@ -204,7 +204,7 @@ def _text(
 ) -> str | None:
     """Return the text of the first of these attributes that has a text.
 
-    The text of an array is its first text.
+    If the attribute is an array, its first text is returned.
     """
     for name in names:
         if name not in attributes:

@@ -1,9 +1,9 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines.
 
 Pure. With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. The span
-contains no data of the engine, so the row's basis is `edge`. The span's numbers are texts, rounded
-to hundredths of a millisecond. Spans of Dynamo's workers are not read, because they describe the
-same requests.
+contains no data of the engine, so the row's basis (the layers that measured the request) is `edge`.
+The span's numbers are texts, rounded to hundredths of a millisecond. Spans of Dynamo's workers are
+not read, because they describe the same requests.
 
 The attribute `ttft_ms` is the time until the front end receives the first token. Dynamo's prefill
 time is not read, because it includes the time in the engine's queue.
@@ -39,7 +39,8 @@ _COMPLETED: Final = "request completed"
 _NO_SUCH_MODEL: Final = "unknown_model"
 
 _SLACK_S: Final = 1e-3
-"""Tolerance when a latency is compared with the span's duration: another clock measured it."""
+"""Tolerance when a latency is compared with the span's duration: another clock measured the
+latency."""
 _ROUNDING_S: Final = 0.005e-3
 """Maximum rounding error of a latency."""
 

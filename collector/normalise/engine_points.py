@@ -41,7 +41,7 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    A metric with one point per hook or per drop reason is summed to one value.
+    If a metric has one point per hook or per drop reason, the points are summed to one value.
     """
 
     origin: ResourceLabels

@@ -1,4 +1,5 @@
-"""Reads metrics messages whose scopes all have known layouts (`sample_layouts`).
+"""Reads metrics messages whose scopes all have known layouts (the positions of a scope's numbers,
+see `sample_layouts`).
 
 A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
 the same metrics share a layout: the scope does not contain the replica's name.

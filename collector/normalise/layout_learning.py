@@ -1,4 +1,5 @@
-"""Derives the layout of a scope from a message that `normalise_points` has read. Pure."""
+"""Derives the layout of a scope (the positions and the fields of its numbers) from a message that
+`normalise_points` has read. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields

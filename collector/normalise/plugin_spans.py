@@ -188,7 +188,8 @@ def _check_sum(
 
 
 def _check_kinds(kinds: tuple[int | None, ...], output_tokens: int | None) -> None:
-    """Check that the tokens of each kind sum to the output tokens. None means unknown."""
+    """Check that the numbers of tokens of all kinds sum to the output tokens. None means
+    unknown."""
     present = [tokens for tokens in kinds if tokens is not None]
     if not present:
         return

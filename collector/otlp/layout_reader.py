@@ -1,4 +1,5 @@
-"""Reads metrics messages with a known layout, and passes all other messages to another reader.
+"""Reads metrics messages with a known layout (the positions of their numbers), and passes all other
+messages to another reader.
 
 The other reader may run in another process. Reading with a known layout takes less time than
 passing a message to another process and receiving its rows.

@@ -1,6 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-The rollups of their minutes are already final and would not include them (docs/decisions/021).
+The rollups of the minutes of these rows are already final, and would not include the rows
+(docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence

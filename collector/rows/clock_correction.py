@@ -69,7 +69,7 @@ class Lead:
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
-        """Return a row's correction, or None if the row's lead is above that of its message."""
+        """Return a row's correction, or None if the row's lead is above the lead of its message."""
         base_ns = self.shared_ns or self.proven_ns
         if row_lead_ns - base_ns <= TOLERANCE_NS:
             return base_ns

@@ -1,8 +1,8 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
 Retention does not delete engine starts by age: a start is valid while its engine runs. Therefore,
-the number of starts is limited per replica and in total. The limits are refilled over time. A start
-beyond a limit is refused as `too_many_starts`.
+the number of starts is limited per replica and in total. Over time, the limits allow further
+starts. A start beyond a limit is refused as `too_many_starts`.
 """
 
 from collections import OrderedDict

@@ -37,11 +37,11 @@ class TargetCredentials:
 
     Attributes:
         token_file: used instead of `token`.
-        ca_file: the certificate of the target's authority, in PEM.
+        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
-        within: the folder that must contain the token's file (symbolic links resolved); None for
-            any.
+        within: the folder that must contain the token's file (symbolic links resolved); None allows
+            any folder.
         insecure: whether the token may be sent unencrypted.
     """
 
@@ -169,7 +169,7 @@ def _read(path: Path) -> str:
 def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
-    except OSError as error:  # ssl.SSLError is a subclass
+    except OSError as error:  # or its subclass ssl.SSLError
         why = getattr(error, "reason", None) or error.strerror
         raise SecurityError(f"{ca} contains no certificate in PEM: {why}") from error
     if cert is not None and key is not None:

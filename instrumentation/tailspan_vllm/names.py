@@ -114,7 +114,7 @@ RESUMPTION: Final = "tailspan.resumed"
 
 # --- Spans: one start of an engine, from the start of the process until the server was ready -----
 START: Final = "tailspan.start"
-"""Name of the span."""
+"""Name of the span of an engine's start."""
 START_SCHEDULING: Final = "tailspan.start.scheduling"
 START_IMAGE_PULL: Final = "tailspan.start.image_pull"
 START_INIT_CONTAINERS: Final = "tailspan.start.init_containers"

@@ -43,8 +43,8 @@ _COUNTED_IF_ASKED_FOR = {
     "speculative.method": (names.DRAFTS, names.DRAFT_TOKENS, names.ACCEPTED_TOKENS),
     "kv_transfer.kv_connector": (names.EXTERNAL_CACHE_QUERIES, names.EXTERNAL_CACHE_HITS),
 }
-"""Maps engine arguments to totals. If the argument is set, these totals begin at 0 instead of
-unknown."""
+"""Maps engine arguments to totals. If the argument is set, these totals begin at 0. Without the
+argument, the totals are unknown."""
 
 
 class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed for mypy

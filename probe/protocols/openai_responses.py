@@ -33,7 +33,7 @@ def build(endpoint: Endpoint, prompt: str, key: str | None) -> HttpRequest:
 
 def read(event: Event, at: float, answer: ProbeAnswer) -> None:
     """Add an event to an answer."""
-    if event.text == "[DONE]":  # some servers send it after the last event
+    if event.text == "[DONE]":  # some servers send [DONE] after the last event
         return
     data = event.data or {}
     kind = text_of(data.get("type")) or event.name

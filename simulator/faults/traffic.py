@@ -197,8 +197,8 @@ def unique_prompts(
     share = min(1.0, 0.35 + 0.4 * fault.severity)
     talk = config.workload.conversations
     if talk is not None:
-        # Without the shared prefix, a turn computes the whole conversation again. So the fault
-        # changes only as many turns as the engines have capacity for.
+        # Without the shared prefix, the engine computes the whole conversation again for each turn.
+        # So the fault changes only as many turns as the engines have capacity for.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)

@@ -30,8 +30,8 @@ def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
 
 
 def gauges_of(model: FittedStepModel, longest_s: float) -> dict[str, float]:
-    """Return the gauges of the engine's steps: the longest step, and the step model if it is
-    fitted."""
+    """Return the gauges of the engine's steps: the longest step, and the coefficients and errors of
+    the step model if it is fitted."""
     gauges: dict[str, float | None] = {names.LONGEST_STEP: longest_s}
     if model.ready:
         gauges |= dict(zip(names.STEP_MODEL, model.coefficients, strict=True))

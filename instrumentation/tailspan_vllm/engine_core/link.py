@@ -177,7 +177,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # above this machine's packet limit
+                self.dropped += count or 1  # too large for this machine
             if front.greeting:
                 front.greeting = b""
             elif aside:

@@ -52,7 +52,8 @@ of steps."""
 
 UNSEEN_ENDS = 1024
 """Maximum excess of tracked requests over the scheduler's requests. If the excess is larger, the
-hook has missed the ends of requests, and the observer removes their tracks."""
+hook has missed the ends of requests, and the observer removes the tracks (the ledger's records) of
+these requests."""
 
 
 class _EndedStep(NamedTuple):
@@ -327,14 +328,14 @@ class EngineObserver:
             for step in steps:
                 self._enter(step)
         except Exception:
-            self.lose_track()  # otherwise later steps would have wrong numbers
+            self.lose_track()  # a missing step would shift the numbers of later steps
             raise
         while self._unsettled:
             track, last, paid = self._unsettled.pop()
             try:
                 if account := self.ledger.settle(track, last, paid):
                     self._link.put(encode_account(self._engine, track.request_id, account))
-            except Exception:  # the other requests keep their accounts
+            except Exception:  # only this request loses its account
                 guard.note_failure("settle")
                 self._no_account += 1
         self._link.flush()

@@ -44,8 +44,8 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests may not join. True since vLLM 0.18, until reading a
-        reason fails.
+        """Whether `held` can find why requests may not join. True with vLLM 0.18 or newer, until
+        reading a reason fails.
         """
 
     def batch_changed(self) -> None:

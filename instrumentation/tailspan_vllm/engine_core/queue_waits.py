@@ -73,8 +73,8 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
-        """Whether `decided` receives the real reasons. If not, the parts of the held time are
-        unknown."""
+        """Whether `decided` receives the real `HoldReason` of each request. If not, the parts of
+        the held time are unknown."""
 
     def __len__(self) -> int:
         return len(self._waits)

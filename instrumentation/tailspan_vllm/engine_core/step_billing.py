@@ -2,8 +2,8 @@
 
     w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
-w: the request's weight. p, q, c, d: the request's part of the step's work, which `step_model.py`
-calls P, Q, C and N. N: in this formula, the number of requests in the step. D: the step's duration.
+w: the request's weight. p, q, c, d: the request's parts of the amounts that `step_model.py` calls
+P, Q, C and N. In this formula, N is the number of requests in the step. D: the step's duration.
 
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
 step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
@@ -100,7 +100,7 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the bill of one request. All of its steps must still be stored."""
+        """Return the billed engine time of one request. All of its steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

@@ -201,7 +201,7 @@ class Ledger:
             paid: the newest step with work for the request; None if this is `last`.
 
         Returns: None if the request's first steps were dropped. If the request ended during its
-        first step, its phases have no parts, and only the bill is known.
+        first step, its phases have no parts, and only the billed engine time is known.
         """
         if last is None:
             last = self.next_step - 1

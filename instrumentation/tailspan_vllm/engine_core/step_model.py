@@ -39,7 +39,8 @@ errors and by more than `STALL_RATIO` times the prediction."""
 
 
 PACE_STEP = 0.02
-"""Relative change per step of `StepModel.pace`, so that the pace rises from 1 to 2 in 35 steps."""
+"""Relative change per step of `FittedStepModel.pace`, so that the pace rises from 1 to 2 in 35
+steps."""
 
 PACE_LIMIT = 50.0
 

@@ -206,7 +206,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # this value is of the previous interval
+        state.gauges.pop(names.LONGEST_STEP, None)  # the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:

@@ -51,7 +51,7 @@ class Exporter:
             self._post["metrics"],
             lambda samples: encode_numbers(metrics_of(samples, self._resource)),
             SAMPLES_PER_EXPORT,
-            lambda _count, _reason: None,  # totals are cumulative, so no count is needed
+            lambda _count, _reason: None,  # totals are cumulative: lost samples lose no counts
             partial(reports.note, "metrics"),
         )
         self._samples: deque[EngineStateSample] = deque(maxlen=SAMPLES_LIMIT)

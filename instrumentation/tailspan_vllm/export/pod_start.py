@@ -1,10 +1,10 @@
-"""Asks the Kubernetes API for the parts of a start before the server's first process, once per
-start.
+"""Asks the Kubernetes API how long each part of a start took before the server's first process
+began.
 
-Only with `TAILSPAN_KUBERNETES=true`. A separate thread sends two GET requests, for this pod and for
-its events, with the token of the pod's service account. Exports never wait for this thread. If the
-API does not answer in time, or refuses a request, the plugin logs one line, and these parts stay
-unknown.
+The API is asked once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
+two GET requests, for this pod and for its events, with the token of the pod's service account.
+Exports never wait for this thread. If the API does not answer in time, or refuses a request, the
+plugin logs one line, and these parts stay unknown.
 """
 
 import json

@@ -17,7 +17,8 @@ from tailspan_vllm.request.exchange import Flight, current
 from tailspan_vllm.request.record import Outcome
 
 FLIGHT = "_tailspan_flight"
-"""Name of the attribute in which a `RequestState` and its stats refer to their flight."""
+"""Name of the attribute in which a `RequestState` and its stats refer to their flight (the `Flight`
+of an engine request)."""
 
 OPEN = "_tailspan_open"
 """Name of the attribute in which an `OutputProcessor` keeps the states of unfinished requests by

@@ -21,7 +21,8 @@ from tailspan_vllm.request.answer_markers import (
 )
 
 _NEWLINE: Final = b"\n"
-"""vLLM sends every event as one ASGI message: one or two lines, and an empty line."""
+"""The byte of a line end. vLLM sends every event as one ASGI message: one or two lines, and an
+empty line."""
 
 CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 
@@ -117,7 +118,7 @@ class StreamedAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the tokens of each kind of an answer that has ended."""
+        """Return the number of tokens of each kind in an answer that has ended."""
         if not self._counting or self._kind is None or output_tokens < self._seen:
             return KindTokens()
         counts = self._counts.copy()
@@ -199,7 +200,7 @@ class WholeAnswer:
         return True
 
     def tokens(self, output_tokens: int) -> KindTokens:
-        """Return the tokens of each kind of an answer that has ended."""
+        """Return the number of tokens of each kind in an answer that has ended."""
         if self._bodies != 1:
             return KindTokens()
         found_content, found_reasoning, found_call = self._found

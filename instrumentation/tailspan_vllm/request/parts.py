@@ -19,7 +19,7 @@ class RequestPhaseParts(NamedTuple):
     stall: float
 
     def scaled_to(self, total: float) -> "RequestPhaseParts":
-        """Return parts in the same proportion that sum to another total.
+        """Return parts that sum to another total, in the same proportion.
 
         The parts must sum to the front end's duration of the phase, which differs by microseconds
         from the engine's duration.
@@ -55,7 +55,7 @@ class RequestQueueParts(NamedTuple):
     step: float
 
     def scaled_to(self, total: float) -> "RequestQueueParts":
-        """Return parts in the same proportion that sum to `total`. See `RequestPhaseParts`."""
+        """Return parts that sum to `total`, in the same proportion. See `RequestPhaseParts`."""
         seats, kv, budget, held, step = self
         mine = seats + kv + budget + held + step
         if mine <= 0:

@@ -8,7 +8,8 @@ from hashlib import blake2b
 TEXT_LIMIT = 256
 
 _DIGEST_BYTES = 12
-"""96 bits: to find two ids with the same digest, a client needs about 2**48 attempts."""
+"""Length of a digest: 96 bits. A client needs about 2**48 attempts to find two ids with the same
+digest."""
 
 _KEPT_BEFORE_DIGEST = TEXT_LIMIT - 2 * _DIGEST_BYTES - 1
 

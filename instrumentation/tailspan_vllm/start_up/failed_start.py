@@ -83,7 +83,7 @@ def _failed(
 
 
 def _workers(executor: float, reports: Iterable[StartProgress]) -> Mapping[str, float]:
-    """Return the time at which each part began for the slowest worker.
+    """Return, for each part, the time at which the part began on the slowest worker.
 
     A stage is complete when all workers that sent a report have completed the stage.
     """

@@ -134,7 +134,7 @@ class _StartHooks:
         note(self._token, _config_of_worker(worker), stage)
 
     def _failed(self, config: Any, error: BaseException) -> None:
-        if not hasattr(error, _NOTED):  # reported by the innermost method only
+        if not hasattr(error, _NOTED):  # only the innermost method reports it
             with suppress(AttributeError):
                 setattr(error, _NOTED, True)
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)

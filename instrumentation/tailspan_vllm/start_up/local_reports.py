@@ -16,7 +16,8 @@ from typing import Final
 from tailspan_vllm import guard
 
 MAX_WAITING: Final = 1024
-"""Number of connections that the kernel keeps. The kernel lowers it to net.core.somaxconn."""
+"""Number of connections that the kernel keeps. The kernel lowers this number to
+net.core.somaxconn."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 """Linux's `struct ucred`: process, user, group."""

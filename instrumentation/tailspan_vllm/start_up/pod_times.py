@@ -1,4 +1,5 @@
-"""Divides the time before a server's first process into parts, with Kubernetes' timestamps. Pure.
+"""Divides the time before the start of a server's first process into parts, with Kubernetes'
+timestamps. Pure.
 
 The parts are gaps between ascending instants. The parts sum to the time from the creation of the
 pod until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong

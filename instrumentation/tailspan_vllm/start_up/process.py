@@ -26,9 +26,10 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Set this process's start, unless a parent has set its own. Return whether this start was set.
+    """Store this process's start in the environment, unless a parent process has stored its own
+    start. Return whether this start was stored.
 
-    Nothing is set without /proc, or if the process is older than the longest plausible start.
+    Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """
     if START_VARIABLE in environ:
         return False

@@ -18,7 +18,7 @@ _REPORT: Final = struct.Struct("<iiid40s")
 
 
 class StartStage(IntEnum):
-    """What a process has completed."""
+    """The stages of a start that a process reports as complete, and the failure of a start."""
 
     PROCESS = 0
     """The engine core's process began."""
