@@ -188,7 +188,7 @@ def oldest_pending_unix_s(engine: Engine, channel: str) -> int | None:
         rows.state == Delivery.PENDING.value,
         rows.next_unix_s.is_not(None),
     )
-    with reading(engine) as connection:
+    with reading(state_of(engine)) as connection:
         created_unix_s: int | None = connection.scalar(waiting)
     return created_unix_s
 

@@ -12,6 +12,7 @@ from store.alerting.notifications import (
     Notification,
     delete_old_notifications,
     due_notifications,
+    oldest_pending_unix_s,
     read_notifications,
     store_notifications,
 )
@@ -47,6 +48,14 @@ def test_notifications_from_a_clock_that_was_ahead_are_due_at_once(engine: Engin
     repeated = replace(waits, fired_unix_s=101, state=Delivery.DELIVERED)
     store_notifications(engine, [waits, repeated])
     assert due_notifications(engine, "team", 300) == [waits]
+
+
+def test_the_oldest_waiting_notification_of_a_channel_has_its_time(engine: Engine) -> None:
+    sent = replace(BEGUN, fired_unix_s=90, created_unix_s=90, state=Delivery.DELIVERED)
+    dropped = replace(sent, fired_unix_s=91, state=Delivery.DEAD, next_unix_s=None)
+    store_notifications(engine, [OVER, BEGUN, sent, dropped])
+    assert oldest_pending_unix_s(engine, "team") == 100
+    assert oldest_pending_unix_s(engine, "other") is None
 
 
 def test_an_end_is_dropped_if_its_start_was_dropped(engine: Engine) -> None:
