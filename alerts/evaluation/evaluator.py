@@ -157,6 +157,9 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
+            # Commits add marks during this loop. On a slow database, each turn would find new ones.
+            if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
+                break
         return old
 
     def _changed_s(

@@ -1,11 +1,13 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from alerts.burnrate import EventCounts
+from alerts.evaluation import evaluator
 from alerts.evaluation.counting import count_requests, read_tally
 from alerts.evaluation.evaluator import Evaluator
 from alerts.evaluation.status import status_at, status_edges
@@ -13,6 +15,7 @@ from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput, Objective
 from store.alerting.incidents import IncidentRow, evaluated_until, read_incidents, store_evaluation
+from store.alerting.slo_marks import Mark, read_marks
 from store.database import open_database
 from store.retention import delete_older
 from store.simulation_removal import delete_simulation
@@ -143,6 +146,31 @@ def test_late_requests_are_counted(
         evaluator.evaluate(END_S + 30)
         assert counted(engine) == before
     assert read_tally(engine, GOODPUT, 0, END_S).since_s == pytest.approx(START_S, abs=15)
+    engine.dispose()
+
+
+def test_an_evaluation_ends_while_commits_continue(
+    store: Store, objective: MakeObjective, request_row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow database, requests are committed between any two reads of the marks."""
+    engine = store("busy")
+    reads = 0
+
+    def slow_read(*args: Any) -> list[Mark]:
+        nonlocal reads
+        reads += 1
+        assert reads < 10
+        late_ns = (END_S - 100 + reads) * S
+        write(engine, [request_row(trace_id=f"{reads:032x}", received_unix_ns=late_ns, ttft_s=0.1)])
+        return read_marks(*args)
+
+    monkeypatch.setattr(evaluator, "read_marks", slow_read)
+    several = Evaluator(engine, [objective()])
+    before = counted(engine)
+    for instant in (END_S, END_S + 60):
+        several.evaluate(instant)
+    assert evaluated_until(engine, "chat") == (END_S + 60 - 15) // 15 * 15
+    assert counted(engine) == EventCounts(before.bad, before.events + reads)
     engine.dispose()
 
 
