@@ -80,10 +80,12 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 
 
 class RankCorrection:
-    """Corrects the values of an edited replay by the error that the unchanged replay has at the
-    same rank.
+    """Corrects each value of an edited replay with the error of the unchanged replay.
 
-    Ranks are from 0 (smallest value) to 1.
+    The correction multiplies a value by the ratio: measured value / value of the unchanged replay,
+    both at the rank of the corrected value. If one of the two is below `NEGLIGIBLE_S`, the
+    correction adds their difference instead. A rank is a position in ascending order, from 0
+    (smallest value) to 1.
 
     Args:
         now: the values of the unchanged replay; NaN if unknown.

@@ -93,8 +93,9 @@ class StoredAnswer:
 
     @property
     def replay_took_too_long(self) -> bool:
-        """Whether the answer has no shares by replay because the time limit ended the replay. The
-        server then tries again, and a command or a page that can replay computes its own answer."""
+        """Whether the answer has no shares computed from replays because the time limit ended the
+        replay. The server then tries again, and a command or a page that can replay computes its
+        own answer."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:

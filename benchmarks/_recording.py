@@ -103,7 +103,8 @@ def record_once(
     command: Sequence[str] = (),
     one_core: bool = False,
 ) -> ServerRecording:
-    """Return the recording in a file of an earlier run, or `record` and write it.
+    """Return the recording of an earlier run from a file. If the file does not exist, call `record`
+    and write the recording to the file.
 
     Args:
         kept: the file; None to record without a file. Read only your own files, because they are

@@ -148,7 +148,7 @@ def main(
             f"--gib must be at least {MIN_GIB:g}, because smaller buffers fit into caches; "
             "--seconds must be at least 1"
         )
-    # Set this before PyTorch starts, so that PyTorch and the driver number the GPUs equally.
+    # Set this before PyTorch starts, so that PyTorch and the driver use the same GPU numbers.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if reason := why_not():
         print(f"nothing measured: {reason}")

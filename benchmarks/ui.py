@@ -247,7 +247,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
         took = time.perf_counter() - began - 1
         print(
             f"root-cause, opened immediately after a start: answer {answered:.2f} s (CPU since the "
-            f"start {cold:.2f}); the last day is read {took:.0f} s after a start (CPU "
+            f"start {cold:.2f}); after a start, reading the last day takes {took:.0f} s (CPU "
             f"{cpu():.2f})",
             flush=True,
         )

@@ -126,7 +126,7 @@ class Job:
     """Seconds in the queue during which the request could not be scheduled: it waited for a
     grammar, a KV transfer or an adapter slot ("not eligible")."""
     held_since: float = 0.0
-    """Time since which the request is not eligible. `blocked_then` has the engine's sums at that
+    """When the request last became not eligible. `blocked_then` has the engine's sums at that
     time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
@@ -203,16 +203,17 @@ class Job:
 
     @property
     def preparing_s(self) -> float:
-        """Seconds during which the request is not eligible: it waits for its grammar, then for its
-        KV transfer."""
+        """Seconds during which no step may schedule the request: it waits for its grammar, then
+        for its KV transfer."""
         return self.grammar_s + self.fetch_s
 
     def hold(self, at: float, blocked: Blocked) -> None:
-        """Mark the request as not eligible."""
+        """Mark the request as not eligible: no step may schedule it."""
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Make the request eligible again. The ineligible time does not count as blocked time."""
+        """Let steps schedule the request again. The time since `hold` counts only in `held_s`, not
+        in `blocked`."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

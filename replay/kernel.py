@@ -55,8 +55,8 @@ JOB: Final = np.dtype(
     _fields("decoding running", "?")
     + _fields("computed made output chunk target", "i8")
     + _fields("gap_s", "f8")
-    # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: the
-    # range of the request's segments.
+    # `spared`: prompt tokens that count as cached. `segments`, `segments_end`: the range of the
+    # request's segments (the parts of its shared prefix) in the array of all segments.
     + _fields("prompt spared priority segments segments_end", "i8")
     + _fields("received_s frontend_s held_s acceptance think_s", "f8")
     # `follower`: the first request that waits for this request's response. `next_follower`: the
@@ -65,8 +65,8 @@ JOB: Final = np.dtype(
     + _fields("engine preemptions cached", "i8")
     + _fields("handed_s queued_s scheduled_s first_s last_s first_byte_s last_byte_s", "f8")
     # `reserved`: blocks that the current step needs and that are not taken yet. `fills`,
-    # `fills_end`: range of the segments to which the next blocks belong. `fills` is −1 if there are
-    # none.
+    # `fills_end`: the range of the segments to which the next blocks belong. `fills` is −1 if the
+    # next blocks belong to no segment.
     + _fields("reserved shared own fills fills_end", "i8")
     # Links in a list: the requests that the engine has not accepted, or the waiting requests.
     + _fields("next previous", "i8")

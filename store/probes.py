@@ -34,8 +34,8 @@ class ProbeSample(NamedTuple):
 
     table: pa.Table
     scale: float
-    """How many answered probes each answered probe in the sample stands for. A probe without an
-    answer stands for itself."""
+    """The number of stored probes that each answered probe of the sample represents. A probe
+    without an answer represents only itself."""
 
 
 def probe_table(

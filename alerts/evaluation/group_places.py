@@ -1,6 +1,6 @@
 """Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`. Clients can invent names, so places and stored candidates are
-limited:
+other groups are counted as `other`. Clients can invent names, so the numbers of places and
+of stored candidates are limited:
 
 - a free place goes to the group that had requests in the largest number of hours, because invented
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
@@ -166,7 +166,8 @@ def _add(
 
 
 class GroupPlaces:
-    """Assigns places to the groups of objectives, based on the stored requests."""
+    """Chooses which groups of an objective have a place (are counted separately), based on the
+    stored requests."""
 
     def __init__(self, engine: Engine, places: int = PLACES) -> None:
         self._engine = engine

@@ -298,7 +298,8 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
                 inside = list(_outermost(each, counts=counts))
                 if counts and inside and tree.func.name not in AROUND:
                     raise ExpressionError(
-                        f"{tree.func.name}() of counts is not a count; allowed: {', '.join(AROUND)}"
+                        f"the result of {tree.func.name}() is not a number of events; allowed:"
+                        f" {', '.join(AROUND)}"
                     )
                 yield from inside
         case promql.BinaryExpr():
@@ -308,7 +309,8 @@ def _outermost(tree: promql.Expr, *, counts: bool = True) -> Iterator[promql.Cal
             inside = list(_outermost(tree.expr, counts=counts))
             if counts and inside and str(tree.op) not in AGGREGATIONS:
                 raise ExpressionError(
-                    f"{tree.op}() of counts is not a count; allowed: {', '.join(AGGREGATIONS)}"
+                    f"the result of {tree.op}() is not a number of events; allowed:"
+                    f" {', '.join(AGGREGATIONS)}"
                 )
             yield from inside
         case promql.ParenExpr() | promql.UnaryExpr():

@@ -94,7 +94,9 @@ def _layers(top: MappingReader, latency: str) -> list[tuple[str, int]]:
             inner = layers.inner(layer, names)
             if not any(each in inner for each in names):
                 raise layers.error(
-                    layer, f"no operation; allowed: a duration, or some of: {', '.join(names)}"
+                    layer,
+                    "names no operation; allowed: one duration for the layer, or durations of these"
+                    f" operations: {', '.join(names)}",
                 )
             found += [
                 (f"{layer}.{each}", _duration_ns(inner, each)) for each in names if each in inner

@@ -42,8 +42,8 @@ def starts(
 
     A start lasts from the start of the server's first process until the server was ready. In a
     Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
-    vLLM sends the parts after the engine's first step. The output names the largest part of the
-    longest start, and an action that shortens it.
+    vLLM sends the parts after the engine core's first step. The output names the largest part of
+    the longest start, and an action that shortens it.
 
     A failed start is listed with its parts until the failure, the part in which it failed, and the
     class of the exception. It is reported when the server ends. A server that is killed with

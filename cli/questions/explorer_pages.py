@@ -33,7 +33,7 @@ _NS: Final = 10**9
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
     """Return the link to the page with the same range and requests, or None without such a page.
 
-    `given` contains the parameters of the question. Its command has already accepted them.
+    `given` contains the parameters of the question, which the question's command has accepted.
     """
     if name not in PAGES:
         return None

@@ -315,7 +315,7 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
     if found.billing_data.overflowed:
         yield (
             f"{found.billing_data.overflowed:,} requests are counted as _other in a label, because"
-            " there are too many label values. The groups with a name may lack some of them."
+            " there are too many label values. Each named group may have more requests than shown."
         )
 
 

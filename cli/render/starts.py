@@ -55,7 +55,7 @@ def nothing(window: Window) -> str:
     """Return the reason why the range has no engine starts."""
     return (
         f"No engine reported the parts of a start {text.span(window)}. The plugin in vLLM sends"
-        " them after the engine's first request, or when the start fails."
+        " them after the engine core's first step, or, if the start fails, when the server ends."
     )
 
 
@@ -69,5 +69,6 @@ def _slow_first_requests(start: Start) -> Iterator[str]:
         yield (
             f"{_name(start)}, ready {ready}: the first request with {each.from_tokens:,} to"
             f" {each.to_tokens - 1:,} tokens to compute took {text.seconds(each.excess_s)} longer"
-            f" than the median of the {each.later:,} after it ({text.seconds(each.usual_s)})."
+            f" than the median of the {each.later:,} requests after it"
+            f" ({text.seconds(each.usual_s)})."
         )

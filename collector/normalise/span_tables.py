@@ -197,8 +197,9 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. No request takes a week, so a value above this number of seconds
-    # is in nanoseconds. The same number of nanoseconds is 0.6 ms, and every request takes longer.
+    # Some forks send nanoseconds. `MAX_DURATION_S` is a week, and no request takes so many seconds.
+    # In nanoseconds, this number is only 0.6 ms, and every request takes longer. So the unit is the
+    # nanosecond if the longest latency is above this number.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

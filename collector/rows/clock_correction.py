@@ -64,8 +64,8 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Return whether rows are corrected even if their timestamps are not later than their
-        arrival."""
+        """Return whether the correction moves the timestamps of all rows of the sender. If not, it
+        moves only timestamps that are later than the arrival."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:

@@ -44,7 +44,8 @@ def start_weights(
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():
-        # The other replicas serve the restarted replica's requests, so their links are busier too.
+        # The other replicas serve the restarted replica's requests, so requests wait longer there
+        # too, for example for KV transfers.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return weights
 

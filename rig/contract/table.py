@@ -45,8 +45,8 @@ class Hook:
         where: the modules that may contain the name.
         read_by: the file of `tailspan_vllm` that uses the name.
         otherwise: the effect on Tailspan if the name is missing or different. None means that the
-            name is required, and that the plugin uses it without a check. "as for OTHER" means that
-            the name is used only if the name OTHER exists.
+            name is required, and that the plugin uses it without a check. "the same effect as for
+            OTHER" means that the name is used only if the name OTHER exists.
     """
 
     what: str
@@ -429,7 +429,7 @@ _STAT_LOGGER = (
         Attributes("PromptTokenStats", ("computed", "local_cache_hit", "external_kv_transfer")),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="as for IterationStats.prompt_token_stats",
+        otherwise="the same effect as for `IterationStats.prompt_token_stats`",
     ),
 )
 
@@ -634,21 +634,27 @@ _ENGINE_CORE = (
         Attributes("RequestStatus", ("WAITING_FOR_FSM",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row below: no effect, because each version has one of the two names",
+        otherwise=(
+            "the same effect as for the row below: none, because each version has one of the two"
+            " names"
+        ),
     ),
     Hook(
         "RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
         Attributes("RequestStatus", ("WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",)),
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="as for the row above: no effect, because each version has one of the two names",
+        otherwise=(
+            "the same effect as for the row above: none, because each version has one of the two"
+            " names"
+        ),
     ),
     Hook(
         "StructuredOutputRequest._grammar",
         Attributes("StructuredOutputRequest", ("_grammar",)),
         ("vllm/v1/structured_output/request.py",),
         "engine_core/queue_obstacles.py",
-        otherwise="a compiled grammar counts as not compiled until the batch has room",
+        otherwise="the reported wait for a grammar ends only when the batch has room",
     ),
     Hook(
         "Scheduler.lora_config",
@@ -797,7 +803,7 @@ _ENGINE_CORE = (
         Attributes("PrefillStats", ("num_external_cached_tokens",)),
         STATS,
         "engine_core/observer.py",
-        otherwise="as for Request.prefill_stats",
+        otherwise="the same effect as for `Request.prefill_stats`",
     ),
     Hook(
         "Request.block_hashes",
@@ -874,7 +880,7 @@ _ENGINE_ONLY = (
         Attributes("PrefillStats", ("num_cached_tokens",)),
         STATS,
         "engine_only/capture.py",
-        otherwise="as for Request: trace headers, adapter, prefill statistics",
+        otherwise="the same effect as for `Request: trace headers, adapter, prefill statistics`",
     ),
     Hook(
         "PrefillStats.num_cache_creation_tokens",

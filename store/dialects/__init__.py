@@ -106,8 +106,8 @@ class Dialect(Protocol):
     ) -> tuple[int, int] | None:
         """Delete whole days of rows that are older than a time, without reading them.
 
-        Returns: the estimated number of deleted rows, and the time from which on the table is
-            divided into days. None if it is not divided.
+        Returns: the estimated number of deleted rows, and the start of the first day that has its
+            own partition. None if the table is not divided into days.
         """
 
     def reason(self, error: BaseException) -> str:

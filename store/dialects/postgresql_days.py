@@ -121,8 +121,8 @@ def drop_days(engine: Engine, table: Table, before_unix_ns: int) -> tuple[int, i
     tries again.
 
     Returns:
-        The estimated number of deleted rows, and the time from which on each day has a partition.
-        None if the table is not divided.
+        The estimated number of deleted rows, and the start of the first day that has its own
+        partition. None if the table is not divided into days.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         known = partitions(cursor, table)
@@ -194,7 +194,7 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time before which the table's constraint requires all rows to be, and whether
+    """Return the time limit of the table's constraint, which allows only earlier rows, and whether
     PostgreSQL has checked the stored rows. Return None if there is no constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"

@@ -113,8 +113,9 @@ def buckets_of(
     Args:
         label_sets: new label sets are added.
 
-    Returns: the rollup of simulated requests (key True) and of the others (key False), and the
-        label set of each number (`label_sets.number_of`) in them.
+    Returns: two dictionaries. The first has the rollup of the simulated requests (key True) and of
+        the other requests (key False). The second maps the numbers that the rollups contain for
+        label sets (`label_sets.number_of`) to the label sets.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

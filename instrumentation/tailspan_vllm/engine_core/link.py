@@ -209,7 +209,8 @@ class _Front:
 
 
 class FrontEndLink:
-    """A front end's end of the link, which finds the server's engines and reads their messages."""
+    """A front end's connections to the engines of its server. Finds the engines and reads their
+    messages."""
 
     def __init__(self, token: str) -> None:
         self._prefix = f"@tailspan-{token}-"

@@ -38,7 +38,8 @@ _RIGHTS: Final = "the service account needs `get pods` and `list events` in its 
 
 
 class _UnknownError(Exception):
-    """The time before the first process is unknown. The message is the reason."""
+    """Parts of the pod's start before the server's first process are unknown. The message is the
+    reason."""
 
 
 class PodStart:
@@ -143,7 +144,10 @@ class PodStart:
             raise _UnknownError(f"{self._account / name}: {type(error).__name__}") from error
 
     def _log(self, reason: str) -> None:
-        logger.warning("tailspan: the time before the first process is unknown: %s", reason)
+        logger.warning(
+            "tailspan: parts of the pod's start before the server's first process are unknown: %s",
+            reason,
+        )
 
 
 def _labels(environ: Mapping[str, str]) -> dict[str, str]:

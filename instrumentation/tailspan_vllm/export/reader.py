@@ -22,7 +22,8 @@ from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import BuildRecord
 
 JOIN_S: Final = 2.0
-"""Maximum time that a record waits for the account from the engine."""
+"""Maximum time that a request's record waits for its account, the engine core's measurements of
+this request."""
 
 CPUS: Final = os.cpu_count()
 
@@ -77,7 +78,7 @@ class EngineCoreReader:
         self._join.close()
 
     def complete(self, queues: Iterable[SpanQueue], closing: bool) -> None:
-        """Encode the ended requests that no longer wait for an account from the engine core.
+        """Encode the ended requests that no longer wait for the engine core's measurements.
 
         Args:
             closing: whether this is the last call.

@@ -56,9 +56,12 @@ def test_the_queries_of_sloths_examples_are_counted(text: str) -> None:
         ('x{a="{{.window}}"}', "outside a range"),
         (
             "histogram_quantile(0.9, sum by (le) (rate(x_bucket[{{.window}}])))",
-            r"histogram_quantile\(\) of counts is not a count; allowed: abs",
+            r"the result of histogram_quantile\(\) is not a number of events; allowed: abs",
         ),
-        ("count(rate(x[{{.window}}]))", r"count\(\) of counts is not a count; allowed: sum"),
+        (
+            "count(rate(x[{{.window}}]))",
+            r"the result of count\(\) is not a number of events; allowed: sum",
+        ),
         ("(sum(rate(x[{{.window}}])) / sum(rate(y[{{.window}}])))", "a ratio and not a count"),
         ("", "Prometheus would reject it"),
         ("x" * 10_001, "a query of 10,001 characters; allowed: at most 10,000"),

@@ -58,7 +58,8 @@ def test_a_budget_is_read() -> None:
         (("queue: 0.5s", "queue: [1s]"), "layers.queue: a list or a mapping; allowed: a duration"),
         (
             ("{retrieval: 100ms, tool: 50ms}", "{}"),
-            "budget.yaml:6: layers.before: no operation; allowed: a duration, or some of: valid",
+            "budget.yaml:6: layers.before: names no operation; allowed: one duration for the layer,"
+            " or durations of these operations: valid",
         ),
         (("queue: 0.5s", "queue: &a 0.5s"), "anchors and aliases"),
         (("queue: 0.5s", "queue: 1s\n  queue: 1s"), "queue: given twice, first on line"),

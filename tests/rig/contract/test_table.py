@@ -67,7 +67,7 @@ ATTRIBUTES = [
     for hook in HOOKS
     if isinstance(hook.requirement, Attributes)
     and hook.read_by != "engine_state/config_fingerprint.py"
-    and not (hook.otherwise or "").startswith("as for ")
+    and not (hook.otherwise or "").startswith("the same effect as for ")
 ]
 
 

@@ -394,7 +394,7 @@ def notes(found: RangeCosts, zone: tzinfo) -> list[str]:
         many = wording.counted(found.overflowed, "request")
         sentences.append(
             f"{many} are counted as _other in a label, because there are too many label values."
-            " The groups with a name may lack some of them."
+            " Each named group may have more requests than shown."
         )
     return sentences
 

@@ -65,7 +65,7 @@ def as_html(found: Starts, zone: tzinfo) -> str:
     if not found.shown:
         return (
             "<p class='note'>No engine reported the parts of its start. The plugin in vLLM sends "
-            "them after the engine's first request.</p>"
+            "them after the engine core's first step.</p>"
         )
     longest_s = max(each.length_s for each in found.shown)
     newest_first = found.shown[::-1]
@@ -137,7 +137,7 @@ def _sentences(found: Starts, zone: tzinfo) -> Sequence[str]:
             sentences.append(
                 f"{_name(start.cold_start, zone)}: the first request with {each.from_tokens:,} to "
                 f"{each.to_tokens - 1:,} tokens to compute took {wording.seconds(each.excess_s)} "
-                f"longer than the median of the {each.later:,} after it."
+                f"longer than the median of the {each.later:,} requests after it."
             )
     return sentences
 

@@ -293,7 +293,7 @@ def hits(explanation: Explanation) -> str:
         for hit in shown
     )
     more = len(explanation.dimensions) - len(shown)
-    also = f" {more} more kinds are slow more often, with smaller factors." if more else ""
+    also = f" Kinds with smaller factors that are not listed: {more}." if more else ""
     return (
         f"<table class='data'>{head}{rows}</table><p class='note'>{tested} were tested.{also}</p>"
     )
