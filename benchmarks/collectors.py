@@ -77,11 +77,12 @@ def main() -> None:
             f"{'µs CPU/span':>15}{'PostgreSQL':>13}  one / each (goal 1.00)"
         )
         for number in (1, 2, 3):
-            found = []
-            for databases in (1, number):
+            found = {}
+            for databases in {1, number}:
                 at = _folder(folder, f"cpu{number}-{databases}")
-                found.append(_cpu(server, at, number, databases, given.telemetry is not None))
-            (rate, own_us, database_us), (_, each_us, each_database_us) = found
+                found[databases] = _cpu(server, at, number, databases, given.telemetry is not None)
+            rate, own_us, database_us = found[1]
+            _, each_us, each_database_us = found[number]
             share = (own_us + database_us) / (each_us + each_database_us)
             print(
                 f"{number:<12}{rate:>10,.0f}{own_us + database_us:>13.0f}{database_us:>13.0f}"

@@ -49,7 +49,7 @@ them resemble the variable of a setting."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
 letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
-Kubernetes sets variables such as TAILSPAN_SERVICE_HOST. Their similarity is below 0.7."""
+Kubernetes sets variables such as `TAILSPAN_…_HOST`. Their similarity is below 0.7."""
 
 
 class Setting(click.Option):

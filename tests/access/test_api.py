@@ -170,7 +170,7 @@ def test_refusals_state_the_reason(api: ServedApi, fleet: Fleet) -> None:
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s)}
     refused = {
         ("operator", "cost"): "costs",
-        ("mine", "cost"): "whole engines",
+        ("mine", "cost"): "all tenants and models",
         ("mine", "what-if"): "all tenants",
         ("mine", "compare"): "all tenants",
     }

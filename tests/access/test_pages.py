@@ -141,7 +141,7 @@ def test_pages_show_what_a_role_allows(explorer: Explorer, fleet: Fleet) -> None
     shown = explorer.open(page="root-cause", **flood)
     assert "(other tenants)" in shown
     assert "Your role does not allow this page" in explorer.open(page="cost", **flood)
-    assert "whole engines" in explorer.open(page="cost", **flood)
+    assert "all tenants and models" in explorer.open(page="cost", **flood)
     assert "all tenants" in explorer.open(page="what-if", **flood)
     assert "mineco-request" in explorer.open(page="request", request=fleet.key_of("mineco"))
     assert "mine-only" in explorer.open(page="slos")

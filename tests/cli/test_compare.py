@@ -54,7 +54,7 @@ def test_a_slower_server_is_worse_and_stops_a_pipeline(ask: Callable[..., Result
     assert "Total change, with the load that the change itself caused (by replay): +" in (
         result.stdout
     )
-    assert "Engine steps take 120" in result.stdout
+    assert "engine steps take 120" in result.stdout
 
 
 def test_the_table_contains_the_values_of_the_finding(ask: Callable[..., Result]) -> None:

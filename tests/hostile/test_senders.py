@@ -132,7 +132,7 @@ def test_invented_engine_starts_are_limited_expire_and_hide_no_real_engine(
         reported = ExportLogsServiceResponse.FromString(answer).partial_success
         rejected += reported.rejected_log_records
     assert rejected == 25_000 - (ALL_BURST - 1)
-    assert "too_many_starts (at most 256 of a replica" in reported.error_message
+    assert "too_many_starts (at most 256 starts of a replica" in reported.error_message
     assert tailspan.refused("logs", Refusal.TOO_MANY_STARTS) == rejected
     with tailspan.engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(STARTS)) == ALL_BURST

@@ -101,7 +101,7 @@ def test_a_calendar_period_is_read(document: Document) -> None:
         ("1m", CALENDAR, "duration: '1m'; allowed with a calendar: .* d, w, M, Q, Y"),
         ("6d", CALENDAR, "duration: '6d'; allowed: 1w to 1Y"),
         ("2Y", CALENDAR, "duration: '2Y'; allowed: 1w to 1Y"),
-        ("1M", "isRolling: true", "duration: '1M'; allowed: a whole number above 0"),
+        ("1M", "isRolling: true", "duration: '1M'; allowed: a whole number of seconds above 0"),
         ("1M", "calendar: {startTime: '2022-01-01'}", "timeZone: is missing"),
         ("1M", CALENDAR.replace("New_York", "Newyork"), "timeZone: 'America/Newyork'; allowed: an"),
         ("1M", CALENDAR.replace("America/New_York", "../../etc"), "timeZone: '../../etc'; allowed"),

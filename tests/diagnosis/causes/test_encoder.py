@@ -33,7 +33,7 @@ def test_added_images_are_the_encoders_time() -> None:
     servers = fleet(images, dict.fromkeys(images, 0.0))
     first = first_cause(asked(encoding(quiet(), 0.8), servers=servers), "encoder", 0.8)
     assert evidence(first, "seconds of the encoder") == pytest.approx((0.0, 0.8))
-    assert evidence(first, "images and audio clips") == pytest.approx((0.0, 4.0))
+    assert evidence(first, "images and audio clips received") == pytest.approx((0.0, 4.0))
 
 
 def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
