@@ -1,4 +1,4 @@
-"""Measures the shares of an API server's CPU time that the plugin and vLLM's own tracing use.
+"""Compares the CPU time of the plugin and of vLLM's own tracing in the same API servers.
 
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 
@@ -8,22 +8,22 @@ measured in the same processes under the same load, without the differences betw
 hide small costs in `overhead.py`.
 
 A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
-the server. A frame of the standard library or of OpenTelemetry counts for its caller. Threads that
-wait are not counted, and neither is the time that gRPC's own threads use without Python code.
+the server. A frame of the standard library or of OpenTelemetry counts for its caller. Samples of
+threads that wait are left out, and so is the time that gRPC's own threads use without Python code.
 
-The 95 % confidence intervals are computed by bootstrap over the pieces of the measurement. Install
+The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. Install
 py-spy before: pip install py-spy.
 """
 
 import argparse
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from shutil import which
 
@@ -38,6 +38,9 @@ from rig.ports import free_port
 RATE_HZ = 200
 PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
 HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
+WAITS = re.compile(r"(^|\.)(wait|_blocking|select) \(")
+"""The innermost frames of threads that wait: for a lock, for gRPC, or for a socket. py-spy takes
+some of them for active."""
 SHOWN = 15
 """Number of functions of the plugin that are printed."""
 
@@ -71,7 +74,10 @@ class Profile:
         """Add stacks in py-spy's format: one stack per line, and its number of samples."""
         for line in collapsed.splitlines():
             stack, _, number = line.rpartition(" ")
-            part, frame = owner(stack.split(";"))
+            frames = stack.split(";")
+            if WAITS.search(frames[-1]):
+                continue
+            part, frame = owner(frames)
             self.parts[part] += int(number)
             self.frames[part, frame] += int(number)
 
@@ -101,7 +107,7 @@ def sampled(server: MeasuredServer, seconds: int, folder: Path) -> Profile:
 
 
 def main() -> None:
-    """Measure and print the shares."""
+    """Measure and print the ratio."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -146,26 +152,22 @@ def main() -> None:
 
 
 def report(pieces: list[Profile], requests_per_s: float) -> None:
-    """Print the shares with their intervals, and the plugin's most expensive functions."""
-    columns = [[float(piece.parts[part]) for piece in pieces] for part in (PLUGIN, NATIVE, REST)]
-    print(f"{sum(map(sum, columns)):,.0f} samples, {requests_per_s:.1f} requests/s")
-    for number, part in enumerate((PLUGIN, NATIVE)):
-        share = _share(number, columns)
-        low, high = interval(columns, partial(_share, number))
-        print(f"{part:<16} {share:6.2%} [{low:.2%}, {high:.2%}] of the CPU time")
+    """Print the ratio with its interval, and the most expensive functions."""
+    columns = [[float(piece.parts[part]) for piece in pieces] for part in (PLUGIN, NATIVE)]
+    counts = ", ".join(
+        f"{sum(column):,.0f} samples of {part}"
+        for column, part in zip(columns, (PLUGIN, NATIVE), strict=True)
+    )
+    print(f"{counts}, at {requests_per_s:.1f} requests/s")
     low, high = interval(columns, _ratio)
-    print(f"plugin / native  {_ratio(columns):6.2f} [{low:.2f}, {high:.2f}] (goal 0.50)")
+    print(f"{PLUGIN} / {NATIVE}: {_ratio(columns):.2f} [{low:.2f}, {high:.2f}] (goal 0.50)")
     frames = sum((piece.frames for piece in pieces), Counter[tuple[str, str]]())
     for part in (PLUGIN, NATIVE):
         print(f"\nsamples of {part} by function:")
-        mine = Counter({frame: n for (of, frame), n in frames.items() if of == part})
+        mine = Counter({frame: number for (of, frame), number in frames.items() if of == part})
         for frame, number in mine.most_common(SHOWN):
             function, _, file = frame.partition(" (")
             print(f"{number:>6}  {function}  {'/'.join(file.split('/')[-2:]).rstrip(')')}")
-
-
-def _share(number: int, columns: list[list[float]]) -> float:
-    return sum(columns[number]) / sum(map(sum, columns))
 
 
 def _ratio(columns: list[list[float]]) -> float:
