@@ -47,9 +47,7 @@ def test_the_path_is_that_of_the_address(file: Path, monkeypatch: pytest.MonkeyP
     named, base_path = sign_in_of(None, "tail")
     assert named is not None
     assert (named[0], named[1].url, base_path) == (file, asked[1].url, "tail")
-    with pytest.raises(
-        click.UsageError, match=r"--base-path other: the path of url .* is 'tail'"
-    ):
+    with pytest.raises(click.UsageError, match=r"--base-path other: the path of url .* is 'tail'"):
         sign_in_of(file, "other")
 
 
