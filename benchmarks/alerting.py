@@ -297,7 +297,12 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
-        """Add the pages (alerts) of two days to the counts, matched with the days' episodes."""
+        """Count the pages (alerts) of a quiet day and of a day with episodes of bad requests, and
+        the episodes that a page reported.
+
+        Args:
+            burns: the episodes.
+        """
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)

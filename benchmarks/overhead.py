@@ -31,9 +31,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -119,6 +119,31 @@ def sink(port: int) -> None:
     server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     server.wait_for_termination()
+
+
+@contextmanager
+def sink_process() -> Iterator[str]:
+    """Run `sink` in a separate process, and return its address."""
+    port = free_port()
+    taking = subprocess.Popen([sys.executable, __file__, "--sink", str(port)])
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        taking.terminate()
+
+
+def calls_of(draw: random.Random, requests: int, tokens: int, body: dict[str, Any]) -> list[Call]:
+    """Return requests with random prompts of 200 characters. `body` has further fields."""
+    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(requests)]
+    return [Call(prompt=prompt, max_tokens=tokens, body=body) for prompt in prompts]
+
+
+def several_engines(number: int) -> list[str]:
+    """Return vLLM's arguments for a server with this number of engines."""
+    if number == 1:
+        return []
+    # A gigabyte of KV cache per engine is too much.
+    return ["--data-parallel-size", str(number), "--num-gpu-blocks-override", BLOCKS]
 
 
 def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]) -> MeasuredServer:
@@ -251,25 +276,18 @@ def main() -> int:
         return 0
     if not arguments.server:
         ensure()
-    sink_port = free_port()
-    taking = subprocess.Popen([sys.executable, __file__, "--sink", str(sink_port)])
     draw = random.Random(1)
-    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(arguments.requests)]
     body = ENDS_SOON if arguments.reasoning else {}
-    calls = [Call(prompt=prompt, max_tokens=arguments.tokens, body=body) for prompt in prompts]
+    calls = calls_of(draw, arguments.requests, arguments.tokens, body)
     kinds = [kind for kind in KINDS if kind != "native" or not arguments.without_native]
-    extra = []
-    if arguments.engines > 1:
-        extra = ["--data-parallel-size", str(arguments.engines)]
-        extra += ["--num-gpu-blocks-override", BLOCKS]  # a gigabyte per engine is too much
-    folder = tempfile.TemporaryDirectory()
-    if arguments.reasoning:
-        subprocess.run([install.PYTHON, reasoning_model.__file__, folder.name], check=True)
-        extra += ["--tokenizer", folder.name, "--reasoning-parser", "deepseek_r1"]
-    try:
+    extra = several_engines(arguments.engines)
+    with sink_process() as endpoint, tempfile.TemporaryDirectory() as folder:
+        if arguments.reasoning:
+            subprocess.run([install.PYTHON, reasoning_model.__file__, folder], check=True)
+            extra += ["--tokenizer", folder, "--reasoning-parser", "deepseek_r1"]
         blocks = [
             block(
-                f"http://127.0.0.1:{sink_port}",
+                endpoint,
                 arguments.server,
                 extra,
                 kinds,
@@ -280,9 +298,6 @@ def main() -> int:
             )
             for _ in range(arguments.blocks)
         ]
-    finally:
-        taking.terminate()
-        folder.cleanup()
     report(blocks, arguments.requests, arguments.tokens)
     return 0
 

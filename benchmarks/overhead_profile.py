@@ -29,13 +29,21 @@ from shutil import which
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.overhead import BLOCKS, MeasuredServer, interval, load, start
+from benchmarks.overhead import (
+    MeasuredServer,
+    calls_of,
+    interval,
+    load,
+    several_engines,
+    sink_process,
+    start,
+)
 from rig import serve
 from rig.install import ensure
-from rig.load import Call
-from rig.ports import free_port
 
 RATE_HZ = 200
+REQUESTS = 60
+"""Number of requests that are sent again and again."""
 PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
 HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
 WAITS = re.compile(r"(^|\.)(wait|_blocking|select) \(")
@@ -118,17 +126,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=8)
     given = parser.parse_args()
     ensure()
-    sink_port = free_port()
-    overhead = Path(__file__).with_name("overhead.py")
-    sink = subprocess.Popen([sys.executable, overhead, "--sink", str(sink_port)])
-    endpoint = f"http://127.0.0.1:{sink_port}"
-    extra = ["--otlp-traces-endpoint", endpoint]
-    if given.engines > 1:
-        extra += ["--data-parallel-size", str(given.engines), "--num-gpu-blocks-override", BLOCKS]
-    draw = random.Random(1)
-    prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(60)]
-    calls = [Call(prompt=prompt, max_tokens=given.tokens) for prompt in prompts]
-    server = start("tailspan", endpoint, [], extra)
+    calls = calls_of(random.Random(1), REQUESTS, given.tokens, {})
     stop, requests = threading.Event(), 0
 
     def send() -> None:
@@ -137,17 +135,20 @@ def main() -> None:
             load(server, calls, given.concurrency)
             requests += len(calls)
 
-    sender = threading.Thread(target=send)
-    try:
-        load(server, calls, given.concurrency)  # warm up
-        sender.start()
-        with tempfile.TemporaryDirectory() as folder:
-            pieces = [sampled(server, given.seconds, Path(folder)) for _ in range(given.pieces)]
-    finally:
-        stop.set()
-        sender.join()
-        serve.stop(server.process)
-        sink.terminate()
+    with sink_process() as endpoint, tempfile.TemporaryDirectory() as folder:
+        tracing = ["--otlp-traces-endpoint", endpoint]
+        server = start("tailspan", endpoint, [], [*tracing, *several_engines(given.engines)])
+        try:
+            load(server, calls, given.concurrency)  # warm up
+            sender = threading.Thread(target=send)
+            sender.start()
+            try:
+                pieces = [sampled(server, given.seconds, Path(folder)) for _ in range(given.pieces)]
+            finally:
+                stop.set()
+                sender.join()
+        finally:
+            serve.stop(server.process)
     report(pieces, requests / given.pieces / given.seconds)
 
 

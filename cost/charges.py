@@ -33,8 +33,11 @@ class Charge(NamedTuple):
 
 
 class WeighedTokens(NamedTuple):
-    """The total weight of the input tokens and of the output tokens of each cell (the requests with
-    the same labels in one hour), both (cells,)."""
+    """The weighted numbers of input and of output tokens of each cell (the requests with the same
+    labels in one hour). The weight of a token is its relative cost (`cost.weights`).
+
+    Both arrays are (cells,).
+    """
 
     input: FloatArray
     output: FloatArray

@@ -95,8 +95,8 @@ Examples:
     "request_id",
     metavar="ID",
     help=(
-        "Explain one request of the whole database: the parts of its latency, and the requests that"
-        " delayed it. ID is a request id, a trace id, or TRACE/SPAN."
+        "Explain one request: the parts of its latency, and the requests that delayed it. The"
+        " whole database is searched for ID: a request id, a trace id, or TRACE/SPAN."
     ),
 )
 def explain(

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rig.prometheus_stack import wait_for
 from server.api.limits import ApiLimits
 from store.database import open_database
 from tests.hostile.conftest import Connect, read_all
@@ -218,21 +219,14 @@ def test_a_disconnect_ends_the_clients_question(tmp_path: Path, connect: Connect
             for _ in range(allowed)
         ]
         # No question is answered yet, because a worker takes longer to start.
-        _wait_until(lambda: api.pool._open == allowed)
+        wait_for("open question", lambda: api.pool._open == allowed)
         for client in asked:
             reset = b"\x01\x00\x00\x00\x00\x00\x00\x00"
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             client.close()
-        _wait_until(lambda: api.pool._open == 0)
+        wait_for("end of the questions", lambda: api.pool._open == 0)
         assert not api.pool._all
         assert api.get("stats").status_code == 200
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_question_that_takes_too_long_is_ended(tmp_path: Path) -> None:
