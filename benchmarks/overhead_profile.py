@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from shutil import which
@@ -142,14 +143,16 @@ def main() -> None:
             load(server, calls, given.concurrency)  # warm up
             sender = threading.Thread(target=send)
             sender.start()
+            began_s = time.monotonic()
             try:
                 pieces = [sampled(server, given.seconds, Path(folder)) for _ in range(given.pieces)]
             finally:
                 stop.set()
                 sender.join()
+                took_s = time.monotonic() - began_s  # py-spy takes seconds to begin each piece
         finally:
             serve.stop(server.process)
-    report(pieces, requests / given.pieces / given.seconds)
+    report(pieces, requests / took_s)
 
 
 def report(pieces: list[Profile], requests_per_s: float) -> None:
