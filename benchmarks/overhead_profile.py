@@ -10,12 +10,15 @@ hide small costs in `overhead.py`.
 A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
 the server. A frame of the standard library or of OpenTelemetry counts for its caller. Samples of
 threads that wait are left out, and so is the time that gRPC's own threads use without Python code.
+Consecutive samples with the same stack and line count once: a thread stays at one line of such
+short functions only while it waits for a core or for the garbage collector.
 
 The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. Install
 py-spy before: pip install py-spy.
 """
 
 import argparse
+import json
 import os
 import random
 import re
@@ -25,8 +28,10 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -79,16 +84,18 @@ class Profile:
         self.parts: Counter[str] = Counter()
         self.frames: Counter[tuple[str, str]] = Counter()
 
-    def add(self, collapsed: str) -> None:
-        """Add stacks in py-spy's format: one stack per line, and its number of samples."""
-        for line in collapsed.splitlines():
-            stack, _, number = line.rpartition(" ")
-            frames = stack.split(";")
-            if WAITS.search(frames[-1]):
-                continue
-            part, frame = owner(frames)
-            self.parts[part] += int(number)
-            self.frames[part, frame] += int(number)
+    def add(self, recorded: dict[str, Any]) -> None:
+        """Add the samples of a process, in the format of speedscope: for each thread, the stacks in
+        the order of time."""
+        names = [f"{each['name']} ({each['file']})" for each in recorded["shared"]["frames"]]
+        for thread in recorded["profiles"]:
+            for stack, _ in groupby(thread["samples"]):
+                frames = [names[index] for index in stack]
+                if not frames or WAITS.search(frames[-1]):
+                    continue
+                part, frame = owner(frames)
+                self.parts[part] += 1
+                self.frames[part, frame] += 1
 
 
 def sampled(server: MeasuredServer, seconds: int, folder: Path) -> Profile:
@@ -100,7 +107,7 @@ def sampled(server: MeasuredServer, seconds: int, folder: Path) -> Profile:
     for process in server.front_ends:
         file = folder / str(process)
         command = [
-            *(program, "record", "--format", "raw", "--rate", str(RATE_HZ), "--nolineno"),
+            *(program, "record", "--format", "speedscope", "--rate", str(RATE_HZ)),
             *("--full-filenames", "--duration", str(seconds)),
             *("--output", str(file), "--pid", str(process)),
         ]
@@ -110,7 +117,7 @@ def sampled(server: MeasuredServer, seconds: int, folder: Path) -> Profile:
     for file, recording in running:
         recording.wait()
         if file.exists():  # a process without any sample leaves no file
-            profile.add(file.read_text())
+            profile.add(json.loads(file.read_text()))
             file.unlink()
     return profile
 
@@ -162,7 +169,8 @@ def report(pieces: list[Profile], requests_per_s: float) -> None:
         f"{sum(column):,.0f} samples of {part}"
         for column, part in zip(columns, (PLUGIN, NATIVE), strict=True)
     )
-    print(f"{counts}, at {requests_per_s:.1f} requests/s")
+    total = sum(sum(piece.parts.values()) for piece in pieces)
+    print(f"{counts}, of {total:,} samples, at {requests_per_s:.1f} requests/s")
     low, high = interval(columns, _ratio)
     print(f"{PLUGIN} / {NATIVE}: {_ratio(columns):.2f} [{low:.2f}, {high:.2f}] (goal 0.50)")
     frames = sum((piece.frames for piece in pieces), Counter[tuple[str, str]]())

@@ -151,15 +151,16 @@ def _begin_answer(exchange: Exchange, message: Message) -> Callable[[bytes], boo
 def _watched_receive(receive: Receive, exchange: Exchange) -> Receive:
     async def watched() -> Message:
         message = await receive()
-        note(message)
+        _note_disconnect(message, exchange, receive)
         return message
 
-    @guard.catch_exceptions("receive")
-    def note(message: Message) -> None:
-        if message["type"] == "http.disconnect" and exchange.delivered is None:
-            exchange.delivered = time.monotonic()
-            # uvicorn also reports "disconnect" when a response is complete.
-            cycle = getattr(receive, "__self__", None)
-            exchange.disconnected = not getattr(cycle, "response_complete", False)
-
     return watched
+
+
+@guard.catch_exceptions("receive")
+def _note_disconnect(message: Message, exchange: Exchange, receive: Receive) -> None:
+    if message["type"] == "http.disconnect" and exchange.delivered is None:
+        exchange.delivered = time.monotonic()
+        # uvicorn also reports "disconnect" when a response is complete.
+        cycle = getattr(receive, "__self__", None)
+        exchange.disconnected = not getattr(cycle, "response_complete", False)

@@ -82,7 +82,6 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         capture.sender.start()
         self._state = state
 
-    @guard.catch_exceptions("record")
     def record(
         self,
         scheduler_stats: Any = None,
@@ -92,19 +91,23 @@ class TailspanStatLogger(StatLoggerBase):  # type: ignore[misc]  # vLLM is not i
         **__: Any,
     ) -> None:
         """Record one step."""
-        state = self._state
-        if state is None:
-            return
-        steps = self._steps
-        if scheduler_stats is not None:
-            state.load = scheduler_stats
-        if len(steps) == STEPS_LIMIT:
-            guard.count(
-                "steps_dropped", "tailspan: dropped a step, so the engine totals are too low"
-            )
-        steps.append((scheduler_stats, iteration_stats, mm_cache_stats))
-        if len(steps) >= STEPS_WAITING:
-            self._catch_up()
+        try:
+            state = self._state
+            if state is None:
+                return
+            steps = self._steps
+            if scheduler_stats is not None:
+                state.load = scheduler_stats
+            waiting = len(steps)
+            if waiting == STEPS_LIMIT:
+                guard.count(
+                    "steps_dropped", "tailspan: dropped a step, so the engine totals are too low"
+                )
+            steps.append((scheduler_stats, iteration_stats, mm_cache_stats))
+            if waiting >= STEPS_WAITING - 1:
+                self._catch_up()
+        except Exception:
+            guard.note_failure("record")
 
     @guard.catch_exceptions("add_steps")
     def _catch_up(self) -> None:

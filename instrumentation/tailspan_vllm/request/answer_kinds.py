@@ -8,6 +8,7 @@ ends at the first content. An answer that is not streamed is searched once.
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from tailspan_vllm.request.answer_markers import (
@@ -35,6 +36,17 @@ class KindTokens(NamedTuple):
     reasoning: int | None = None
     tool_call: int | None = None
     content: int | None = None
+
+
+@cache
+def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
+    """Return each marker with its kind, in the order of the search."""
+    kinds = (CONTENT, (markers.content,)), (REASONING, markers.reasoning)
+    return tuple(
+        (kind, marker)
+        for kind, found in (*kinds, (TOOL_CALL, markers.tool_call))
+        for marker in found
+    )
 
 
 class Flights(Protocol):
@@ -68,6 +80,7 @@ class StreamedAnswer:
         "_seen",
         "_stats",
         "_two_lines",
+        "_without_kind",
         "first_content",
     )
 
@@ -91,11 +104,17 @@ class StreamedAnswer:
         to the last chunk that had a kind."""
         self._carried = b""
         """The beginning of a marker that is divided between two chunks."""
+        self._without_kind = 0, 0
+        """The length and the hash of the last event without a kind. Within a stream, all events
+        with an empty text are equal."""
 
     def sent(self, body: bytes) -> bool:
         """Search the next bytes of the stream. Return False if no more bytes are needed."""
         if not self._counting:
             return self._find_content(body)
+        length, hashed = self._without_kind
+        if len(body) == length and hash(body) == hashed:
+            return True
         end = body.find(_NEWLINE)
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
@@ -111,6 +130,7 @@ class StreamedAnswer:
         ):
             kind = self._kind_of(body)
             if kind is None:
+                self._without_kind = len(body), hash(body)
                 return True
             if kind != self._kind and not self._begin(kind):
                 return self.first_content is None
@@ -132,14 +152,11 @@ class StreamedAnswer:
     def _kind_of(self, body: bytes) -> int | None:
         """Return the kind of one event. If an event has content and another kind, its kind is
         content."""
-        for kind, markers in enumerate(
-            ((self._markers.content,), self._markers.reasoning, self._markers.tool_call)
-        ):
-            for marker in markers:
-                after = end_of(body, marker)
-                if after is not None:
-                    self._marker, self._at, self._after = marker, after - len(marker), after
-                    return kind
+        for kind, marker in _by_kind(self._markers):
+            after = end_of(body, marker)
+            if after is not None:
+                self._marker, self._at, self._after = marker, after - len(marker), after
+                return kind
         return None
 
     def _begin(self, kind: int) -> bool:
