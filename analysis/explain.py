@@ -3,6 +3,7 @@ diagnosis."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +17,22 @@ from analysis.thresholds import thresholds
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, ExplanationVerdict
-from diagnosis.inputs.arrow import REQUEST_COLUMNS, requests_of, servers_of
+from diagnosis.inputs.arrow import (
+    ENGINE_COLUMNS,
+    GPU_COLUMNS,
+    REQUEST_COLUMNS,
+    requests_of,
+    servers_of,
+)
 from diagnosis.inputs.requests import LABELS
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
 from store.alerting.incidents import IncidentRow, read_overlapping
-from store.columns.evidence import EvidenceRows, evidence
+from store.columns.evidence import EvidenceColumns, EvidenceRows, evidence
 from store.queries import Window
 from telemetry.starts import EngineStart
+
+EVIDENCE_COLUMNS: Final = EvidenceColumns(REQUEST_COLUMNS, ENGINE_COLUMNS, GPU_COLUMNS)
 
 _LOOKBACK_NS = 7 * 86_400 * 10**9
 """A baseline begins at most this many nanoseconds before the window. By default, rows are kept for
@@ -103,7 +112,9 @@ def explain_question(
     objectives = thresholds_for(engine, objectives)
     whole = with_masked_rows(engine)
     extra_labels = [label for label in question.where if label not in LABELS]
-    columns = list(dict.fromkeys([*REQUEST_COLUMNS, *extra_labels]))
+    columns = EVIDENCE_COLUMNS._replace(
+        requests=list(dict.fromkeys([*REQUEST_COLUMNS, *extra_labels]))
+    )
     windows = windows_of(question)
     found = joined_evidence([evidence(whole, each, columns, {}) for each in windows])
     found = with_unfinished_requests(whole, found, windows)

@@ -155,15 +155,15 @@ class _SharedColumnReader(ColumnReader):
         with self._lock:
             if self._process is not None:
                 left = _SharedColumnReader(self._path)
-                left._process, left._answers = self._process, self._answers
-                self._process = self._answers = None
+                left._process, left._channel = self._process, self._channel
+                self._process = self._channel = None
                 self.waiting.append(left)
 
     def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         while self._process is None and self.waiting:
             left = self.waiting.pop()
             if left._process is not None and left._process.poll() is None:
-                self._process, self._answers = left._process, left._answers
+                self._process, self._channel = left._process, left._channel
             else:
                 left._end()
         return super()._started()

@@ -70,9 +70,8 @@ def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
 
 
 def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> bool:
-    if not were_added(now, before, scale):
-        return False
-    return grew(before, now) or longer_than(now, before, scale) < inf
+    bound = longer_than(now, before, scale)
+    return _others_unchanged(now, before, scale, bound) and (bound < inf or grew(before, now))
 
 
 @cached_per_case
@@ -103,9 +102,8 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
 
 def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
     """Return the rate of the long requests that a tenant added, in requests per second."""
-    scale = case.hot_s / case.baseline_observed_s
     before, now = _of_tenant(case, tokens, tenant)
-    bound = added_above(now, before, scale)
+    bound = _added_above(case, tokens, tenant)
     added = (now > bound).sum() / case.hot_s - (before > bound).sum() / case.baseline_observed_s
     return max(float(added), 0.0)
 
@@ -116,19 +114,29 @@ def without_added(case: DiagnosisCase, tenant: str) -> float:
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
         before, now = _of_tenant(case, tokens, tenant)
-        bound = added_above(now, before, scale)
+        bound = _added_above(case, tokens, tenant)
         found.append((now <= bound).sum() / max((before <= bound).sum() * scale, 1.0))
     return float(min(found))
+
+
+def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
+    """Return `added_above` for a tenant's requests."""
+    key = "added above", tokens, tenant
+    if key not in case.cache:
+        before, now = _of_tenant(case, tokens, tenant)
+        case.cache[key] = added_above(now, before, case.hot_s / case.baseline_observed_s)
+    bound: float = case.cache[key]
+    return bound
 
 
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now of a tenant's requests, or of all requests."""
+    """Return the lengths before and now of a tenant's requests, or of all requests, sorted."""
     ranges = case.before, case.hot_requests
     if tenant is None:
         before, now = (computed_tokens(each, tokens) for each in ranges)
-        return before[np.isfinite(before)], now[np.isfinite(now)]
+        return np.sort(before[np.isfinite(before)]), np.sort(now[np.isfinite(now)])
     key = "lengths", tokens
     if key not in case.cache:
         case.cache[key] = tuple(_by_tenant(each, tokens) for each in ranges)
@@ -137,23 +145,26 @@ def _of_tenant(
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
-    """Return the known lengths of each tenant's requests, in the order of the requests."""
+    """Return the known lengths of each tenant's requests, sorted."""
     lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
     known = np.isfinite(lengths)
     lengths, codes = lengths[known], tenant.codes[known]
+    if len(tenant.values) <= np.iinfo(np.int16).max:
+        codes = codes.astype(np.int16)  # numpy sorts short integers faster
     order = np.argsort(codes, kind="stable")
     lengths = lengths[order]
     ends = np.searchsorted(codes[order], np.arange(len(tenant.values) + 1)).tolist()
     found: dict[str, FloatArray] = {}
     for code, name in enumerate(tenant.values):
-        found.setdefault(name, lengths[ends[code] : ends[code + 1]])
+        found.setdefault(name, np.sort(lengths[ends[code] : ends[code + 1]]))
     return found
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
     """Return the length above which requests were added (see `were_added`); infinite if no requests
     were added."""
-    return longer_than(now, before, scale) if were_added(now, before, scale) else inf
+    bound = longer_than(now, before, scale)
+    return bound if _others_unchanged(now, before, scale, bound) else inf
 
 
 def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:
@@ -170,9 +181,16 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     Args:
         scale: the length of the window, divided by the length of the baseline.
     """
+    return _others_unchanged(now, before, scale, longer_than(now, before, scale))
+
+
+def _others_unchanged(
+    now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float, bound: float
+) -> bool:
+    """Return whether the requests up to the length `bound` did not change (see `were_added`)."""
     if min(now.size, before.size) < MIN_REQUESTS:
         return False
-    longest = min(float(np.median(before)), longer_than(now, before, scale))
+    longest = min(float(np.median(before)), bound)
     short_now, short_before = now[now <= longest], before[before <= longest]
     if not short_before.size:
         return False
@@ -186,8 +204,9 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
 def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> float:
     """Return the Kolmogorov-Smirnov statistic of two samples: D·√(n·m / (n + m)). D is the largest
     difference of their distribution functions, and n and m are the sizes of the samples."""
-    values = np.sort(np.concatenate([now, before]))
-    ranks = (np.searchsorted(np.sort(each), values, "right") / each.size for each in (now, before))
+    now, before = _sorted(now), _sorted(before)
+    values = np.concatenate([now, before])
+    ranks = (np.searchsorted(each, values, "right") / each.size for each in (now, before))
     largest = np.abs(np.subtract(*ranks)).max()
     return float(largest * np.sqrt(now.size * before.size / (now.size + before.size)))
 
@@ -200,7 +219,10 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
     most as long as the baseline's median. The result is the length above which the excess over the
     expected number is largest, in standard deviations. For the arguments, see `were_added`.
     """
-    lengths = np.concatenate([np.unique(now)[::-1], [0]])
+    if not min(now.size, before.size):
+        return inf
+    now, before = _sorted(now), _sorted(before)
+    lengths = np.append(now[np.append(now[1:] != now[:-1], True)][::-1], 0)
     excess = excess_above(lengths, now, before, scale)
     return float(lengths[np.argmax(excess)]) if excess.max() > MIN_EXCESS else inf
 
@@ -226,4 +248,9 @@ def excess_above(
 
 
 def _number_above(values: FloatArray | IntArray, lengths: FloatArray | IntArray) -> IntArray:
-    return np.asarray(values.size - np.searchsorted(np.sort(values), lengths, "right"))
+    return np.asarray(values.size - np.searchsorted(_sorted(values), lengths, "right"))
+
+
+def _sorted(values: FloatArray | IntArray) -> FloatArray:
+    # This method is quick for values that are already sorted, as most are here.
+    return np.sort(values.astype(np.float64, copy=False), kind="stable")

@@ -16,12 +16,22 @@ from diagnosis.inputs.requests import (
     LazyColumns,
     Requests,
 )
-from diagnosis.inputs.servers import Samples, Servers, no_samples
+from diagnosis.inputs.servers import (
+    ENGINE_NUMBERS,
+    GPU_VALUES,
+    Samples,
+    Servers,
+    no_samples,
+)
 from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import IntArray, series_numbers
 from telemetry.starts import EngineStart
 
 REQUEST_COLUMNS: Final = ("received_unix_ns", *NUMBERS, *LABELS)
+
+ENGINE_COLUMNS: Final = ("replica", "started_unix_ns", "at_unix_ns", *ENGINE_NUMBERS)
+GPU_COLUMNS: Final = ("replica", "gpu", "at_unix_ns", *GPU_VALUES)
+"""The columns of samples that the diagnosis reads. `Samples.number` refuses all others."""
 
 _SERIES: Final = ("replica", "engine", "gpu", "process", "started_unix_ns")
 

@@ -4,7 +4,7 @@ time range is the sum of its increases from sample to sample."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,47 @@ from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, LabelColu
 from telemetry.cold_starts import ColdStart
 from telemetry.counter_series import CounterSeries
 from telemetry.starts import EngineStart
+
+ENGINE_NUMBERS: Final = (
+    "engine",
+    "process",
+    "waiting",
+    "running",
+    "deferred",
+    "fetching_kv",
+    "in_flight",
+    "last_step_age_s",
+    "kv_usage_ratio",
+    "waiting_loras",
+    "running_loras",
+    "longest_step_s",
+    "busy_s_total",
+    "stall_s_total",
+    "prefill_tokens_total",
+    "decode_tokens_total",
+    "prefix_cache_queries_tokens_total",
+    "prefix_cache_hits_tokens_total",
+    "kv_transfer_bytes_total",
+    "kv_transfer_s_total",
+    "kv_transfer_failures_total",
+    "mm_cache_queries_total",
+    "mm_cache_hits_total",
+    "preemptions_total",
+    "draft_tokens_total",
+    "accepted_tokens_total",
+    "process_cpu_s_total",
+    "core_cpu_s_total",
+    "host_cpu_busy_s_total",
+    "host_cpu_steal_s_total",
+)
+GPU_VALUES: Final = (
+    "sm_active_ratio",
+    "power_w",
+    "sm_clock_hz",
+    "throttle_reasons",
+    "foreign_processes",
+)
+"""The gauges and counters of engine samples and of GPU samples that the diagnosis reads."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +74,18 @@ class Samples:
         return int(self.at_unix_ns.size)
 
     def number(self, name: str) -> FloatArray:
-        """Return a column; all NaN if no sample reports it."""
+        """Return a column; all NaN if no sample reports it.
+
+        Raises:
+            ValueError: neither `ENGINE_NUMBERS` nor `GPU_VALUES` has the column, so it was not
+                read from the store.
+        """
         found = self.numbers.get(name)
-        return np.full(len(self), np.nan) if found is None else found
+        if found is not None:
+            return found
+        if name not in (*ENGINE_NUMBERS, *GPU_VALUES):
+            raise ValueError(f"column of samples: {name!r}; allowed: {', '.join(ENGINE_NUMBERS)}")
+        return np.full(len(self), np.nan)
 
     def rises(self, name: str) -> FloatArray:
         """Return the counter's increase since the previous sample of the same series, (n,). The

@@ -28,13 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 class ColumnReader:
-    """Reads one database file, one query at a time. Safe to use from any thread."""
+    """Reads one database file. Safe to use from any thread; the process answers several queries at
+    the same time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._answers: socket.socket | None = None
+        self._channel: socket.socket | None = None
+        """Passes to the process, for each query, the socket for its answer."""
         self.task = Task("column reader")
 
     def read(
@@ -52,22 +54,19 @@ class ColumnReader:
         if find_spec("adbc_driver_sqlite") is None:
             raise NotQuick("adbc-driver-sqlite is not installed")
         message = pickle.dumps((self._path, list(statements), schema.serialize().to_pybytes()))
-        with self._lock:
+        try:
             try:
                 descriptors = self._ask(message)
             except (OSError, EOFError):
-                self._end()
-                try:
-                    descriptors = self._ask(message)
-                except (OSError, EOFError) as error:
-                    self._end()
-                    if self.task.problem is None:
-                        _log.warning(
-                            "the process that reads columns ended (%s); using the slower query",
-                            type(error).__name__,
-                        )
-                    self.task.failed(error)
-                    raise NotQuick(f"the process that reads columns ended: {error!r}") from error
+                descriptors = self._ask(message)
+        except (OSError, EOFError) as error:
+            if self.task.problem is None:
+                _log.warning(
+                    "the process that reads columns ended (%s); using the slower query",
+                    type(error).__name__,
+                )
+            self.task.failed(error)
+            raise NotQuick(f"the process that reads columns ended: {error!r}") from error
         self.task.succeeded(time.time())
         return pa.concat_tables([_mapped(each) for each in descriptors])
 
@@ -77,41 +76,65 @@ class ColumnReader:
             self._end()
 
     def _ask(self, message: bytes) -> list[int]:
-        process, answers = self._started()
-        assert process.stdin is not None
-        process.stdin.write(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
-        process.stdin.flush()
-        answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MAX_PARTS)
-        if not answer:
-            raise EOFError("no answer")
-        while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):
-            more = answers.recv(2**16)
-            if not more:
-                raise EOFError("the result is incomplete")
-            answer += more
-        if why := answer[_LENGTH_BYTES:].decode(errors="replace"):
-            raise NotQuick(" ".join(why.split())[:300])
-        return descriptors
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, self._lock:
+                process, channel = self._started()
+                assert process.stdin is not None
+                try:
+                    socket.send_fds(channel, [b"?"], [theirs.fileno()])
+                    process.stdin.write(len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+                    process.stdin.flush()
+                except OSError:
+                    self._end()
+                    raise
+            try:
+                return _received(ours)
+            except (OSError, EOFError):
+                with self._lock:
+                    if self._process is process:  # another thread may have started a new process
+                        self._end()
+                raise
 
     def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        if self._process is None or self._answers is None:
+        if self._process is None or self._channel is None:
             ours, theirs = socket.socketpair()
-            self._answers = ours
+            self._channel = ours
             with theirs:
                 self._process = child_process.start(
                     "store.columns.adbc_process",
                     str(theirs.fileno()),
                     pass_fds=[theirs.fileno()],
                 )
-        return self._process, self._answers
+        return self._process, self._channel
 
     def _end(self) -> None:
-        process, answers = self._process, self._answers
-        self._process = self._answers = None
-        if answers is not None:
-            answers.close()
+        process, channel = self._process, self._channel
+        self._process = self._channel = None
+        if channel is not None:
+            channel.close()
         if process is not None:
             child_process.end(process)
+
+
+def _received(answers: socket.socket) -> list[int]:
+    """Wait for an answer, and return the descriptors of its files.
+
+    Raises:
+        EOFError: the process ended before it had answered.
+        NotQuick: the process could not run the query.
+    """
+    answer, descriptors, _, _ = socket.recv_fds(answers, 2**16, _MAX_PARTS)
+    if not answer:
+        raise EOFError("no answer")
+    while len(answer) - _LENGTH_BYTES < int.from_bytes(answer[:_LENGTH_BYTES], "little"):
+        more = answers.recv(2**16)
+        if not more:
+            raise EOFError("the result is incomplete")
+        answer += more
+    if why := answer[_LENGTH_BYTES:].decode(errors="replace"):
+        raise NotQuick(" ".join(why.split())[:300])
+    return descriptors
 
 
 def _mapped(descriptor: int) -> pa.Table:

@@ -6,8 +6,9 @@ Each result is an anonymous file, which the client maps into its memory.
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input. The process ends when standard input is closed, or after a minute
-without a query.
+Queries arrive on standard input. For each query, another socket, on which the query is answered,
+arrives on SOCKET. The process ends when standard input is closed, or after a minute without a
+query.
 """
 
 import os
@@ -17,8 +18,8 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import IO, Final, NamedTuple
@@ -33,6 +34,9 @@ from store.sqlite_uri import read_only_uri
 IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
+_AT_ONCE: Final = 4
+"""Maximum number of queries that run at the same time: an explanation reads requests, engine
+samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
@@ -105,22 +109,35 @@ def _unnamed_file() -> int:
         return os.dup(file.fileno())
 
 
-def serve(questions: IO[bytes], answers: socket.socket) -> None:
+def serve(questions: IO[bytes], channel: socket.socket) -> None:
     """Answer queries until standard input is closed, or until a minute passes without a query."""
-    while select.select([questions], [], [], IDLE_S)[0]:
-        head = whole(questions, LENGTH.size)
-        if not head:
-            return
-        question = AdbcQuery(*pickle.loads(whole(questions, *LENGTH.unpack(head))))
-        descriptors: list[int] = []
-        why = b""
-        try:
-            descriptors = _side_by_side(question)
-        except Exception as error:  # the client uses the slower query
-            why = f"{type(error).__name__}: {error}".encode()
+    running: list[Future[None]] = []
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while True:
+            running = [each for each in running if not each.done()]
+            if not select.select([questions], [], [], IDLE_S)[0]:
+                if running:
+                    continue
+                return
+            head = whole(questions, LENGTH.size)
+            if not head:
+                return
+            message = whole(questions, *LENGTH.unpack(head))
+            _, (answers,), _, _ = socket.recv_fds(channel, 1, 1)
+            running.append(threads.submit(_answer, message, socket.socket(fileno=answers)))
+
+
+def _answer(message: bytes, answers: socket.socket) -> None:
+    descriptors: list[int] = []
+    why = b""
+    try:
+        descriptors = _side_by_side(AdbcQuery(*pickle.loads(message)))
+    except Exception as error:  # the client uses the slower query
+        why = f"{type(error).__name__}: {error}".encode()
+    with answers, suppress(OSError):  # the client no longer waits
         socket.send_fds(answers, [LENGTH.pack(len(why)) + why], descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _side_by_side(question: AdbcQuery) -> list[int]:
@@ -141,6 +158,6 @@ def whole(stream: IO[bytes], length: int) -> bytes:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as answering:
+    with socket.socket(fileno=int(sys.argv[1])) as passing:
         # Do not buffer standard input, because `select` ignores buffered data.
-        serve(os.fdopen(0, "rb", buffering=0), answering)
+        serve(os.fdopen(0, "rb", buffering=0), passing)

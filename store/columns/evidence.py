@@ -1,8 +1,10 @@
 """Read the data for an explanation of a time range: requests, samples and engine starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +13,7 @@ from sqlalchemy import Engine
 from store.columns.column_cache import ColumnCache
 from store.columns.downsampled import Downsampled, engine_samples, gpu_samples
 from store.columns.request_columns import request_columns
-from store.queries import (
-    GPU_COLUMNS,
-    REQUEST_COLUMNS,
-    SAMPLE_COLUMNS,
-    Window,
-)
+from store.queries import REQUEST_COLUMNS, Window
 from store.replicas.cold_starts import cold_starts_between
 from store.replicas.engine_starts import in_force, starts_between
 from store.requests.best_source import NEAR_NS, SECOND
@@ -25,8 +22,24 @@ from telemetry.cold_starts import ColdStart
 from telemetry.starts import EngineStart
 
 MAX_SAMPLES: Final = 400_000
-"""Maximum number of cached engine samples, and of GPU samples (at most 200 MB each). Ranges with
+"""Maximum number of cached engine samples, and of GPU samples (at most 100 MB each). Ranges with
 more samples are downsampled."""
+
+_Read = TypeVar("_Read")
+
+
+class EvidenceColumns(NamedTuple):
+    """The columns to read of requests, engine samples and GPU samples. Unknown columns of requests
+    are left out."""
+
+    requests: Sequence[str]
+    engines: Sequence[str]
+    gpus: Sequence[str]
+
+    @property
+    def known_of_requests(self) -> list[str]:
+        """Return the columns of requests that the store has."""
+        return [name for name in self.requests if name in REQUEST_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +61,33 @@ class EvidenceRows:
 def evidence(
     engine: Engine,
     window: Window,
-    columns: Sequence[str],
+    columns: EvidenceColumns,
     equals: Mapping[str, str | None],
 ) -> EvidenceRows:
     """Read the data for an explanation.
 
     Args:
         window: a range that contains the baseline and the range to explain.
-        columns: columns of requests. Unknown columns are left out.
         equals: labels of the requests. Samples are not filtered.
     """
-    known = [name for name in columns if name in REQUEST_COLUMNS]
-    return EvidenceRows(
-        requests=request_columns(engine, window, known, equals),
-        engines=engine_samples(engine, window, SAMPLE_COLUMNS, max_rows=None).table,
-        gpus=gpu_samples(engine, window, GPU_COLUMNS, max_rows=None).table,
-        starts=_starts(engine, window),
-        cold_starts=_cold_starts(engine, window),
+    known = columns.known_of_requests
+    requests, engines, gpus = together(
+        lambda: request_columns(engine, window, known, equals),
+        lambda: engine_samples(engine, window, columns.engines, max_rows=None).table,
+        lambda: gpu_samples(engine, window, columns.gpus, max_rows=None).table,
     )
+    starts, cold_starts = _starts(engine, window), _cold_starts(engine, window)
+    return EvidenceRows(requests, engines, gpus, starts, cold_starts)
+
+
+def together(*reads: Callable[[], _Read]) -> list[_Read]:
+    """Run reads at the same time, with the access rights of the caller, and return their results.
+
+    Raises: the exception of the first read that failed.
+    """
+    with ThreadPoolExecutor(len(reads), "evidence") as threads:
+        running = [threads.submit(copy_context().run, each) for each in reads]
+    return [each.result() for each in running]
 
 
 class EvidenceCache:
@@ -74,9 +96,10 @@ class EvidenceCache:
     Numeric columns of requests are stored as 32-bit floats (seven digits), which halves the memory.
     """
 
-    def __init__(self, engine: Engine, columns: Sequence[str]) -> None:
+    def __init__(self, engine: Engine, columns: EvidenceColumns) -> None:
         self._engine = engine
-        self._columns = [name for name in columns if name in REQUEST_COLUMNS]
+        self._of_samples = columns
+        self._columns = columns.known_of_requests
         self._requests = ColumnCache(
             engine,
             REQUESTS.c.received_unix_ns,
@@ -104,14 +127,18 @@ class EvidenceCache:
 
     def read(self, window: Window, equals: Mapping[str, str | None]) -> EvidenceRows:
         """Read the data for an explanation. See `evidence`."""
-        engines, gpus = self._engines.table(window), self._gpus.table(window)
+        requests, engines, gpus = together(
+            lambda: self._selected_requests(window, equals),
+            lambda: self._engines.table(window),
+            lambda: self._gpus.table(window),
+        )
         thinned = [
             self._read_engines(window) if engines is None else Downsampled(engines, 1),
             self._read_gpus(window) if gpus is None else Downsampled(gpus, 1),
         ]
         apart = [each.every_s for each in thinned if each.one_in > 1]
         return EvidenceRows(
-            self._selected_requests(window, equals),
+            requests,
             thinned[0].table,
             thinned[1].table,
             _starts(self._engine, window),
@@ -135,10 +162,10 @@ class EvidenceCache:
         return found.cast(pa.schema([_as_float32(each) for each in found.schema]), safe=False)
 
     def _read_engines(self, window: Window) -> Downsampled:
-        return engine_samples(self._engine, window, SAMPLE_COLUMNS, max_rows=MAX_SAMPLES)
+        return engine_samples(self._engine, window, self._of_samples.engines, max_rows=MAX_SAMPLES)
 
     def _read_gpus(self, window: Window) -> Downsampled:
-        return gpu_samples(self._engine, window, GPU_COLUMNS, max_rows=MAX_SAMPLES)
+        return gpu_samples(self._engine, window, self._of_samples.gpus, max_rows=MAX_SAMPLES)
 
 
 def _as_float32(field: pa.Field) -> pa.Field:

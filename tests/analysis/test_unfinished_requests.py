@@ -2,10 +2,9 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Engine
 
-from analysis.explain import explain_question
+from analysis.explain import EVIDENCE_COLUMNS, explain_question
 from analysis.unfinished_requests import with_unfinished_requests
 from diagnosis.explanation import Explanation
-from diagnosis.inputs.arrow import REQUEST_COLUMNS
 from diagnosis.question import Metric, Question, Span
 from simulator.dataset import Dataset, run
 from simulator.faults import SimulatedFault
@@ -83,8 +82,8 @@ def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
     """The cached columns have labels as dictionaries, and numbers of 32 bits."""
     explained(engine, in_flight=True)
     window = Window(BEGAN_S * S, round((BEGAN_S + NOW_S) * S))
-    read = evidence(engine, window, REQUEST_COLUMNS, {})
-    kept = EvidenceCache(engine, REQUEST_COLUMNS).read(window, {})
+    read = evidence(engine, window, EVIDENCE_COLUMNS, {})
+    kept = EvidenceCache(engine, EVIDENCE_COLUMNS).read(window, {})
     more = [with_unfinished_requests(engine, each, [window]).requests for each in (read, kept)]
     assert more[0].num_rows == more[1].num_rows > read.requests.num_rows + 100
     for name in ("tenant", "received_unix_ns", "outcome", "prompt_tokens"):
@@ -115,5 +114,5 @@ def test_other_requests_in_flight_do_not_count(engine: Engine) -> None:
     with Writer(engine) as writer:
         writer.submit(rows, samples, in_flight=left).result(30)
     window = Window(BEGAN_S * S, until_ns)
-    found = evidence(engine, window, REQUEST_COLUMNS, {})
+    found = evidence(engine, window, EVIDENCE_COLUMNS, {})
     assert with_unfinished_requests(engine, found, [window]) is found

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import streamlit as st
 from sqlalchemy import Engine
 
-from diagnosis.inputs.arrow import REQUEST_COLUMNS
+from analysis.explain import EVIDENCE_COLUMNS
 from store.access.restricted import access_of, cache_key, with_masked_rows
 from store.columns.evidence import EvidenceCache
 from store.database import open_database
@@ -82,13 +82,13 @@ def cached_evidence(engine: Engine) -> EvidenceCache:
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
     del url  # part of Streamlit's cache key
-    return EvidenceCache(_engine, REQUEST_COLUMNS)
+    return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
     del key  # part of Streamlit's cache key
-    return EvidenceCache(_engine, REQUEST_COLUMNS)
+    return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @dataclass(slots=True)

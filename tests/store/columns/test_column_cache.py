@@ -7,9 +7,9 @@ from sqlalchemy import Engine, delete
 
 from store.columns import evidence as evidences
 from store.columns.column_cache import CHUNK_NS, ColumnCache
-from store.columns.evidence import EvidenceCache, evidence
+from store.columns.evidence import EvidenceCache, EvidenceColumns, evidence
 from store.connections import writing
-from store.queries import Window, request_table
+from store.queries import GPU_COLUMNS, SAMPLE_COLUMNS, Window, request_table
 from store.schema import REQUESTS
 from telemetry.engines import EngineSample
 from telemetry.requests import RequestTimeline, Source
@@ -116,7 +116,7 @@ def test_a_better_source_in_another_chunk_takes_precedence(
     engine: Engine, write: Write, row: Row
 ) -> None:
     write(row(0), row(1, source=Source.CLIENT, request_id="chatcmpl-x"))
-    found = EvidenceCache(engine, COLUMNS)
+    found = EvidenceCache(engine, EvidenceColumns(COLUMNS, SAMPLE_COLUMNS, GPU_COLUMNS))
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0, 1]
     write(row(10, request_id="chatcmpl-x"))
     assert numbers(found.read(stretches(0, 1), {}).requests) == [0]
@@ -161,7 +161,7 @@ def test_cached_evidence_equals_the_evidence(
         for number in range(1000)
     ]
     write(*(row(number, tenant=f"t{number % 2}") for number in range(9)), *samples)
-    wanted = [*COLUMNS, "of_a_later_version"]
+    wanted = EvidenceColumns([*COLUMNS, "of_a_later_version"], SAMPLE_COLUMNS, GPU_COLUMNS)
     found = EvidenceCache(engine, wanted)
     for equals in ({}, {"tenant": "t1"}, {"tenant": None}, {"model": "m"}):
         ours = found.read(stretches(0.5, 2.5), equals)

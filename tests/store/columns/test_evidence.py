@@ -1,9 +1,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from store.columns.evidence import evidence
+from store.columns.evidence import EvidenceColumns, evidence
 from store.database import open_database
-from store.queries import Window
+from store.queries import GPU_COLUMNS, SAMPLE_COLUMNS, Window
 from store.writer import Writer
 from telemetry.requests import RequestTimeline
 
@@ -18,7 +18,9 @@ def test_columns_are_selected(tmp_path: Path, request_row: Callable[..., Request
     found = evidence(
         engine,
         Window(START_NS + 10**9, START_NS + 4 * 10**9),
-        ["received_unix_ns", "e2e_s", "of_a_later_version"],
+        EvidenceColumns(
+            ["received_unix_ns", "e2e_s", "of_a_later_version"], SAMPLE_COLUMNS, GPU_COLUMNS
+        ),
         {"tenant": "blue"},
     )
     engine.dispose()

@@ -1,4 +1,6 @@
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -101,6 +103,30 @@ def test_an_ended_reader_is_restarted(sqlite: Engine, request_row: Requests, qui
         process = sqlite.get_execution_options()["tailspan_column_reader"]._process
         process.kill()
         process.wait()
+
+
+def test_one_process_answers_several_queries_at_the_same_time(
+    sqlite: Engine, request_row: Requests, quick: None
+) -> None:
+    """A query that takes seconds does not delay the others. If the process ends, each query is
+    asked again."""
+    with Writer(sqlite) as writer:
+        writer.submit([request_row(number) for number in range(3)], []).result(10)
+    reader: ColumnReader = sqlite.get_execution_options()["tailspan_column_reader"]
+    schema = pa.schema([("n", pa.int64())])
+    counting = "SELECT count(*) FROM (WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1"
+    slow = f"{counting} FROM n WHERE i < ?) SELECT i FROM n)"
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(reader.read, [(slow, [3_000_000])], schema)
+        while reader._process is None:
+            time.sleep(0.01)
+        assert [request_columns(sqlite, EVER).num_rows for _ in range(3)] == [3, 3, 3]
+        assert not first.done()
+        process = reader._process
+        process.kill()
+        assert request_columns(sqlite, EVER).num_rows == 3
+        assert first.result(60)["n"].to_pylist() == [3_000_001]
+        assert reader._process is not process
 
 
 def test_readers_and_writer_share_locks(tmp_path: Path, request_row: Requests, quick: None) -> None:
