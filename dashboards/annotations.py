@@ -11,8 +11,8 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""Length of the mark of a deploy. A query over 30 days has a value about every 4 min. A shorter
-mark could lie between two values and be invisible."""
+"""How long the query of a deploy has a value, which Grafana shows as a mark. On a dashboard of 30
+days, Grafana evaluates the query about every 4 min, and would miss a mark shorter than this."""
 LOOKBACK: Final = "10m"
 """A server that restarts with the same configuration within this time gets no mark. vLLM itself
 waits at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
@@ -59,8 +59,8 @@ def annotations(board: Board) -> tuple[Annotation, ...]:
 def _new_configurations(servers: str) -> str:
     """Return a query for the configurations and versions that are new in the last `SHOWN`.
 
-    The first configuration of a new replica counts as new. Nothing is new if Tailspan started less
-    than `SHOWN` ago.
+    The first configuration of a new replica counts as new. The query has no result if Tailspan
+    started less than `SHOWN` ago.
     """
     where = f"{ENGINE_INFO.name}{{{servers}}}"
     by = "by (replica, config, version)"

@@ -68,8 +68,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Cost per thousand requests",
                     description=(
-                        "The price of the requests' share of engine steps, without idle time and"
-                        " recomputation."
+                        "The price of the engine time that requests used. Idle time and"
+                        " recomputation are not included."
                     ),
                     unit=GrafanaUnit.USD,
                     kind=PanelKind.NUMBER,
@@ -246,9 +246,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Requests that have a price",
                     description=(
-                        "The share of ended requests with a cost, by method: from the engine's"
-                        " ledger, or by weighted tokens. If the shares sum to less than 1, some"
-                        " servers have no price."
+                        "The share of ended requests that have a cost, by the method that computed"
+                        " it: from the step ledger of the engine, or from weighted token counts."
+                        " If the shares sum to less than 1, some servers have no price."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

@@ -225,8 +225,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Values and batches that were left out",
                     description=(
-                        "Per second: invalid optional values that were not stored, and stored"
-                        " batches that are missing in a collector's series."
+                        "Per second: invalid optional values that were not stored, and batches"
+                        " that were stored but that a collector's metrics do not count."
                     ),
                     unit=GrafanaUnit.PER_S,
                     queries=(

@@ -214,8 +214,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second of endpoints that no other panel shows, because they"
-                        " exceed the limit of exported endpoints."
+                        "Results per second of the endpoints beyond the limit of exported"
+                        " endpoints. No other panel shows these endpoints."
                     ),
                     unit=GrafanaUnit.PER_S,
                     page="outside",

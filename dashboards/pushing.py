@@ -30,7 +30,8 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """Grafana rejected the upload, or is not a Grafana. The message explains how to fix it."""
+    """An upload failed: Grafana rejected it, or the address is not the address of a Grafana. The
+    message explains how to fix the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
         change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
-            # This is the version that was compared. If the dashboard has changed after the
-            # comparison, Grafana rejects the update.
+            # The version with which the new dashboard was compared. If the dashboard in Grafana has
+            # changed since the comparison, Grafana rejects the update.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,

@@ -26,7 +26,7 @@ class Means(NamedTuple):
     """Mean number of tokens in the shared prefix, which the engine computes only once."""
 
     def stretched(self, outputs: float) -> "Means":
-        """Return a copy in which the outputs are longer by the factor `outputs`."""
+        """Return a copy whose mean number of output tokens is multiplied by `outputs`."""
         return self._replace(output_tokens=self.output_tokens * outputs)
 
 
@@ -88,8 +88,12 @@ def blocks(means: Means) -> float:
 
 
 def required_blocks(means: Means, count: float, spread: float) -> float:
-    """Return the number of KV blocks for n running requests, where n = count + spread·√count: the
-    mean number of requests, plus `spread` standard deviations."""
+    """Return the number of KV blocks for count + spread·√count running requests.
+
+    Args:
+        count: the mean number of running requests. Its square root is the standard deviation.
+        spread: the number of standard deviations above the mean.
+    """
     return (count + spread * math.sqrt(count)) * blocks(means)
 
 

@@ -73,7 +73,7 @@ Event = ConditionChange | Restart
 
 
 def in_time(events: Iterable[Event]) -> Iterator[Event]:
-    """Return the events in order of time. Their number must be finite."""
+    """Return the events in order of time. `events` must be finite."""
     return iter(sorted(events, key=attrgetter("at_s")))
 
 
@@ -84,7 +84,7 @@ class ReplicaConditions:
         self._words: dict[Key, dict[int, float]] = {}
 
     def set(self, change: ConditionChange) -> None:
-        """Set a fault's value of a condition. It replaces the fault's previous value."""
+        """Replace a fault's previous value of a condition by a new value."""
         self._words.setdefault(change.key, {})[change.source] = change.value
 
     def factor(self, key: Key) -> float:

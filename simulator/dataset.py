@@ -29,7 +29,7 @@ _ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """The telemetry of a simulated fleet in order of time, and the active causes."""
+    """The telemetry of a simulated fleet in order of time, and the causes that were simulated."""
 
     config: FleetConfig
     truth: tuple[SimulatedCause, ...]
@@ -40,7 +40,7 @@ class Dataset:
     operations: list[ApplicationOperation]
     """The requests as the router reports them; empty without prefill replicas."""
     lost: int
-    """Number of requests for which no server was up. No server reports these requests."""
+    """Number of requests that arrived while all servers were down. No server reports them."""
 
     def request_table(self) -> pa.Table:
         """Return the requests as `store.queries.request_table` returns them."""

@@ -67,7 +67,7 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, SimulatedRequest] = {}
-        """The requests that are at a server, as their clients sent them, by id."""
+        """The requests that the router has sent to a server, unchanged from the client, by id."""
         self._coming: list[tuple[float, int]] = []
         """A heap of prefilled requests: (arrival time at the decode server, id)."""
         self.ended: list[RoutedRequest] = []

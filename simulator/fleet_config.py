@@ -30,11 +30,11 @@ class FleetConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     router: Router = "least_outstanding"
     regions: tuple[str, ...] = REGIONS
-    """The regions, to which the replicas are assigned in turn."""
+    """The regions of the replicas, assigned in turn: the first replica to the first region."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties of the servers that a replay does not model; None if there are no such
-    properties."""
+    """Properties of the servers that the replay's model of a server does not have; None if the
+    servers have no such properties."""
     seed: int = 1
     duration_s: float | None = None
     """Seconds during which requests arrive. None: requests arrive until the trace ends; without a

@@ -20,12 +20,12 @@ class ForeignWorld:
     slowdown_per_sequence: float
     """Relative increase of a step's duration for each sequence in the step.
 
-    The fitted step model cannot represent this increase, because it is a sum without products of
-    the number of sequences and the other work.
+    The fitted step model cannot represent this increase. To do so, the model would need a term that
+    multiplies the number of sequences by the other work, but it only adds terms.
     """
     drift_ratio: float
-    """Standard deviation of the logarithm of the servers' pace, which changes over time. The step
-    model's own noise is different: it is independent from step to step."""
+    """Standard deviation of the logarithm of a server's pace. The pace stays the same for many
+    steps. In contrast, the noise of the step model is drawn again for each step."""
     drift_every_s: float
     """Mean number of seconds between two changes of the pace."""
 

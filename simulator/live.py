@@ -48,8 +48,8 @@ class SimulationPlan:
 
     endpoint: str
     fleet: FleetConfig
-    """The configuration of the fleet. `run` sets its `started_unix_ns` and `duration_s`, which it
-    computes from `backfill_s` and `duration_s` of the plan."""
+    """The configuration of the fleet. `run` replaces `started_unix_ns` and `duration_s` in it, with
+    values that it computes from the plan's `backfill_s` and `duration_s`."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
     """Number of seconds after the start during which requests arrive. None means that requests

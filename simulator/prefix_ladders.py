@@ -1,8 +1,8 @@
 """Compute the prefix ladders of simulated requests.
 
-Pure. A ladder is a series of digests (rungs) of a prompt's beginning, up to several lengths. For
-lengths within the shared prefix, the digests are equal for all requests with this prefix. The
-digests of larger lengths occur only in requests with the same prompt.
+Pure. A ladder is a series of digests, called rungs. Each rung is the digest of the first n blocks
+of a prompt, and n increases from rung to rung. Within the shared prefix, the rungs are equal for
+all requests with this prefix. Beyond it, rungs are equal only for requests with the same prompt.
 """
 
 from base64 import urlsafe_b64encode
@@ -50,5 +50,5 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first digest (rung) of every ladder. It is equal on all servers, so that ladders can be
-compared."""
+"""The first rung (digest) of every ladder. Two ladders can be compared only if their first rungs
+are equal."""

@@ -284,7 +284,7 @@ class SimulatedReplica:
         )
 
     def _unfinished(self, at_s: float) -> dict[str, int | float]:
-        """Return the gauges of requests in flight (`request/in_flight.py`)."""
+        """Return the gauges of requests in flight, as the plugin reports them (`in_flight.py`)."""
         oldest = next(iter(self._pending.values()), None)
         if oldest is None:
             return {names.IN_FLIGHT: 0, names.OLDEST_REQUEST_AGE: 0.0}
@@ -456,7 +456,8 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Return how long a job waited for its grammar, then its KV cache, and then its adapter."""
+    """Divide the time for which a job was held back. The job waited first for its grammar, then for
+    its KV cache, and then for its adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)
@@ -466,13 +467,13 @@ def _held(job: Job) -> HeldParts:
 
 def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
     """Return the encoder's part of the request's own prefill time, in seconds; None without an
-    encoder. The result is less than the encoder's time if a preemption moved some of the request's
-    own prefill time to another part."""
+    encoder. A preemption can move some of the own prefill time to another part. The result is at
+    most the own prefill time that remains."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 
 def _shared(request: SimulatedRequest) -> tuple[Prefix, ...]:
-    """Return the beginnings of the prompt that other requests may share: the system prompt, and the
+    """Return the prefixes of the prompt that other requests may share: the system prompt, and the
     whole prompt if it may be sent again."""
     found = (request.prefix,) if request.prefix else ()
     if request.prompt is None:

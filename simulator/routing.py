@@ -15,8 +15,8 @@ from simulator.replica import SimulatedReplica
 from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
-"""A request is sent to the replica that has its prefix in the cache, if this replica has at most
-this many more requests than the replica with the fewest requests."""
+"""The prefix-aware router prefers the replica with the request's prefix in its cache. `choose` uses
+another replica if the preferred one has over 12 requests more than the least loaded replica."""
 
 
 class Routing:

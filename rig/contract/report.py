@@ -50,8 +50,8 @@ def markdown(found: Mapping[str, Findings], unread: Mapping[str, str]) -> str:
         "`tailspan-vllm` uses names inside vLLM that are not part of its public API. This page"
         f" shows which of them exist in the published source of vLLM {first} to {last} (the newest"
         " patch of each minor version). `rig/contract/table.py` defines the requirement on each"
-        " name. The last two sections list what the collector reads from a server without the"
-        " plugin: vLLM's own spans and its /metrics.\n",
+        " name. The sections Native spans and /metrics list what the collector reads from a server"
+        " without the plugin.\n",
         "✓ as required · – missing or different; Tailspan works without it, with the effect "
         "listed below · ✗ missing or different, and required\n",
         *(f"- {reason}\n" for reason in unread.values()),

@@ -244,7 +244,10 @@ _FRONT_END = (
         ),
         OUTPUTS,
         "front_end/request_hooks.py",
-        otherwise="a session that ends while the engine waits for input is reported as an error",
+        otherwise=(
+            "a request with streaming input that ends while the engine waits for input is reported"
+            " as an error"
+        ),
     ),
 )
 
@@ -736,8 +739,8 @@ _ENGINE_CORE = (
         SCHEDULER,
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "no effect: in a vLLM without this attribute, a waiting session has no place in the"
-            " batch"
+            "no effect: in a vLLM without this attribute, a request that waits for streaming input"
+            " has no place in the batch"
         ),
     ),
     Hook(

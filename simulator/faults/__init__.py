@@ -75,7 +75,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.few_blocks,
     ),
     "preemption": Injection(
-        summary="outputs grow beyond the KV blocks that a leak has left",
+        summary="outputs need more KV blocks than a leak has left",
         affects="itl_max_s",
         shows=("decode_preempted_s",),
         rewrite=settings.outgrowing_answers,
@@ -83,8 +83,8 @@ INJECTIONS: Final[dict[str, Injection]] = {
     ),
     "prefill_interference": Injection(
         summary="a tenant sends many long prompts during other requests' decodes",
-        # The token budget limits the longest time between two tokens. Ordinary traffic already
-        # reaches this limit, so the fault lengthens TPOT.
+        # The longest time between two tokens is limited by the token budget of a step. Ordinary
+        # traffic already reaches this limit, so the fault lengthens only TPOT.
         affects="tpot_s",
         shows=("decode_others_prefill_s",),
         arrivals=traffic.long_prompts,

@@ -133,7 +133,8 @@ def long_context_requests(
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
     # A step takes γ/(1 − s), where γ is its fixed time and s is the share of its time that depends
-    # on its tokens. The fault adds work for a part of the time that the usual traffic does not use.
+    # on its tokens. With the usual traffic, s is `usual`. The fault increases s, but to less than
+    # 0.9 unless `usual` is above 0.8.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -176,7 +177,8 @@ def longer_prompts(
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.target_utilisation(fault.severity, 1.0)
-    # Shared prefixes are computed only once, and the additional tokens are not shared.
+    # `usual` does not contain the tokens of shared prefixes, because engines compute them only
+    # once. The fault lengthens whole prompts, so `whole` also contains these tokens.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)
@@ -198,7 +200,8 @@ def unique_prompts(
     talk = config.workload.conversations
     if talk is not None:
         # Without the shared prefix, the engine computes the whole conversation again for each turn.
-        # So the fault changes only as many turns as the engines have capacity for.
+        # The engines do not have the capacity to do this for all turns, so the fault changes only
+        # some of them.
         each = config.engine.step.prefill_s(round(talk.mean_tokens), 0)
         usual = config.rate_per_s * capacity.means_of(config.workload, config.engine).prefill_s
         free = max(0.1, 0.6 - (1 - talk.share) * usual)
