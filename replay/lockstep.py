@@ -102,7 +102,7 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # false if the job was preempted after it joined
+            if job.joined == joined:  # skip the entries of jobs that were preempted meanwhile
                 self.leave(job)
                 done.append(job)
         return done

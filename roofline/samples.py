@@ -33,7 +33,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`number` time windows of `width_ns`. The first window starts at `from_unix_ns`."""
+    """Consecutive time windows of equal width. The first window starts at `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -80,7 +80,7 @@ class Rises:
     def of(self, name: str) -> FloatArray:
         """Return a total's increase in each window: (w,). NaN if no sample reports the total.
 
-        Each process of an engine counts a part of the total.
+        The increases of all processes of an engine are added.
         """
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
