@@ -29,7 +29,8 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Added(NamedTuple):
-    """How often requests were added to a step, and the receive time of the earliest of them."""
+    """How often requests were added to a step, and the receive time of the earliest of these
+    requests."""
 
     times: int
     from_unix_ns: int

@@ -9,8 +9,9 @@ late requests may still arrive.
 
 The first evaluation of any objective determines the instant at which counting begins: the start of
 the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
-before that instant, such as a span that was sent days late, does not show that requests were
-counted at that time. So such a row does not count, and does not lengthen the history.
+before that instant, such as a span that was sent days late, does not show that the other requests
+of its time arrived. So such a row is not counted, and counting does not begin earlier because of
+it.
 """
 
 from collections import Counter
