@@ -42,8 +42,8 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` uses an array with one element for each possible pair of number and time, if this array
-has at most this many times as many elements as there are values. Otherwise sorting is faster."""
+"""`_sums` uses an array with one element for each possible pair of number and time, if the array
+has at most this many elements per value. For larger arrays, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
     From the last segment to the first, the surplus of each segment is moved to the previous
     segment. This is the recursion of the waiting time in a queue (Lindley 1952), which is computed
     with a running minimum. The surplus is not moved across a gap. At most GAP_S of a segment's own
-    surplus is moved, because steps are rarely longer.
+    surplus is moved, because a step rarely takes longer than GAP_S.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]

@@ -86,8 +86,8 @@ class Rises:
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples. Return the sum of its results by
-        window: (w,).
+        """Apply `make` to the increases of totals between samples. Return the sum of the results of
+        `make` by window: (w,).
 
         The sum is NaN if no sample of the window reports all of these totals.
         """

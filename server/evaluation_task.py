@@ -118,7 +118,7 @@ class EvaluationTask:
             key = (incident.slo, incident.severity, incident.fired_s, over)
             if key not in self._printed:
                 self._printed.add(key)
-                with suppress(OSError):  # the terminal is gone; notifications are still sent
+                with suppress(OSError):  # the terminal was closed; notifications are still sent
                     click.echo(sentence(incident))
         self._evaluated()
 

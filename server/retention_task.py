@@ -69,8 +69,8 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: returns the current time. `deletable_unix_ns` is the time from which the age of data
-            is computed before old data is deleted.
+        clock: returns the current time. Data is deleted if it is too old at the time
+            `deletable_unix_ns` of this clock.
         leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 
@@ -110,7 +110,7 @@ class RetentionTask:
 
 
 def _print_line(text: str) -> None:
-    with suppress(OSError):  # the terminal is gone
+    with suppress(OSError):  # raised if the terminal was closed
         click.echo(text)
 
 

@@ -541,5 +541,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal is gone; the outbox contains the message
+    with suppress(OSError):  # raised if the terminal was closed; messages are also in the outbox
         click.echo(text, err=wrong)

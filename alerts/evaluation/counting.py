@@ -71,7 +71,7 @@ AT_ONCE: Final = 200_000
 """Maximum number of requests that are in memory at the same time."""
 EVALUATION_S: Final = STEP_S
 """The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
-of this length, so its stored counts are exact."""
+of this length, so the stored counts of a window are exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
