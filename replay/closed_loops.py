@@ -58,8 +58,9 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to an earlier request: to the last one that ended before the receipt of
-    this request and to which no other request is linked.
+    """Link each request to an earlier request. The earlier request ended before this request was
+    received, and no other request is linked to it. If there are several, the one that ended last is
+    chosen.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
     """

@@ -159,7 +159,7 @@ class Evaluator:
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
             # Do not continue until no mark is left: commits add marks during this loop, so on a
-            # slow database it might not end.
+            # slow database the loop might not end.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
