@@ -57,7 +57,8 @@ def group_filters(objective: Objective) -> str:
 
 
 def required(where: Expression | None, labels: Sequence[str]) -> dict[str, str]:
-    """Return the value that a condition requires for each of these labels."""
+    """Return the values that `where` requires with `==`, by label. Labels without such a value are
+    omitted."""
     return {
         each.field: str(each.value)
         for each in (conjuncts(where) if where else ())

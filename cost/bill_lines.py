@@ -14,7 +14,8 @@ from telemetry.requests import PricedBy
 @dataclass(slots=True)
 class BillLine:
     """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
-    + `loading_usd` + `unbilled_usd`. An unknown `idle_usd` is included in `requests_usd`."""
+    + `loading_usd` + `unbilled_usd`. If the idle time is unknown, `idle_usd` is None and its cost
+    is part of `requests_usd`."""
 
     replica: str
     hour_unix_s: int
@@ -63,8 +64,8 @@ class RequestPrice(NamedTuple):
     line: BillLine | None
     usd_per_s: float
     usd_per_weight: float | None
-    """Price per weighted token; None if the ledger reports the seconds of requests, because they
-    are then priced by seconds."""
+    """Price per weighted token; None if the ledger reports the seconds of requests, because
+    requests are then priced by these seconds."""
 
 
 def line_of(

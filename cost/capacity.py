@@ -1,24 +1,25 @@
-"""Estimate the highest request rate at which the objectives are met, from noisy time ranges.
+"""Estimate the highest request rate at which the objectives are met.
 
-Pure. The highest rate among the ranges that met the objectives is too high an estimate. A range may
-receive more requests than usual by chance, and an overloaded range may meet the objectives by
-chance. The estimate here removes both effects:
+Pure. The input is the number of requests and of good requests in each of many time ranges. The
+highest rate among the ranges that met the objectives is too high an estimate. A range may receive
+more requests than usual by chance, and an overloaded range may meet the objectives by chance. The
+estimate here removes both effects:
 
 1. Each range's requests are divided into two halves at random. If requests arrive independently at
-   a fixed load, the sizes of the two halves are independent of each other. The rates of the first
-   halves determine the order of the ranges. The second halves measure the rates, so the order does
-   not bias the rates. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning for
-   convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
+   a fixed load, the sizes of the two halves are independent of each other. The ranges are sorted by
+   the rates of their first halves. The rates of the second halves are used for the estimate, so the
+   sorting does not bias the estimate. Source: Neufeld, Dharamshi, Gao and Witten, "Data thinning
+   for convolution-closed distributions", Journal of Machine Learning Research 25 (2024).
 2. Ranges that are neighbours in this order are combined into bands. Each band has a rate and a
    share of good requests. A function is fitted to these shares. The function never increases with
    the rate, so a band that is good by chance is averaged with bad bands. Source: Ayer, Brunk,
    Ewing, Reid and Silverman, "An empirical distribution function for sampling with incomplete
    information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
-3. A rate is sustainable if the fitted share of good requests is at least one standard error above
+3. A band is sustainable if its fitted share of good requests is at least one standard error above
    the target. The standard error is computed from the differences between ranges.
-4. If the band with the highest rate is sustainable, the mean rate of all ranges is sustainable too.
-   In this case, the estimate is the higher of the two rates, because the mean rate has less noise
-   than the rate of one band.
+4. The estimate is the rate of the sustainable band with the highest rate. If this band has the
+   highest rate of all bands, the mean rate of all ranges is sustainable too, and has less noise.
+   Then the estimate is the mean rate if it exceeds the band's rate.
 """
 
 from collections.abc import Sequence
@@ -58,13 +59,15 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """The largest number of requests that an objective counts; 0 without an objective."""
+    """The number of requests of the objective that counts the most requests; 0 without
+    objectives."""
     rps: float | None
-    """Requests per second; None with too few requests, or if no rate meets the objectives."""
+    """Requests per second; None if there are too few requests, or if no band meets the
+    objectives."""
 
     @property
     def known(self) -> bool:
-        """Whether enough requests were counted."""
+        """Whether there are enough requests for an estimate."""
         return self.requests >= MIN_REQUESTS
 
 
@@ -98,7 +101,7 @@ def sustainable_rate(
     mean_rps = requests / float(lengths_s[there].sum())
     if len(met) == 1:
         return SustainableRate(requests, mean_rps)
-    # Only half of the requests measure the rate.
+    # `measured` counts only half of the requests, so multiply by two.
     rps = 2.0 * float(measured[band == best].sum()) / float(lengths_s[order][band == best].sum())
     return SustainableRate(requests, rps if best else max(rps, mean_rps))
 
@@ -118,7 +121,8 @@ def _bands(measured: IntArray) -> IntArray:
 
 
 def _bands_that_meet(judged: ObjectiveCounts, order: IntArray, band: IntArray) -> NDArray[np.bool_]:
-    """Return whether each band meets the objective, from the highest rate down: (bands,)."""
+    """Return whether each band meets the objective: (bands,). The bands are in order of decreasing
+    rate."""
     good, every = judged.good[order].astype(float), judged.every[order].astype(float)
     block = _pooled(*(_summed(band, each, int(band[-1]) + 1) for each in (good, every)))[band]
     goods, everys = (_summed(block, each, int(block[-1]) + 1) for each in (good, every))

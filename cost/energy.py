@@ -1,9 +1,9 @@
 """Compute the busy energy, the idle energy and the CO₂ emissions of each replica's GPUs.
 
-Pure. Energy is read from counters at the ends of minutes. The energy of shorter intervals is not
-reliable, because power sensors do not measure continuously (an H100's sensor measures only a
-quarter of the time: arXiv 2312.02741). For each replica, a line is fitted to its minutes or, if the
-range is long, to its hours:
+Pure. Energy is read from counters at the ends of minutes. Over less than a minute, the measured
+energy is not reliable, because power sensors do not measure continuously (an H100's sensor measures
+only a quarter of the time: arXiv 2312.02741). For each replica, this line is fitted to the energy
+of each minute, or of each hour if the time range is long:
 
     E = a·T + b·busy                              a, b ≥ 0, least squares
 
@@ -42,8 +42,8 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""Sums are computed with a dense array if its size is at most this multiple of the number of
-values. For larger arrays, sorting is faster."""
+"""`_sums` uses an array with one element for each possible pair of number and time, if the array
+has at most this many elements per value. For larger arrays, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,9 @@ def _busy_shares(
 def _sums(
     of: IntArray, at: IntArray, values: Sequence[FloatArray]
 ) -> tuple[IntArray, IntArray, list[FloatArray]]:
-    """Sum the values that have the same number in `of` and the same time in `at`. Return the
-    distinct pairs of number and time, sorted, and the sums for each pair."""
+    """Sum each array in `values` over the positions with the same number in `of` and the same time
+    in `at`. Return the numbers and the times of the distinct pairs, sorted, and the sums for each
+    pair."""
     if not at.size:
         return of, at, list(values)
     first = int(at.min())
@@ -253,7 +254,8 @@ def _sums(
 
 
 def _runs(of: IntArray) -> Iterator[tuple[int, slice]]:
-    """Yield each distinct value of a sorted array, and the slice of its positions."""
+    """Yield each distinct value of a sorted array, and the slice of the positions that have this
+    value."""
     found, first = np.unique(of, return_index=True)
     ends = np.append(first, of.size)[1:]
     for each, start, end in zip(found.tolist(), first.tolist(), ends.tolist(), strict=True):

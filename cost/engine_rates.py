@@ -34,7 +34,8 @@ class EngineRates:
             self._engines[replica].add(number)
 
     def device(self, engine: Engine, hour_unix_s: int) -> tuple[str | None, int | None]:
-        """Return an engine's device at the end of an hour, and the number of its devices."""
+        """Return the name of an engine's device at the end of an hour, and the engine's number of
+        devices."""
         starts = self._starts.get(engine, [])
         until_ns = (hour_unix_s + HOUR_S) * 10**9
         start = next((s for s in reversed(starts) if s.at_unix_ns < until_ns), None)

@@ -1,6 +1,6 @@
 """Compute the cost of the same tokens at a managed API, and the break-even of self-hosting.
 
-    break-even = fixed monthly cost / mean price of this traffic's requests
+    break-even = fixed monthly cost / mean price of a request at the managed API
 
 The break-even is a number of requests per month. The fixed monthly cost is the cost of all engines,
 because an idle GPU costs as much as a busy GPU. The break-even is valid only up to the rate at
@@ -59,7 +59,8 @@ class BreakEven:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether the objectives are met at the break-even rate; None if it cannot be decided."""
+        """Whether the objectives are met at the break-even rate; None if the sustainable rate is
+        unknown."""
         if not self.sustainable.known:
             return None
         return self.sustainable.rps is not None and self.rps <= self.sustainable.rps

@@ -27,8 +27,8 @@ class PriceOrigin:
 
 @dataclass(frozen=True, slots=True)
 class DevicePrice:
-    """The price of one device per hour. `regions` maps each region with a different price to this
-    price."""
+    """The price of one device per hour. `regions` contains the prices of the regions whose price
+    differs."""
 
     name: str
     match: tuple[str, ...]

@@ -1,9 +1,9 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-An engine's device comes from its start or from the names of its GPUs. If the engine is unknown or
-has no price, a request's cost is None, not 0. If a request has no billed seconds, its cost is
-computed from the seconds that the engine's step model predicts for its tokens, and `priced_by` is
-`tokens`.
+An engine reports its device when it starts. If it does not, the names of the replica's GPUs are
+used. If the engine is unknown or has no price, a request's cost is None, not 0. If a request has no
+billed seconds, its cost is computed from the seconds that the engine's step model predicts for its
+tokens, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -50,7 +50,8 @@ class Pricing:
         samples: Iterable[EngineSample] = (),
         gpus: Iterable[GpuSample] = (),
     ) -> None:
-        """Add engines and their GPUs."""
+        """Store the devices, GPU names and step models of engines, from which prices are
+        computed."""
         with self._lock:
             self._update(starts, samples, gpus)
 
@@ -112,8 +113,8 @@ class Pricing:
         if replica is None:
             return None
         if number is None:
-            # Without an engine number, the price is that of the replica's engines, if all of them
-            # cost the same.
+            # If the engine number is unknown and all engines of the replica have the same price,
+            # use this price.
             engines = [each for each in self._starts if each[0] == replica]
             rates = {self._rate(each) for each in engines}
             return rates.pop() if len(rates) == 1 else self._of(replica, None)

@@ -14,8 +14,8 @@ Key = tuple[str | None, int]
 
 
 class ReplicaHours(NamedTuple):
-    """The replicas and hours of cells (the requests with the same labels in one hour). The replica
-    and hour of cell i are `keys[which[i]]`."""
+    """The replica and hour of each cell (the requests with the same labels in one hour). Cell i has
+    the replica and hour `keys[which[i]]`."""
 
     keys: Sequence[Key]
     which: IntArray

@@ -28,7 +28,7 @@ class RequestCosts:
     """Whether the cost is divided in proportion to weighted tokens, because no ledger reports
     seconds."""
     usd: FloatArray
-    """Cost without waste; 0 without a price."""
+    """Cost without `wasted_usd`; 0 if the replica has no price in this hour."""
     wasted_usd: FloatArray
     engine_s: FloatArray
     """Billed and wasted seconds from the ledger; 0 if no ledger reports them."""

@@ -30,8 +30,8 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
-"""Maximum number of process ids per engine that are checked for processes that ran at the same
-time. The check is slow. The process ids with the most starts are checked."""
+"""Maximum number of process ids for which `servers_at` checks whether processes of one engine ran
+at the same time. The check is slow. The process ids with the most starts are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -137,7 +137,7 @@ def uptime_of(
 
 
 class _Segments(NamedTuple):
-    """Time ranges between two samples of one counter: the start, the end, and the increase of each
+    """Time ranges between two samples of one process: the start, the end, and the increase of each
     total in WORK.
     """
 
@@ -147,12 +147,12 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one counter: one within each row, from its first to its last sample,
-    and one between neighbouring rows. The first segment begins at the process's start if the start
-    is at most GAP_S before the first row."""
+    """Return the segments of one process: one within each row, from the row's first to its last
+    sample, and one between neighbouring rows. The first segment begins at the process's start if
+    the start is at most GAP_S before the first row."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
-    # The first samples of a counter may lack a total. The increase of this total from the start to
-    # its first value is then assigned to the segment that ends at this value.
+    # The first samples of a counter may lack a total. In this case, the increase from the process's
+    # start to the total's first value is assigned to the segment that ends at this first value.
     begun = bool(0 <= first_ns[0] - started_ns <= GAP_S * _NS)
     if begun:
         first_ns[0] = started_ns
@@ -169,7 +169,7 @@ def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _
             each[0] = last[0]
         elif begun:
             each[rows.size :][intervals.next_positions == known] = first[known]
-        # A total that decreased was reset.
+        # A total can decrease only by a reset.
         grown[name] = np.maximum(each, 0.0)[order]
     return _Segments(start_ns[order], end_ns[order], grown)
 
@@ -183,7 +183,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
     From the last segment to the first, the surplus of each segment is moved to the previous
     segment. This is the recursion of the waiting time in a queue (Lindley 1952), which is computed
     with a running minimum. The surplus is not moved across a gap. At most GAP_S of a segment's own
-    surplus is moved, because steps are rarely longer.
+    surplus is moved, because a step rarely takes longer than GAP_S.
     """
     start_ns, end_ns = segments.start_ns, segments.end_ns
     busy_s = segments.grown["busy_s_total"]
@@ -227,7 +227,7 @@ class _Pieces(NamedTuple):
 
 
 def _by_hour(start_ns: IntArray, end_ns: IntArray, from_unix_ns: int, to_unix_ns: int) -> _Pieces:
-    """Cut the parts of time ranges within the window at whole hours."""
+    """Clip time ranges to the window, and cut them at whole hours."""
     first = np.maximum(start_ns, from_unix_ns)
     last = np.minimum(end_ns, to_unix_ns)
     momentary = (start_ns == end_ns) & (start_ns >= from_unix_ns) & (start_ns < to_unix_ns)

@@ -8,8 +8,8 @@ clients if three conditions hold:
   arrive independently of each other (Poisson arrivals), the variance of this number equals its
   mean. For waiting clients, the variance is near 0.
 - The median pause of the clients is not longer than the median latency of their requests.
-- The pause before a request is not shorter after a longer response. It is shorter if the client
-  sends its requests at fixed times.
+- The pause between a response and the next request is not shorter after a longer response. If a
+  client sends requests at fixed times, this pause is shorter, so the client does not wait.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ MIN_REQUESTS: Final = 50
 """Minimum number of requests of a tenant. With fewer requests, the error of the variance exceeds
 20 %."""
 MAX_DISPERSION: Final = 0.2
-"""Maximum ratio of variance to mean of the number of requests in flight. For independent
-users, the expected ratio is 1, and the lowest ratio of 1,000 Poisson samples of 50 requests with a
-mean of 2 or more was 0.25 (tests/replay/test_closed_loops.py)."""
+"""Maximum ratio of variance to mean of the number of requests in flight. For independent users, the
+expected ratio is 1. A test draws 1,000 Poisson samples of 50 requests with a mean of 2 or more; the
+lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
 MIN_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. At low request rates, the mean is near 1 for waiting
 and for independent clients."""
@@ -58,7 +58,9 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to the request that ended last before its receipt and is not linked yet.
+    """Link each request to an earlier request. The earlier request ended before this request was
+    received, and no other request is linked to it. If there are several, the one that ended last is
+    chosen.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
     """

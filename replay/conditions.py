@@ -59,7 +59,8 @@ class Conditions:
         return self.paces[replica] if replica < len(self.paces) else ()
 
     def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
-        """Return the stalls and paces that are in a shift's range, moved by the shift's seconds.
+        """Return the stalls and paces that begin in one of the ranges, moved by the range's `by_s`.
+        All others are omitted.
 
         Args:
             shifts: the ranges to keep, in order of the resulting times. The resulting ranges must

@@ -122,7 +122,7 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the router can send requests to other engines than in the recording."""
+        """Whether the router may send a request to another engine than the one in the recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 

@@ -4,14 +4,16 @@ Pure: submissions, seed and configuration determine the result. Each step first 
 sequences their tokens, then fills the token budget with prefill in order of arrival. It skips
 requests that are not eligible: they wait for a grammar, a KV transfer or an adapter slot. If a
 sequence needs a block and no block is free, the newest sequence is preempted (with the policy
-`priority`, the one with the lowest priority). It returns to the queue and is recomputed later.
+`priority`, the one with the lowest priority). The preempted sequence returns to the queue and is
+recomputed later.
 
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
-In each step, every sequence still gets the same number of tokens as in vLLM, for two reasons.
-First, the budget has a token for every decode, because `max_num_batched_tokens` is at least
-`max_num_seqs`. Second, the sequences that vLLM serves before a decoding sequence never need more
-tokens than in the step in which that sequence was admitted. There are two exceptions: with
-speculation, or if a sequence preempts itself, vLLM may give later sequences no tokens for one step.
+Every sequence still gets the same number of tokens in each step as in vLLM, for two reasons. First,
+the budget has a token for every decode, because `max_num_batched_tokens` is at least
+`max_num_seqs`. Second, when vLLM admits a sequence, the sequences that were admitted earlier leave
+tokens for it. They never need more tokens in later steps, so tokens are always left. There are two
+exceptions: with speculation, or if a sequence preempts itself, vLLM may give the sequences that
+were admitted later no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -207,8 +209,8 @@ class ReplayEngine:
         arrive before `until`.
 
         Returns:
-            The jobs that have produced their last token, or were aborted, by `until`, in order of
-            time.
+            The jobs that ended by `until`, in order of time. They produced their last token or were
+            aborted.
         """
         ended: list[Job] = []
         while True:
@@ -223,7 +225,7 @@ class ReplayEngine:
             self._begin_step(start)
 
     def abort(self, number: int) -> Job | None:
-        """Abort a job. `advance` must have been called for the current time.
+        """Abort a job at the current virtual time. Call `advance` up to this time first.
 
         As in vLLM, a job in the batch is aborted between two steps, and returned by `advance`.
 
@@ -258,7 +260,7 @@ class ReplayEngine:
         self._late_seats = self._just_ended if ahead else 0
         self._let_in(self._decided)
         if not self._running and not self._waiting:
-            return  # all arrived requests wait for grammars, KV transfers or adapters
+            return  # all arrived requests wait for a grammar, a KV transfer or an adapter
         if self.kv.pinned != self.lost_blocks:
             self.kv.pin(self.lost_blocks)
         eligible = len(self._running) + self.waiting
@@ -270,8 +272,8 @@ class ReplayEngine:
         self._time_step(start, chunks, blocked_by, loading_s)
 
     def _let_in(self, start: float) -> None:
-        """Queue the requests that have arrived. Requests that have become eligible are put at the
-        queue's head."""
+        """Queue the requests that have arrived. Put a request at the queue's head if the grammar or
+        KV transfer for which it waited is ready."""
         while self._coming and self._coming[0].queued <= start:
             job = self._coming.popleft()
             job.handed, job.queued = job.queued, start
@@ -489,7 +491,7 @@ class ReplayEngine:
         ]
         encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
         for job, _ in chunks:
-            job.encoded = True  # the encoder's result survives a preemption
+            job.encoded = True  # after a preemption, the images are not encoded again
         prefill_s = sum(share for _, _, share in shares)
         context_tokens = lockstep.context_tokens + drafting.context_tokens
         plain_s = model.step_s(drafting.work_s(), context_tokens, lockstep.size) * scale

@@ -27,7 +27,8 @@ class EngineConfig:
     """Maximum number of waiting and running requests, to bound memory. Further requests are
     rejected."""
     max_model_len: int = 32_768
-    # (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB per block.
+    # Llama-3-8B on an 80 GB GPU: (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB
+    # per block.
     num_gpu_blocks: int = 25_000
     block_size: int = BLOCK_TOKENS
     enable_prefix_caching: bool = True

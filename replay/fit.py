@@ -178,10 +178,9 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, the fit assumes that work begins at the later of two
-    times. One is the time when the work could begin: when the process received the request, or when
-    the engine produced the token that the process sends. The other is the time when the process,
-    before the end of this work, last passed a request to the engine.
+    earlier requests. To remove the waiting, the fit computes when the work began. The work could
+    begin when the process received the request, or when the engine produced the token to send. If
+    the process passed another request to the engine after that, the work began only then.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 

@@ -113,8 +113,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival, set when the engine accepts the request. `queued` is then the time of
-    acceptance."""
+    """Time of arrival; None until the engine accepts the request. When it accepts the request, it
+    sets `queued` to the time of acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -126,8 +126,8 @@ class Job:
     """Seconds in the queue during which the request could not be scheduled: it waited for a
     grammar, a KV transfer or an adapter slot ("not eligible")."""
     held_since: float = 0.0
-    """When the request last became not eligible. `blocked_then` has the engine's sums at that
-    time."""
+    """Time at which the last wait that is part of `held_s` began. `blocked_then` contains the
+    engine's running sums at that time."""
     blocked_then: Blocked = field(default_factory=Blocked)
     first_sequences: int = 0
     """Number of sequences in the step that produced the first token."""
@@ -136,8 +136,8 @@ class Job:
     others_prefill_tokens_max: int = 0
     blocked: Blocked = field(default_factory=Blocked)
     """Before the request is scheduled: the engine's running sums (`ReplayEngine.blocked`) at the
-    first step that could have admitted it. After that: the increase of these sums during the
-    request's wait."""
+    first step that could have admitted it. After the request is scheduled: the increase of these
+    sums during its wait."""
     billed_s: float = 0.0
     """Seconds of steps that are billed to the request."""
     wasted_s: float = 0.0
@@ -153,8 +153,8 @@ class Job:
     joined: int = -1
     """Step count at which the request joined the decoding requests; −1 if it is not decoding."""
     evicted: float | None = None
-    """Time of a preemption; None after the lost tokens are recomputed. A further preemption before
-    that does not change the time."""
+    """Time of the preemption whose lost tokens are not recomputed yet, or None. If the request is
+    preempted several times before that, this is the time of the first preemption."""
     aborted: float | None = None
     """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0

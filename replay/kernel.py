@@ -88,8 +88,9 @@ EXTENT: Final = np.dtype(
     _fields("resident holders offset newer older", "i8") + _fields("being_filled idle", "?"),
     align=True,
 )
-"""An extent of cached blocks. The extent of a segment has the index `replica.first_extent + key`.
-The extent of finished request n has the index `left_from + n`."""
+"""An extent: cached blocks of one segment or of one finished request (`replay.kv_cache`). The
+extent of a segment has the index `replica.first_extent + key`. The extent of finished request n has
+the index `left_from + n`."""
 
 ENGINE: Final = np.dtype(
     _fields("now_s start_s end_s decided_s pace busy_s seats_s kv_s tokens_s", "f8")

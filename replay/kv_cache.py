@@ -111,8 +111,8 @@ class KvCache:
         Args:
             lease: the job's empty lease.
             total: number of blocks that the job holds after the call.
-            in_all: number of blocks that must be available for the job, if this is more than
-                `total`.
+            in_all: if this is more than `total`, the job is admitted only if this many blocks are
+                available.
 
         Returns:
             False, without any change, if there are too few free blocks.
@@ -211,8 +211,8 @@ class KvCache:
             extent.holders += 1
             complete_at = end + blocks
             if extent.resident < blocks:
-                # If the job uses fewer cached blocks than are resident, its next blocks are its own
-                # blocks.
+                # If the job uses only a part of the segment's cached blocks, the job's next blocks
+                # do not continue the segment and are its own blocks.
                 reached = bool(lease.fills) or lease.shared == end + extent.resident
                 if contiguous and reached and not extent.being_filled:
                     extent.being_filled = True

@@ -30,7 +30,8 @@ class Lockstep:
         self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
-        """Number of computed prompt tokens in each step."""
+        """Number of prompt tokens computed in each step. It finds the largest number since a given
+        step."""
         self._ends: list[tuple[int, int, int, Job]] = []
         """Heap of the sequences, sorted by the step count at which they get their last token."""
 
@@ -80,8 +81,8 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several steps with the same sequences, among this
-        number of sequences."""
+        """Divide the cost of one step, or of several steps with the same sequences, among
+        `sequences` sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
@@ -102,7 +103,7 @@ class Lockstep:
         done = []
         while self._ends and self._ends[0][0] <= self.count:
             _, _, joined, job = heapq.heappop(self._ends)
-            if job.joined == joined:  # false if the job was preempted after it joined
+            if job.joined == joined:  # skip the entries of jobs that were preempted meanwhile
                 self.leave(job)
                 done.append(job)
         return done

@@ -35,6 +35,6 @@ class LongestSince:
         return self._durations_s[at] if at < len(self._numbers) else None
 
     def clear(self) -> None:
-        """Remove all steps. Call this when no unfinished request had work in the steps."""
+        """Remove all steps. Call this only if no unfinished request had work in these steps."""
         self._numbers.clear()
         self._durations_s.clear()

@@ -1,6 +1,6 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. In a step, a sequence gets its drafted tokens up to the first rejected token, and one more
+Pure. In a step, a sequence gets its drafted tokens before the first rejected one, and one more
 token.
 """
 

@@ -46,9 +46,9 @@ def read_back(
 ) -> FloatArray:
     """Return a lower bound of the context tokens that prompt chunks read again.
 
-    A chunk of p tokens reads the `start` tokens before it, and its attention is q = p·(start +
-    p/2). The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer than c, then start =
-    q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
+    A chunk of p tokens reads the `start` tokens before it, and computes attention for q = p·(start
+    + p/2) pairs of tokens. The ledger contains the sums P = Σp and Q = Σq. If no chunk is longer
+    than c, then start = q/p − p/2 ≥ q/c − p/2. The sum over all chunks is:
 
         R = Σ start ≥ Q/c − P/2,   and ≥ 0
 
@@ -62,7 +62,7 @@ def read_back(
             ranges should be a few seconds long, because short prompts in a range lower the bound
             for its long prompts.
         prefill_tokens: P, the number of prompt tokens.
-        prefill_attention: Q, the attention of the chunks.
+        prefill_attention: Q, the number of token pairs in the attention of the chunks.
         decodes: N, the number of decodes.
     """
     decodes_per_step = np.divide(decodes, steps, out=np.zeros(steps.shape), where=steps > 0)

@@ -1,7 +1,7 @@
 """Read the values of a model's configuration. A value can have different keys in different models.
 
-Pure. Errors contain the key. As in an engine's report, a list is represented by the number of
-occurrences of each element.
+Pure. Errors contain the key. A list is given as a mapping from each element to its number of
+occurrences, as in an engine's report.
 """
 
 from collections import Counter
@@ -28,7 +28,8 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_the_engine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine's arguments, which are in the whole configuration."""
+    """Return the engine's arguments, which stand outside the language model's part of a
+    configuration."""
     ours = ("quantization", "cache_dtype", "dtype", "architectures", "quantization_config")
     return {key: config[key] for key in ours if config.get(key) is not None}
 

@@ -1,4 +1,4 @@
-"""Define the data type of the scheduled work: of single steps, or summed over time windows.
+"""Define the data type for the scheduled work of single steps, or of all steps in a time window.
 Pure."""
 
 from dataclasses import dataclass

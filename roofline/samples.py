@@ -33,7 +33,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`number` time windows of `width_ns`. The first window starts at `from_unix_ns`."""
+    """Consecutive time windows of equal width. The first window starts at `from_unix_ns`."""
 
     from_unix_ns: int
     width_ns: int
@@ -80,14 +80,14 @@ class Rises:
     def of(self, name: str) -> FloatArray:
         """Return a total's increase in each window: (w,). NaN if no sample reports the total.
 
-        Each process of an engine counts a part of the total.
+        The increases of all processes of an engine are added.
         """
         rise = self._increases(name)
         return self._summed(rise, np.isfinite(rise))
 
     def combined(self, names: Sequence[str], make: Callable[..., FloatArray]) -> FloatArray:
-        """Apply `make` to the increases of totals between samples. Return the sum of its results by
-        window: (w,).
+        """Apply `make` to the increases of totals between samples. Return the sum of the results of
+        `make` by window: (w,).
 
         The sum is NaN if no sample of the window reports all of these totals.
         """

@@ -71,7 +71,8 @@ class Parallel:
     pipeline: int = 1
     data: int = 1
     context: int = 1
-    """Decode context parallelism: the number of `tensor` GPUs that share a sequence's cache."""
+    """Decode context parallelism: the KV cache of a sequence is divided over this many of the
+    `tensor` GPUs."""
 
     @property
     def gpus(self) -> int:
@@ -81,7 +82,7 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The shape of one engine's model, which must be a decoder of tokens."""
+    """The shape of one engine's model. Only decoder-only language models are supported."""
 
     architecture: str | None = None
     vocabulary: int

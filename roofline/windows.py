@@ -57,12 +57,14 @@ class RooflineWindow:
 
     @property
     def mbu(self) -> float | None:
-        """Bandwidth that the steps needed / peak bandwidth, during the time in steps."""
+        """Model bandwidth utilisation: bytes that the steps moved / (peak bandwidth × time in
+        steps)."""
         return self.terms.mbu if self.terms else None
 
     @property
     def mfu(self) -> float | None:
-        """FLOP/s that the steps needed / peak FLOP/s, during the time in steps."""
+        """Model FLOPs utilisation: time that the FLOPs of the steps need at the peak FLOP/s / time
+        in steps."""
         return self.terms.mfu if self.terms else None
 
 

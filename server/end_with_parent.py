@@ -1,9 +1,9 @@
 """Run a command that ends when its parent ends: `python end_with_parent.py PARENT COMMAND …`.
 
 The kernel ends the command when its parent ends, even if the parent is killed with SIGKILL. This
-script sets the kernel option, and then executes the command. The option cannot be set in
-`preexec_fn`: that would run Python code after the fork of a process with threads, and could
-deadlock.
+script sets the kernel option, and then executes the command. The option is not set in `preexec_fn`
+of `subprocess`: this function runs Python code after the fork, which can deadlock if the parent has
+threads.
 
 Only Linux has this option. On other systems the command may outlive its parent. Source: prctl(2),
 PR_SET_PDEATHSIG, which remains set after an exec.

@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 class EvaluationTask:
     """Evaluates the objectives every 15 s, and prints new incidents.
 
-    When a sender starts, it may first send old requests. The first received request that has just
-    ended shows that all old requests have arrived. Then an evaluation runs immediately, so that
-    incidents among the old requests are found without delay.
+    When a sender starts, it may first send old requests. A request that ended only seconds before
+    it arrived shows that all old requests have arrived. When the first such request arrives, an
+    evaluation runs immediately, so that incidents among the old requests are found without delay.
 
-    Only the collector that holds the lease on evaluation evaluates. The other collectors read its
-    results.
+    If several collectors use one database, only the collector that holds the lease on evaluation
+    evaluates. The other collectors read its results from the database.
 
     Args:
-        evaluated: called after each evaluation, or after the results of the evaluating process were
-            read.
+        evaluated: called after each evaluation. If another collector evaluates, called after each
+            time that its results were read.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class EvaluationTask:
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Trigger an evaluation when a request that has just ended arrives for the first time.
-        Called on the event loop."""
+        """Trigger an evaluation when the first request arrives that ended less than `ARRIVAL_S`
+        ago. Called on the event loop."""
         if self._present_seen or not requests:
             return
         rows = RequestRows.of(requests)
@@ -70,7 +70,8 @@ class EvaluationTask:
             self._due.set()
 
     def evaluate_soon(self) -> None:
-        """Trigger an evaluation. Called on the event loop after this process took a lease."""
+        """Trigger an evaluation. Called on the event loop when this process has taken a lease, such
+        as the lease on evaluation."""
         self._due.set()
 
     async def run(self, task: Task) -> None:
@@ -92,7 +93,7 @@ class EvaluationTask:
                     await self._due.wait()
 
     async def step(self) -> None:
-        """Evaluate once, or read the results of the process that evaluates.
+        """Evaluate once, or read the results if another collector evaluates.
 
         Raises:
             StoreError: the database does not respond.
@@ -117,7 +118,7 @@ class EvaluationTask:
             key = (incident.slo, incident.severity, incident.fired_s, over)
             if key not in self._printed:
                 self._printed.add(key)
-                with suppress(OSError):  # the terminal is gone; notifications are still sent
+                with suppress(OSError):  # the terminal was closed; notifications are still sent
                     click.echo(sentence(incident))
         self._evaluated()
 

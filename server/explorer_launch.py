@@ -82,7 +82,8 @@ def launch(
         "server.showEmailPrompt": "false",
         "server.fileWatcherType": "none",
         "server.runOnSave": "false",
-        # A config.toml in the working directory must not enable what `ui.serving.routes` blocks.
+        # Set these options here, so that a config.toml in the working directory cannot enable what
+        # `ui.serving.routes` blocks.
         "server.enableCORS": "true",
         "server.enableXsrfProtection": "true",
         "server.enableStaticServing": "false",

@@ -15,8 +15,9 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Maximum seconds between two successful renewals. After a longer time, the renewing task counts as
-failed. The leases are lost earlier, after `EXPIRES_S`."""
+"""Maximum seconds between two successful renewals. After a longer time, the task `leases` is
+reported as failed. At that time, the leases are already lost: they expire `EXPIRES_S` after the
+last renewal."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class LeaseKeeper:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GRACE_S)
-        if not self._thread.is_alive():  # the thread still runs if the database does not respond
+        if not self._thread.is_alive():  # alive means that the database does not respond
             try:
                 self._leases.release()
             except StoreError as error:

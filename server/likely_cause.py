@@ -1,9 +1,9 @@
 """Compute the answer (the likely cause) of each incident in the background, and store it.
 
-The answer is computed when the incident alerts and when the incident has ended. While the incident
-is open, the answer is computed again each time that the incident's age has doubled. All pages,
-commands and messages read the stored answer, so they show the same causes with the same shares of
-the increase (`analysis.incident_answer`).
+The answer is computed first when the incident alerts, again each time the incident's age has
+doubled, and finally when the incident has ended. All pages, commands and messages read the stored
+answer, so they show the same causes with the same shares of the increase
+(`analysis.incident_answer`).
 
 A notification is never delayed until the cause is found. The diagnosis reads every request of the
 time range. The replay, which repeats the range on a model of the engines with and without each
@@ -48,9 +48,9 @@ the replay (ui/serving/compiling.py), and a computation would delay the explorer
 RETRY_S: Final = 300
 """Seconds until the next computation, if the last one found no cause of an open incident."""
 RETRY_REPLAY_S: Final = MAX_S
-"""Seconds to wait after a computation whose replay took too long. Each further such computation in
-a row doubles the wait. The first wait equals the time limit of a computation, so these computations
-run for at most about half of the elapsed time."""
+"""Seconds to wait after a computation whose replay took too long. If the replay takes too long
+several times in a row, the wait doubles each time. The first wait equals the time limit of a
+computation, so at most about half of the time is spent on computations."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
 upgrade. They are shown with the version of the method that computed them."""
@@ -99,7 +99,7 @@ class IncidentAnswers:
 
     Args:
         compute_verdict: finds the verdict, or None to find it in a separate process.
-        found: called after each computation, from the thread.
+        found: called from the thread after each computation.
         evaluates: returns whether this process evaluates the objectives. Only this process computes
             answers.
         first_s: seconds from the start until the first computation.
@@ -196,7 +196,7 @@ class IncidentAnswers:
             if objective is None or not _has_latencies(objective):
                 continue
             if answered_incident(self._engine, row) != row:
-                continue  # the overlapping incident of severity "page" has the answer
+                continue  # the answer is stored for the overlapping incident of severity "page"
             answer = stored_answer(self._engine, objective, row)
             tried = self._tried.get(_key(row))
             if is_due(row, answer, tried, now_s):
@@ -249,8 +249,8 @@ def is_due(
             return True
     tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # If the computation failed, a repetition would fail too, because an ended incident does not
-        # change.
+        # Do not repeat a failed computation: an ended incident does not change, so it would fail
+        # again.
         if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED
@@ -308,7 +308,7 @@ def compute_verdict_in_child(engine: Engine) -> ComputeVerdict:
             engine, partial(verdicts, objective, incident, at_s)
         )
         if unavailable:
-            raise StoreUnavailable(problem)  # the answer may be found later
+            raise StoreUnavailable(problem)  # the caller tries again later
         if found is None:
             raise VerdictError(problem)
         verdict: IncidentVerdict = found
@@ -329,8 +329,9 @@ def verdicts(
     _compiling: Step,
 ) -> Iterator[IncidentVerdict]:
     """Yield the verdict three times. In the first verdict, all shares come from accounting
-    (estimates from the step ledger). In the second, the shares for the verdict's first latency
-    come from a replay. In the third, the shares for all its latencies come from replays.
+    (estimates from the step ledger). A verdict has causes for each latency of the objective. In the
+    second verdict, the shares for the first latency come from a replay. In the third verdict, the
+    shares for all latencies come from replays.
 
     Yields nothing if the objective has no latency target. This function runs in the child
     process."""
@@ -346,7 +347,7 @@ def verdicts(
 
 
 def _not_replayed(verdict: IncidentVerdict, problem: str) -> IncidentVerdict:
-    """Return the verdict with `problem` as the reason in each explanation without a replay."""
+    """Return the verdict, with `problem` as the reason why explanations have no replay."""
     first, *others = (
         replace(each, not_replayed=problem)
         if each.causes and each.replay is None and each.not_replayed is None

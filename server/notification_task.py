@@ -1,6 +1,6 @@
 """Send notifications while Tailspan runs, with one thread per channel. So a slow channel does not
-delay other channels. The process does not wait for these threads when it ends. If it ends during an
-attempt to deliver, the attempt is repeated after the next start, or by another collector that takes
+delay other channels. When the process stops, it waits only up to `GRACE_S` for attempts to deliver.
+An attempt that is interrupted is repeated after the next start, or by another collector that takes
 the lease. Only the collector that holds the lease on notifications fills the outbox (the stored
 messages to deliver) and delivers messages.
 """
@@ -132,7 +132,8 @@ class NotificationTask:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Incidents may have ended while Tailspan did not run, so evaluate first.
+                # Deliver only after the first evaluation, because incidents may have ended while
+                # Tailspan did not run.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True
@@ -168,7 +169,8 @@ class NotificationTask:
         return self._stop.is_set() or self._leases.term(NOTIFICATION) != term
 
     def _survives(self, step: Callable[[], None], name: str) -> bool:
-        """Run a step, and return whether it succeeded. A failure does not end the thread."""
+        """Run `step`, and return whether it succeeded. Log an exception, so that it does not end
+        the thread."""
         task = self.tasks[name]
         try:
             step()

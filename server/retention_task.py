@@ -69,8 +69,8 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: returns the current time, and the time from which the age of data is computed for its
-            deletion.
+        clock: returns the current time. Data is deleted if it is too old at the time
+            `deletable_unix_ns` of this clock.
         leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 
@@ -110,7 +110,7 @@ class RetentionTask:
 
 
 def _print_line(text: str) -> None:
-    with suppress(OSError):  # the terminal is gone
+    with suppress(OSError):  # raised if the terminal was closed
         click.echo(text)
 
 
@@ -138,7 +138,8 @@ async def retain(engine: Engine, keep: RetentionPeriods, clock: CorroboratedCloc
         await asyncio.to_thread(delete_older_rollups, engine, keep.minutes_ns, keep.hours_ns, now)
     await asyncio.to_thread(delete_old_notifications, engine, now // 10**9 - KEEP_RESOLVED_S)
     if keep.hours_ns is not None:
-        # An answer explains an incident whose requests may be deleted, so it is kept longer.
+        # Keep the answer of an incident longer than the incident's requests: without the requests,
+        # the answer cannot be computed again.
         await asyncio.to_thread(delete_old_answers, engine, (now - keep.hours_ns) // 10**9)
     await asyncio.to_thread(delete_old_predictions, engine, now - KEEP_RESOLVED_S * 10**9)
     await asyncio.to_thread(store_deleted_until, engine, now)

@@ -417,7 +417,8 @@ class Stack:
         await self._stop()
 
     async def _share_tenants(self) -> None:
-        """Name the same tenants on /metrics as the other collectors of the database do."""
+        """Export the same tenant names on /metrics as the other collectors that use the
+        database."""
         tenants = await asyncio.to_thread(exported_tenants, self._engine)
         await asyncio.to_thread(self._exporter.share_tenants, tenants)
 
@@ -430,7 +431,7 @@ class Stack:
             self._notifying.evaluated()
 
     async def _keep_gpus(self, samples: Sequence[GpuSample]) -> None:
-        if ahead_ns := self.clock.ahead_ns:  # the samples' timestamps are from the system clock
+        if ahead_ns := self.clock.ahead_ns:  # correct the timestamps from a fast system clock
             samples = [
                 replace(each, at_unix_ns=each.at_unix_ns - ahead_ns, clock_ahead_s=ahead_ns / 1e9)
                 for each in samples
@@ -440,7 +441,8 @@ class Stack:
         self._pricing.update(gpus=samples)
 
     def _evaluate_soon(self) -> None:
-        """Trigger an evaluation. Called from the thread of the leases after a lease was taken."""
+        """Trigger an evaluation. Called from the thread that renews the leases, when this process
+        has taken a lease."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._evaluating.evaluate_soon)
 
@@ -539,5 +541,5 @@ class Stack:
 
 
 def _print_if_read(text: str, wrong: bool) -> None:
-    with suppress(OSError):  # the terminal is gone; the outbox contains the message
+    with suppress(OSError):  # raised if the terminal was closed; messages are also in the outbox
         click.echo(text, err=wrong)

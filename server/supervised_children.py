@@ -27,7 +27,8 @@ longer backfill or more traffic would delay the explorer's first page too much
 
 
 def first_past_s(now_unix_ns: int) -> tuple[int, int]:
-    """Return start and end of the past data of a simulator that starts now, in unix seconds."""
+    """Return the start and the end, in unix seconds, of the past data (backfill) of a simulator
+    that starts now."""
     now_s = now_unix_ns // 10**9
     return now_s - round(parse_s(FIRST_LOOK["backfill"])), now_s
 

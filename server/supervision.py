@@ -124,7 +124,8 @@ class Supervisor:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * (0.5 + self._chance() / 2)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-            # Log a failure that may be temporary in one line, and a defect with its traceback.
+            # A failure that may be temporary is logged in one line. Other failures are defects and
+            # are logged with a traceback.
             _log.warning(
                 "%s failed (%s: %s); restarting in %.1f s",
                 *(task.name, type(failure).__name__, failure, wait_s),

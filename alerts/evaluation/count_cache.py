@@ -29,7 +29,8 @@ REMEMBERED_S: Final = 2 * SETTLED_S
 
 
 class _Added(NamedTuple):
-    """How often requests were added to a step, and the receive time of the earliest of them."""
+    """How often requests were added to a step, and the receive time of the earliest of these
+    requests."""
 
     times: int
     from_unix_ns: int
@@ -57,8 +58,8 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Set the time since which every added request has a mark, unless this time is already
-        set."""
+        """Record that every request that is added after `now_s` will have a mark. Only the first
+        call has an effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
 

@@ -9,8 +9,9 @@ late requests may still arrive.
 
 The first evaluation of any objective determines the instant at which counting begins: the start of
 the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
-before that instant, such as a span that was sent days late, does not show that requests were
-counted at that time. So such a row does not count, and does not lengthen the history.
+before that instant, such as a span that was sent days late, does not show that the other requests
+of its time arrived. So such a row is not counted, and counting does not begin earlier because of
+it.
 """
 
 from collections import Counter
@@ -61,16 +62,16 @@ earlier, so all requests of the step are in the store by then."""
 LONGEST_REQUEST_S: Final = 3600
 """The stored counts leave out requests that ran longer than this many seconds."""
 MAX_GAP_S: Final = 300
-"""Maximum gap in seconds: data with longer gaps does not show when counting began. The shortest
-window of a paging alert has the same length, and `/metrics` counts a request above this age as
-late."""
+"""Data with a longer gap, in seconds, is not continuous, so counting begins after the gap. The
+shortest window of a paging alert has the same length. `/metrics` counts a request as late if it
+arrives more than this many seconds after its end."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
 """Maximum number of requests that are in memory at the same time."""
 EVALUATION_S: Final = STEP_S
 """The length of a step of stored counts, and the evaluator's interval. Every window is a multiple
-of this length, so its stored counts are exact."""
+of this length, so the stored counts of a window are exact."""
 
 
 _ONE_BAD: Final = np.array([verdict is RequestVerdict.BAD for verdict in VERDICTS], np.int64)
@@ -118,7 +119,7 @@ def cached(count: Count) -> Count:
 def by_second() -> Count:
     """Return a function that counts in steps of one second, with a cache as in `cached`.
 
-    Use it for instants at which no step of 15 s ends.
+    Use it for time ranges that begin or end within a step of 15 s.
     """
     count_cached = cached(count_requests)
 
@@ -183,7 +184,7 @@ def read_tally(
         to_s: end in unix seconds.
         count: the function that counts the requests of steps that are not stored yet. None for
             `by_second`.
-        instants: if given, the history may be read only between these instants, `from_s` and
+        instants: if given, the caller may sum the history only between these instants, `from_s` and
             `to_s`. The database then returns one sum for each interval between adjacent instants,
             which is fast for long ranges. None allows any range. With time slices, the database
             always returns one sum per slice.
@@ -196,7 +197,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # earlier requests of the group counted in `other`
+        since_s = kept.from_unix_s  # earlier requests of the group were counted in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -327,8 +328,8 @@ def store_tally(
         and (began_s := history_start_s(engine, now_s, probes=isinstance(goodput, GoodProbes)))
         is not None
     ):
-        # The clock was ahead at the time of this count, so the count lacks later requests. Only
-        # steps since the start of the stored requests can be counted again.
+        # The clock was ahead when these counts were stored, so they lack requests that arrived
+        # later. Count them again, but only as far back as all requests of a step are still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -345,11 +346,12 @@ def store_tally(
 
 
 def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> CountedRange | None:
-    """Return an empty time range at the instant at which counting begins. Return None if there are
-    no requests or probes, or only old ones.
+    """Return the counted range of an objective before its first count: an empty range at the
+    instant at which counting begins. Return None if there are no requests or probes, or only old
+    ones.
 
-    The data is old if it ended more than `MAX_GAP_S` ago, and covers less time than has passed
-    since its end. Old data may be a span that was sent days late.
+    The data is old if its end is more than `MAX_GAP_S` ago, and if the time since its end is longer
+    than the time that it covers. Old data may be a span that was sent days late.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -366,9 +368,9 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
 def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
     """Return when counting began, in unix seconds. Return None if there are no requests or probes.
 
-    Counting began at the earliest stored count of any objective, or earlier, if data arrived before
-    it without a gap of more than `MAX_GAP_S`. Without stored counts, counting began at the start of
-    the newest data before `at_s` that arrived without such a gap.
+    Data is continuous if it has no gap of more than `MAX_GAP_S`. Counting began at the earliest
+    stored count of any objective, or at the start of the continuous data before this count. If no
+    counts are stored, counting began at the start of the newest continuous data before `at_s`.
     """
     oldest_s = _oldest_s(engine, probes=probes)
     counted_s = earliest_counted_s(engine, probes=probes)

@@ -5,8 +5,8 @@ The evaluator evaluates each multiple of 15 s once. After a pause, it continues 
 instants, so a restart changes no result.
 
 If the clock was ahead and is then corrected, the last evaluation of an objective lies in the
-future. In this case, evaluation resumes after the newest incident in the past, but goes back by at
-most `LONGEST_PAUSE_S`. Incidents that began in the future are ended.
+future. In this case, evaluation resumes after the last alert in the past, or `LONGEST_PAUSE_S` ago
+if there was no alert since then. Incidents that began in the future are ended.
 
 Late requests are counted even if they arrived while this process was stopped, because the writer
 marks the time steps of these requests (`store.alerting.slo_marks`). Past incidents do not change.
@@ -54,8 +54,9 @@ BEHIND_S: Final = 60
 """If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
 evaluation resumes in the past. If it lies less far in the future, the evaluator waits."""
 RECOUNT_SHARE: Final = 10
-"""If a recount of old requests takes longer than the evaluation interval, the next recount waits
-for this many times that duration. So a sender of old requests cannot delay an alert."""
+"""If an evaluation that counts old requests again takes longer than the evaluation interval, old
+requests are not counted again for this many times the duration of that evaluation. So a sender of
+old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
 """An instant is evaluated this many seconds later, so that the last rows before it have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
@@ -157,7 +158,8 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
-            # Commits add marks during this loop. On a slow database, each turn would find new ones.
+            # Do not continue until no mark is left: commits add marks during this loop, so on a
+            # slow database the loop might not end.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
@@ -165,11 +167,11 @@ class Evaluator:
     def _changed_s(
         self, marks: Sequence[Mark], now_s: int, *, extend: bool, probes: bool
     ) -> int | None:
-        """Return the time from which the counts are incomplete, or None.
+        """Return the time from which the stored counts are incomplete; None without marks.
 
         Args:
-            extend: True if the history may now begin earlier, because continuous data arrived from
-                before its start. Other data from before the start changes no count.
+            extend: True if the history may now begin earlier. It does so only if the data before
+                its start is continuous. Other data from before the start changes no count.
         """
         if not marks:
             return None
@@ -192,8 +194,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # An instant is evaluated only once, so wait: the first request or probe may still end
-            # at this instant.
+            # There are no requests or probes yet. Do not evaluate this instant: the first one may
+            # still end at it, and each instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)
@@ -240,8 +242,8 @@ class Evaluator:
         return list(changed.values())
 
     def _resume_s(self, objective: Objective, until_s: int) -> int:
-        """Return the first instant to evaluate after instants in the future were evaluated by
-        mistake."""
+        """Return the instant at which evaluation resumes, after the clock was ahead and instants in
+        the future were evaluated."""
         known = [until_s - LONGEST_PAUSE_S]
         for row in read_incidents(self._engine, objective.name):
             known += [row.fired_unix_s, row.last_unix_s]
@@ -289,8 +291,8 @@ def _incident(row: IncidentRow) -> Incident:
 
 
 def _correct(incidents: dict[str, Incident], until_s: int) -> Iterator[Incident]:
-    """End the incidents that began in the future, and correct the open ones, after instants in the
-    future were evaluated by mistake."""
+    """End the incidents whose first alert lies in the future, because the clock was ahead. Remove
+    future instants from the other open incidents."""
     for severity, each in list(incidents.items()):
         if each.fired_s > until_s:
             del incidents[severity]

@@ -214,8 +214,8 @@ class GroupPlaces:
         counted_ranges = placed_groups(self._engine, definition)
         since = counted_ranges.pop(other, None)
         candidates = self._candidates.setdefault(definition, Candidates())
-        # Begin before the last assignment, because a request is stored only when it ends. An hour
-        # that is read twice is added once.
+        # A request is stored only when it ends, so also read the time shortly before the last
+        # assignment. An hour that is read twice is counted once.
         from_s = max(now_s - FIRST_S, (looked_s or 0) - SETTLED_S)
         add_candidates(self._engine, goodput, min(from_s, now_s), now_s + 1, candidates)
         placed = {groups.read_key(each): each for each in counted_ranges}

@@ -1,9 +1,9 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. Its start is the most likely instant at which the rate of bad events
-rose from the rate that just meets the objective to the rate that just alerts. A cumulative sum
-(CUSUM) gives this instant. The incident is over after `QUIET_S` seconds without an alert. Its end
-is the time of the last alert. So an alert that stops only briefly creates no second incident.
+A burn begins before its alert. Its start is estimated by a cumulative sum (CUSUM): it is the
+instant at which the rate of bad events most likely rose from a rate that just meets the objective
+to a rate that alerts. The incident is over after `QUIET_S` seconds without an alert. Its end is the
+time of the last alert. So an alert that stops only briefly creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.
@@ -32,8 +32,8 @@ class Incident:
         began_s: when the budget began to burn too fast.
         fired_s: time of the first alert.
         last_s: time of the last alert.
-        peak_burn: the highest burn rate during alerts, over the shortest of the severity's long
-            windows.
+        peak_burn: the highest burn rate while the alert fired, over the long window of the
+            severity's shortest pair.
         ended_s: `last_s` after the incident is over; None before.
         simulated: True if there would have been no alert without simulated requests.
     """

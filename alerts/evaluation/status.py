@@ -21,9 +21,9 @@ class ObjectiveStatus:
         covered: the share of the period that the counts cover.
         budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
-        exhausted_in_s: seconds until the budget is spent, at the burn rate of the long window of
-            the shortest pair with the severity page. None if unknown, or if the budget lasts until
-            a calendar period ends.
+        exhausted_in_s: seconds until the budget is spent, if the current burn rate (over the window
+            `burning_s`) continues. None if unknown, or if the budget lasts until a calendar period
+            ends.
         states: for each pair, whether it fires, or why it does not.
     """
 
@@ -41,7 +41,7 @@ class ObjectiveStatus:
 
     @property
     def burning_s(self) -> int:
-        """Length of the window whose burn rate is displayed as the current burn rate."""
+        """Length in seconds of the window whose burn rate is displayed as the current burn rate."""
         return next(iter(self.states)).long_s
 
     @property

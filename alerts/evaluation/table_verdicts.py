@@ -166,8 +166,8 @@ def _combined(join: pc.Function, found: list[pa.ChunkedArray]) -> pa.ChunkedArra
 def _values(
     field: str, table: pa.Table, aborted: pa.ChunkedArray
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """Return a field's values, and whether each value is only a lower bound. None instead of these
-    flags means that every value is exact."""
+    """Return a field's values, and for each value whether it is only a lower bound. The second
+    result is None if every value is exact."""
     values = table[field]
     if field in ("ttft_s", "first_content_s"):
         none_yet = pc.equal(pc.fill_null(table["output_tokens"], 0), 0)
@@ -195,8 +195,8 @@ def _values(
 def _until_it_left(
     field: str, values: pa.ChunkedArray, table: pa.Table
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return the times between tokens of incomplete responses, and which of them are exact. A time
-    includes the wait for the token that did not come."""
+    """Return the TPOT or ITL of responses that the client cancelled, and which of the values are
+    known. A value includes the wait from the last token to the cancellation."""
     tokens, wait_s = table["output_tokens"], table["delivery_s"]
     if field == "tpot_s":
         some = pc.if_else(pc.equal(tokens, 0), pa.scalar(None, tokens.type), tokens)

@@ -2,7 +2,7 @@
 
 While an alert fires, it is sent again every minute, as Prometheus does. Alertmanager resolves the
 alert four minutes after the last message. The labels are equal to those of the generated Prometheus
-rules, so that Alertmanager routes both alerts alike and merges them.
+rules, so if Prometheus sends the same alert, Alertmanager merges the two.
 
 Source: Alertmanager, api/v2/openapi.yaml, `postableAlert`; Prometheus, rules/manager.go
 (`ValidUntil`: four times the resend delay).

@@ -21,8 +21,8 @@ SILENT_S: Final = 300
 """A hang is over if its replica has sent no sample for this many seconds. A sender retries within
 300 s (`tailspan_vllm.export.retry`), so the replica is gone by then."""
 MAX_OPEN: Final = 20
-"""Maximum number of hangs with open notifications. The Overview page and the Prometheus rule also
-report further hangs."""
+"""Maximum number of open hangs. No notification is sent for further hangs; the Overview page and
+the Prometheus rule report them."""
 
 
 class Hangs:

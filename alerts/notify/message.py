@@ -140,7 +140,7 @@ def dumps(message: IncidentMessage) -> str:
 def loads(text: str) -> IncidentMessage:
     """Return the message that `dumps` wrote."""
     plain: dict[str, Any] = json.loads(text)
-    if "promise" in plain:  # earlier versions stored `statement` under this name in the outbox
+    if "promise" in plain:  # earlier versions stored `statement` as `promise` in the outbox
         plain["statement"] = plain.pop("promise")
     plain["transition"] = Transition(plain["transition"])
     plain["fired_by"] = tuple(WindowPairBurnRates(**each) for each in plain["fired_by"])

@@ -1,8 +1,8 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
-The counts of a period are sums over the recorded counts of the shortest window, sampled five times
-per window. So a query over a month reads 43,200 samples, and the first result appears within a
-minute.
+The counts of a period are computed from the recorded counts of the shortest window. These counts
+are sampled five times per window, and the sum of the samples is divided by five. So a query over a
+month reads 43,200 samples, and the first result appears within a minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
 calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
@@ -27,7 +27,7 @@ BUDGET_INTERVAL = "2m"
 samples that are older than 5 min."""
 
 OVERLAP = 5
-"""Number of samples of the recorded counts within each window."""
+"""Number of samples per window. Each event is in this many samples, so sums are divided by it."""
 
 YEARS: Final = 3
 """The rules contain calendar boundaries for this many years after the current year."""

@@ -36,12 +36,13 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The evaluation interval in seconds. The first sample of a window may be this late."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time, in
-which a new deployment can correct the fault. The time is a quarter of the hour that is checked."""
+"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. A new
+deployment can correct the fault in this time. The blindness check covers an hour; this time is a
+quarter of it."""
 
 SHORTEST_ABSENCE_S: Final = 120
-"""Minimum time, in seconds, that counters must be absent before an alert fires. A restart of a
-target misses one or two scrapes; the default interval is a minute."""
+"""Minimum time, in seconds, that counters must be absent before an alert fires. While a target
+restarts, Prometheus misses one or two scrapes. The default interval between scrapes is a minute."""
 
 
 def burn_groups(
@@ -265,8 +266,8 @@ class _Rules:
         return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
-        """Return an expression with the long window's burn rate of each pair whose conditions are
-        all met."""
+        """Return an expression whose results are the burn rates of the pairs whose conditions are
+        all met, each over the pair's long window."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))

@@ -57,8 +57,8 @@ class EventQueries(Protocol):
 
     @property
     def places(self) -> str | None:
-        """An expression with the groups that are counted separately. None if Prometheus does not
-        choose these groups."""
+        """An expression that returns the groups that are counted separately. None if Prometheus
+        does not choose these groups."""
 
     def events(self, window: str) -> str:
         """Return the expression that counts all events."""
@@ -90,7 +90,7 @@ class OwnCounters:
     def blind(self) -> Mapping[str, str]:
         """The conditions of `alerts.blindness`."""
         window = durations.render(LOOKBACK_S)
-        events = OwnCounters(self.slo).events(window)  # counts all groups together
+        events = OwnCounters(self.slo).events(window)  # without `by`: all groups together
 
         def excluded(*more: str) -> str:
             return f"sum(increase({self._of(vocabulary.EXCLUDED_EVENTS, *more)}[{window}]))"

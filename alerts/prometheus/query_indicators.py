@@ -94,7 +94,7 @@ class Queries:
 
 def _count(query: EventQuery, window: str, by: Sequence[str]) -> str:
     """Return the expression that counts a query's events: one result per group, or a single result
-    without labels. The query has its own lines, because it may end with a comment."""
+    without labels. The query stands on separate lines, because it may end with a comment."""
     whole = f"{summed(by)}(\n{query.over(window)}\n)"
     return f"{whole} * {durations.parse_s(window)}" if query.per_second else whole
 

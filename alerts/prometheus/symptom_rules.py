@@ -207,9 +207,9 @@ def symptom_groups(explorer_url: str) -> list[RuleGroup]:
                 alert(
                     "TailspanTaskDown",
                     "tailspan_task_up == 0",
-                    # A failed task starts again at least once a minute. So at this alert, at least
-                    # five attempts have failed, or the last success is five minutes older than
-                    # usual.
+                    # A failed task is restarted at least once a minute. So when this alert fires,
+                    # either at least five attempts have failed, or the time since the last success
+                    # has exceeded the task's limit for 5 min.
                     "5m",
                     f"Tailspan's {label_text('task')} does not work",
                     "This component of Tailspan has failed for 5 min, although it is restarted"

@@ -20,13 +20,13 @@ from server.api.worker_pool import TooLongError, WorkerEndedError, WorkerPool, W
 OPENAPI: Final = "openapi.json"
 BASE: Final = f"{PREFIX}v1"
 RETRY_S: Final = 1
-"""Seconds after which a client may repeat a question that no process was free to answer."""
+"""Seconds after which a client may send a question again, if all worker processes were busy."""
 _MAX_FIELDS: Final = 256
 _LINES: Final = "application/x-ndjson"
 
 
 def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
-    """Return the application.
+    """Return the ASGI application of the JSON API.
 
     Args:
         readers: determines what each token may read, or None if each token may read everything.
@@ -86,7 +86,7 @@ class _Questions:
             await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
-            asking.cancel()  # ends the question if the client has disconnected
+            asking.cancel()  # if the client has disconnected, stop computing the answer
             await asyncio.gather(asking, leaving, return_exceptions=True)
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error

@@ -50,7 +50,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        if not tools:  # the tools do not change
+        if not tools:  # ask a worker only once, because the tools do not change
             async with pool.reply_to({"ask": "tools"}) as reply:
                 listed = json.loads(reply.body)
             tools[:] = [Tool(**each, annotations=_READS) for each in listed]
@@ -59,7 +59,7 @@ def mcp_server(pool: WorkerPool, readers: Readers | None = None) -> Server[Any]:
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        request = context.request  # None for the transport over standard input
+        request = context.request  # None if the client uses standard input and not HTTP
         try:
             reader = known.of(None if request is None else request.scope)
         except NotAReader as error:

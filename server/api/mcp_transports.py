@@ -77,7 +77,7 @@ class McpHost:
         Raises:
             ListenError: the port is not available.
         """
-        # Start HTTP before the sessions: their task group would wrap a ListenError in an exception
+        # Start HTTP before `sessions.run`: its task group would wrap a ListenError in an exception
         # group.
         await self._http.start()
         async with self._sessions.run():

@@ -33,7 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class WorkersBusyError(Exception):
-    """Too many questions wait, or no worker was free in time."""
+    """Too many questions wait, or the time limit was reached mainly because all workers were
+    busy."""
 
 
 class TooLongError(Exception):
@@ -111,7 +112,8 @@ class WorkerPool:
         except TimeoutError as error:
             if began_s is None or time.monotonic() - began_s < seconds / 2:
                 raise WorkersBusyError(
-                    f"other questions took most of the {seconds:g} s; send the question again later"
+                    f"no answer within {seconds:g} s, because other questions were answered first;"
+                    " send the question again later"
                 ) from error
             raise TooLongError(
                 f"the answer took more than {seconds:g} s; ask about a shorter range,"
@@ -120,7 +122,7 @@ class WorkerPool:
 
     async def _answer(self, message: Mapping[str, Any]) -> WorkerReply:
         if self._idle:
-            with suppress(WorkerEndedError):  # the idle worker ended: start a new worker
+            with suppress(WorkerEndedError):  # if the idle worker has ended, start a new one
                 return await self._ask(self._idle.pop(), message)
         worker = await self._started()
         return await self._ask(worker, message)
@@ -173,7 +175,7 @@ class _Worker:
         self._timer: asyncio.TimerHandle | None = None
 
     def end_later(self, after_s: float, end: Any) -> None:
-        """Call `end` after `after_s` seconds, unless `keep` is called before."""
+        """Call `end` after `after_s` seconds, unless `keep` is called in this time."""
         self._timer = asyncio.get_running_loop().call_later(after_s, end, self)
 
     def keep(self) -> None:
