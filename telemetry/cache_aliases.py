@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 HEADER_PREFIX: Final = "http.response.header."
-"""Prefix of the attributes with captured response headers, arrays of texts. Source: OpenTelemetry
-semantic conventions, "HTTP attributes"."""
+"""Prefix of the span attributes that contain captured response headers. The value of such an
+attribute is an array of texts. Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
 
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
@@ -211,7 +211,8 @@ Get = Callable[[str, bool], object]
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return the lookup in one product's cache, or None."""
+    """Return the lookup in one product's cache, or None if none of the product's names has a
+    value."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:

@@ -1,7 +1,7 @@
 """Define a report of a request in flight: a server's newest report of a request that has not ended.
 
-The final latencies can only be longer. So if the request misses a latency objective now, it will
-also miss it at its end.
+The latencies of the request can only become longer than in the report. So if the request misses a
+latency objective now, it will also miss the objective at its end.
 """
 
 from dataclasses import dataclass

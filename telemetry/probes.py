@@ -138,13 +138,14 @@ class Probe:
         attribute(
             names.PROBE_CACHE_RESULT,
             "text",
-            "The result of that lookup: `hit`, `miss`, `bypass` or `unknown`.",
+            "The result of the lookup in the cache before the model: `hit`, `miss`, `bypass` or"
+            " `unknown`.",
             PROBER,
         ),
     ] = None
     late_s: Annotated[
         float | None,
-        attribute(names.PROBE_LATE, "s", "Intended start → start.", PROBER),
+        attribute(names.PROBE_LATE, "s", "Intended start → actual start.", PROBER),
     ] = None
     dns_s: Annotated[
         float | None,

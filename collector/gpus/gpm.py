@@ -60,7 +60,7 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set the activity since the last sample, or the reason for its absence.
+        """Set each activity metric in `into`: its value since the last sample, or why it is absent.
 
         Raises:
             ReaderError: the GPU is gone.

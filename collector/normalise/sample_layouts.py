@@ -159,8 +159,8 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Return the sample's start and timestamp, or None if they differ between points or are
-        invalid."""
+        """Return the sample's start timestamp and its own timestamp (both unix ns). Return None if
+        one of them is invalid, or differs between the sample's data points."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns

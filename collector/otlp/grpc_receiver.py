@@ -54,7 +54,7 @@ class GrpcReceiver:
     """A gRPC server on one port.
 
     Args:
-        option: the command-line option that errors name.
+        option: the command-line option that sets the port, for error messages.
         tokens: None if no token is required.
     """
 
@@ -137,7 +137,9 @@ class GrpcReceiver:
                     if body is grpc.aio.EOF:
                         # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
-                        raise TooLargeError(f"no message, or a message above {most} bytes")
+                        raise TooLargeError(
+                            f"no message, or a message above {most} bytes; send smaller batches"
+                        )
                     answer = await self._intake.receive(
                         signal, body, peer=peer, reservation=reservation
                     )
@@ -205,7 +207,8 @@ def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
 
 
 def _address(peer: str) -> str:
-    """Return the address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
+    """Return the IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:4321` or
+    `ipv6:%5B::1%5D:4321`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 

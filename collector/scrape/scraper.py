@@ -255,12 +255,13 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the start of the server if the response reports it, or else the time of the first
-        scrape. If a total has decreased, the server restarted, and the result is a new timestamp.
+        This is the start of the server if the response reports it, otherwise the time of the first
+        scrape. If a total is lower than in the last scrape, the server has restarted, and the
+        result is the time of this scrape.
         """
         reported_unix_ns = 0
-        # Ignore a start that is too early or in the future, because another clock reported it.
-        # Compare in seconds, because infinity cannot be converted to an integer.
+        # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or
+        # in the future. Compare in seconds, because infinity cannot be converted to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
             reported_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}
