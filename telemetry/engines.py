@@ -46,7 +46,8 @@ HUNG_REMEDY: Final = (
 # The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
-    """The state of one engine at one instant, from one process. Unknown values are None."""
+    """The state of one engine at one instant, as one process reported it. Unknown values are
+    None."""
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
+"""95 % of a normal distribution lie within this number of standard deviations of the mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:

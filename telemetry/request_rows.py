@@ -42,7 +42,8 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that rollups sum. `cost_usd` is missing, because it is computed later."""
+"""The numeric fields that `RequestRows.measures` returns. `cost_usd` is missing, because it is
+computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 

@@ -1,6 +1,6 @@
 """Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
 
-It is a daemon thread, so it does not prevent the program from ending.
+The thread is a daemon thread, so it does not prevent the program from ending.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Reads NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
 GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values. A sample after a
-long pause has none either, because its values would be averages over the pause.
+long pause also has no values, because they would be averages over the pause.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 

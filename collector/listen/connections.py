@@ -72,7 +72,7 @@ class OpenConnection(Protocol):
 
 
 class Connection:
-    """An accepted connection, until it ends."""
+    """A TCP connection, from its acceptance to its end."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -204,7 +204,7 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest, and return whether one was found.
+        """Close the connection that has waited longest for its client. Return whether one waits.
 
         Args:
             peer: the sender whose connection to close; None for the sender with the most

@@ -141,8 +141,8 @@ def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
 
 
 def _before_a_double(key: str) -> bytes:
-    """Return the bytes of a `KeyValue` before its double; the key must be shorter than 128
-    bytes."""
+    """Return all bytes before the double in an encoded `KeyValue` whose value is a double. The key
+    must be shorter than 128 bytes."""
     name = key.encode()
     return b"\x0a" + bytes([len(name) & 0x7F]) + name + b"\x12\x09\x21"
 

@@ -48,7 +48,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # Prefer `latest`: its hash is cached, and comparing bytes is faster than hashing them.
+        # `latest` has the bytes of the last key that was found. If they are equal, use them: their
+        # hash is cached, and comparing bytes is faster than hashing them.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
@@ -80,9 +81,9 @@ class KnownLayouts:
         """Return the samples of a metrics message, like `normalise_points`.
 
         Returns:
-            The samples, or None if the message must be read with `normalise_points`: a scope has no
-            known layout, a number is invalid, two samples have the same key, or there are too many
-            points.
+            The samples, or None if the message must be read with `normalise_points`, because a
+            scope has no known layout, a number is invalid, two samples have the same key, or there
+            are too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
@@ -104,8 +105,8 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # The caller must use `normalise_points` for two kinds of messages: it joins samples with
-        # the same key, and refuses messages with too many points.
+        # Leave two kinds of messages to `normalise_points`: it joins samples with the same key, and
+        # refuses a message with too many points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 

@@ -66,7 +66,7 @@ class SampleParts(NamedTuple):
     """The indices of all start timestamps. These timestamps must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over data points: the indices of their values."""
+    """For each field that is a sum over data points: the indices of the points' values."""
     points: int
 
 

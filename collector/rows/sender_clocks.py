@@ -77,8 +77,8 @@ class MeasuredSenderClock:
     measured_ns: int | None = None
     """The measured lead, or None if it is not known yet.
 
-    A delayed message has too small a lead, so a small lead counts only after `MIN_MESSAGES`
-    messages.
+    If a message is delayed, its lead is too small. So a small lead is used only after
+    `MIN_MESSAGES` messages.
     """
     rows: int = 0
     """The number of corrected rows."""
