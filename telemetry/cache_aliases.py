@@ -58,7 +58,8 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="litellm",
-        # A miss has the similarity of the nearest entry, or 0.
+        # A miss reports the similarity of the nearest entry, or 0. So a similarity alone does not
+        # show a hit.
         source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
         attributes=("litellm.cache.hit", "litellm.cache_hit"),
         headers=("x-litellm-cache-hit",),
@@ -72,7 +73,8 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # A miss may have the similarity of a rejected entry.
+        # A miss may report the similarity of a rejected entry. So a similarity without a status
+        # counts as a miss.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),

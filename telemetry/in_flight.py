@@ -55,5 +55,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that are equal in a report and in the row of the ended request. `engine` is missing,
-because some front ends determine it only at the end."""
+"""The fields that are equal in a report and in the row of the ended request. `engine` is not among
+them, because some front ends determine the engine only at the end."""

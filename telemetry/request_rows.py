@@ -23,8 +23,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are strings, which SQLite's driver
-processes faster."""
+"""The values of all fields of a request, in order. Enums are stored as plain strings, because
+SQLite's driver processes these faster than enums."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""

@@ -709,12 +709,14 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
+        """Return the TPOT: mean seconds per output token after the first. None if fewer than two
+        output tokens were generated."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
+    """Return the TPOT: mean seconds per output token after the first. None if fewer than two output
+    tokens were generated, or if an argument is None."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)

@@ -82,7 +82,7 @@ class GpmWindow:
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # A library that was shut down has already freed its memory.
+                # Ignore errors: a library that was shut down has already freed its memory.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 

@@ -26,7 +26,8 @@ from collector.limits.sender_limits import sender
 ACCEPT_AT_ONCE: Final = 64
 """Number of connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
-"""Pause when file descriptors run out, as in asyncio."""
+"""Pause before the next attempt to accept connections after file descriptors ran out, as in
+asyncio."""
 MAX_DESCRIPTORS: Final = 8192
 """The soft limit of file descriptors is raised to this number: twice what all ports, the database
 and the scrapes need."""

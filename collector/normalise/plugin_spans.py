@@ -175,7 +175,8 @@ def row_of_span(
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to their phase. With `whole`, all parts or none must be present."""
+    """Check that the parts sum to their phase. With `whole`, either all parts or no parts must be
+    present."""
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return

@@ -47,7 +47,7 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        reservation: grows before each chunk is stored.
+        reservation: the message's memory reservation. It is enlarged before each chunk is stored.
         timeout: a running timeout. Each chunk postpones its end.
 
     Raises:
