@@ -261,8 +261,8 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(reservation.peer, rows)
                 else:
-                    # On a separate thread, because reading a large message would block the event
-                    # loop.
+                    # Read on a separate thread, because reading a large message would block the
+                    # event loop.
                     done = self._queue.put(reservation.peer, read)
                     self._thread.submit(self._queue.run)
                     try:

@@ -342,9 +342,9 @@ class EngineSample:
         int | None,
         metric(
             names.HOST_CACHE_HITS,
-            "Prompt tokens found outside the engine, in host memory. Hits by tier are absent before"
-            " vLLM 0.32. The tiers can sum to less than the external hits, because vLLM may not"
-            " specify the tier of a hit.",
+            "Prompt tokens found outside the engine, in host memory. The counters by tier (host"
+            " memory, another engine, disk) are absent before vLLM 0.32. They can sum to less than"
+            " the external hits, because vLLM may not specify the tier of a hit.",
             SCHEDULER,
         ),
     ] = None

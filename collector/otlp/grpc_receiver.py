@@ -4,8 +4,8 @@ The methods receive the encoded bytes. If gRPC decoded them, its response to a m
 would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods, but the server registers them as methods with a stream of requests. With
-a stream, the server can authenticate the call and reserve memory before it reads the message.
-Before that, gRPC reads at most a window of 64 KiB.
+a stream, the server can authenticate the call and reserve memory before it reads the message. Until
+the server reads the message, gRPC accepts at most 64 KiB of it (its window).
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -84,7 +84,7 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # A plain socket first: unlike gRPC, it reports why binding fails.
+            # Bind a plain socket first, because unlike gRPC it reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[

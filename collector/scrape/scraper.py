@@ -117,7 +117,7 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """Return the last results of each target, sorted by address."""
-        # A copy, because /metrics calls this method on another thread.
+        # Copy the states first, because /metrics calls this method on another thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -185,7 +185,7 @@ class Scraper(Listener):
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread: parsing a large response would block the event loop.
+            # Parse on a separate thread, because a large response would block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
