@@ -1,7 +1,8 @@
-"""Waits for commits on the event loop, and wakes the loop once for all commits of a transaction.
+"""Waits for commits on the event loop. The loop is woken once per transaction, not once per
+message.
 
 A transaction often contains the rows of many messages. `asyncio.wrap_future` is not used, because
-it takes one system call for each message.
+it makes one system call per message.
 """
 
 import asyncio

@@ -20,10 +20,10 @@ TRANSPORTS = ("grpc", "http")
 
 @dataclass(frozen=True, slots=True)
 class CounterValues:
-    """The values at one point in time."""
+    """A copy of all counts, taken at one point in time."""
 
     items: Mapping[tuple[str, str, str], int]
-    """Counts of items by (signal, result, reason). `stored` has no reason."""
+    """Counts of items by (signal, result, reason). For the result `stored`, the reason is empty."""
     messages: Mapping[tuple[str, str, str], int]
     """Counts of messages by (transport, signal, result)."""
     truncated_texts: int
@@ -65,7 +65,7 @@ class Counters:
         self._last_commit_unix_ns: int | None = None
 
     def message(self, transport: str, signal: Signal, result: str) -> None:
-        """Count an answered message."""
+        """Count a message that was answered with this result."""
         with self._lock:
             self._messages[transport, signal.name, result] += 1
 

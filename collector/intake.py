@@ -53,15 +53,16 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit. The same applies to the listeners of GPUs, of requests
-            in flight and of probes.
-        limits: above a limit, senders must retry.
+        listeners: called after the commit, as are `gpu_listeners`, `in_flight_listeners` and
+            `probe_listeners`.
+        limits: if a message would exceed a limit, its sender is asked to retry later.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
         steps: change the rows before they are stored, in this order. If a step fails, the failure
             is counted, and the rows are stored without its changes.
-        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Rows may be this
-            much further in the future, because senders on this machine use the system clock.
+        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. The limit for
+            timestamps in the future is higher by this amount, because senders on this machine use
+            the system clock.
     """
 
     def __init__(
@@ -109,7 +110,8 @@ class Intake:
     def store_available(self) -> bool:
         """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
 
-        Only a sender's retry can show that the store has recovered.
+        Senders must retry after that time, because only a retry can show that the store has
+        recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
@@ -189,7 +191,7 @@ class Intake:
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):
-            with suppress(RuntimeError):  # the time limit has expired already
+            with suppress(RuntimeError):  # the time limit has already expired
                 timeout.reschedule(0)
         await self._answered(0.4 * grace_s)
         # Abort the message that is being read.
@@ -259,8 +261,8 @@ class Intake:
                     batch, rows = known, known.accepted
                     self._queue.load(reservation.peer, rows)
                 else:
-                    # On a separate thread, because reading a large message would block the event
-                    # loop.
+                    # Read on a separate thread, because reading a large message would block the
+                    # event loop.
                     done = self._queue.put(reservation.peer, read)
                     self._thread.submit(self._queue.run)
                     try:

@@ -41,14 +41,15 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit. The same applies to the listeners of GPUs, of requests
-            in flight and of probes.
+        listeners: called after the commit, as are `gpu_listeners`, `in_flight_listeners` and
+            `probe_listeners`.
         tokens: None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
             OTLP/gRPC.
         reading: None to read messages in this process.
-        clock: None for the system clock, checked against the senders' clocks.
-        clock_unix_ns: a clock that never jumps, used instead of `clock`.
+        clock: None for a new `CorroboratedClock`, which compares the system clock with the senders'
+            clocks.
+        clock_unix_ns: used in place of the system clock if `clock` is None. It must never jump.
         forward: receives the unchanged bytes of each stored message.
         keep_ns: retention; older rows are refused. None for ever.
     """

@@ -35,7 +35,7 @@ class Sink(Protocol):
     ) -> Future[None]:
         """Accept rows, without waiting.
 
-        `leads_ns` has the measured leads of senders' clocks.
+        `leads_ns` maps a sender's name to how far the sender's clock is ahead of Tailspan's.
 
         Returns:
             A future that completes when the rows are committed. Its exception is a ValueError if

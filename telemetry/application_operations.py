@@ -1,9 +1,9 @@
 """Define an operation: what an application did around its calls to a model.
 
 The application's spans report operations of OpenTelemetry's GenAI conventions. A row contains no
-prompt and no name of a tool. A latency budget uses the rows of a trace (`analysis/budget/`). Times
-of two operations are compared only if their `process` is equal, because only then the same clock
-measured them.
+prompt and no name of a tool. A latency budget uses the rows of a trace (`analysis/budget/`). The
+times of two operations are compared only if both have the same `process`. Times of different
+processes may come from different clocks.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Operation(StrEnum):
     ROUTER = "router"
     """A request to a model at a gateway or router between client and engine. Budgets ignore it."""
     OTHER = "other"
-    """Any other name."""
+    """An operation whose name is not in `NAMED`."""
 
 
 NAMED: Final = {
@@ -71,8 +71,8 @@ class ApplicationOperation:
     ttft_s: float | None = None
     """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
-    """The id of the response, if a router reports it. It joins a request with the router's span if
-    the router does not pass on the trace context."""
+    """The id of the response, if a router reports it. If the router does not pass on the trace
+    context, this id shows which request belongs to the router's span."""
 
     @property
     def sent_unix_ns(self) -> int:

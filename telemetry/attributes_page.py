@@ -51,11 +51,12 @@ def _lines() -> Iterator[str]:
         "Span: one request",
         "The span has the kind SERVER and the name `{operation} {model}`. It begins when the"
         " request is received and ends when the answer is delivered. If the request has a"
-        " `traceparent`, the span is its child. The span's status is ERROR for the outcome"
-        " `error`. The phases sum to the duration of the span. If a request ends early, the"
-        " current phase lasts until the end, and later phases are absent. The parts of queue,"
-        " prefill and decode sum to the phase. A phase has either all of its parts or none. The"
-        " step ledger is the plugin's record of the duration and the work of each engine step.",
+        " `traceparent`, the span is a child of the span that `traceparent` names. The span's"
+        " status is ERROR for the outcome `error`. The phases sum to the duration of the span. If"
+        " a request ends early, the current phase lasts until the end, and later phases are"
+        " absent. The parts of queue, prefill and decode sum to the phase. A phase has either all"
+        " of its parts or none. The step ledger is the plugin's record of the duration and the"
+        " work of each engine step.",
         _STORED_COLUMNS,
         [
             *(
@@ -135,8 +136,9 @@ def _lines() -> Iterator[str]:
     )
     yield from _section(
         "Columns that Tailspan sets",
-        "Tailspan reads these values from the envelope of a message, or computes them on arrival."
-        " The attributes of lookups in caches are in [Caches](caches.md#names).",
+        "Tailspan computes these values on arrival, or reads them from other parts of a message,"
+        " such as a span's id and times. The attributes of lookups in caches are in"
+        " [Caches](caches.md#names).",
         ("Column", "Of", "Unit", "Meaning", "Source"),
         [
             (each.name, of, each.about.unit, each.about.meaning, each.about.source)

@@ -28,7 +28,7 @@ COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not
 """The coefficients γ, α, κ, β, δ of the step model, which predicts an engine step's duration."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
-"""The amounts of a request that a cell sums, such as seconds."""
+"""The fields of a request that are summed in a cell: engine seconds and numbers of tokens."""
 
 
 class CounterKey(NamedTuple):
@@ -46,8 +46,8 @@ class EngineCounterSpans:
 
     A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
     have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
-    has a column for each name in COEFFICIENTS: the mean of a minute's samples, or the value of the
-    hour's latest minute.
+    has a column for each name in COEFFICIENTS: for a span of a minute, the mean over the minute's
+    samples; for a span of an hour, the value of its latest minute.
     """
 
     counts: Sequence[CounterKey]
@@ -155,8 +155,9 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """The last start of each engine before the range, and all starts in the range or shortly after
-    it. An engine that started after the range may have loaded its model during the range."""
+    """For each engine, the last start before the time range of the bill. Also all starts in the
+    range or shortly after it: an engine that was ready after the range may have loaded its model in
+    the range."""
     simulated: bool = False
     apportioned: bool = True
     """Whether the seconds of requests that span the end of an hour are divided between the hours.

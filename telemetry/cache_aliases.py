@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 HEADER_PREFIX: Final = "http.response.header."
-"""Prefix of the attributes with captured response headers, arrays of texts. Source: OpenTelemetry
-semantic conventions, "HTTP attributes"."""
+"""Prefix of the span attributes that contain captured response headers. The value of such an
+attribute is an array of texts. Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
 
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
@@ -58,7 +58,8 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="litellm",
-        # A miss has the similarity of the nearest entry, or 0.
+        # A miss reports the similarity of the nearest entry, or 0. So a similarity alone does not
+        # show a hit.
         source="LiteLLM, “Semantic Caching” and `litellm/proxy`",
         attributes=("litellm.cache.hit", "litellm.cache_hit"),
         headers=("x-litellm-cache-hit",),
@@ -72,7 +73,8 @@ CACHES: Final = (
     ),
     CacheNames(
         cache="semantic-router",
-        # A miss may have the similarity of a rejected entry.
+        # A miss may report the similarity of a rejected entry. So a similarity without a status
+        # counts as a miss.
         source="vLLM Semantic Router, “Router headers”",
         headers=("x-vsr-cache-hit",),
         similarity_headers=("x-vsr-cache-similarity",),
@@ -211,7 +213,8 @@ Get = Callable[[str, bool], object]
 
 
 def reported_by(names: CacheNames, get: Get) -> Reported | None:
-    """Return the lookup in one product's cache, or None."""
+    """Return the lookup in one product's cache, or None if none of the product's names has a
+    value."""
     given = _first_value(get, names.attributes, names.headers)
     near = _first_value(get, names.similarity_attributes, names.similarity_headers)
     if given is None and near is None:

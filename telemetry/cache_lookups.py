@@ -23,7 +23,7 @@ class CacheResult(StrEnum):
 
 
 class CacheKind(StrEnum):
-    """What a cache compares, or what it contains."""
+    """How a cache finds an entry (exact or similar request), or that its entries are embeddings."""
 
     EXACT = "exact"
     """Answers to the same request."""
@@ -56,8 +56,8 @@ class CacheLookup:
         float,
         column(
             "s",
-            "Duration of the span. On a hit this is the whole answer, and on a miss it may contain"
-            " the call of the model.",
+            "Duration of the span. On a hit, this is the time of the whole answer. On a miss, it"
+            " may include the call to the model.",
             "the span's start and end",
         ),
     ]

@@ -29,6 +29,10 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a child that ends when its standard input is closed.
 
+    Args:
+        pass_fds: the file descriptors that the child inherits.
+        answers: whether to create a pipe for the child's standard output.
+
     Raises:
         OSError: the child cannot be started.
     """

@@ -30,7 +30,8 @@ class ColdStart:
         int,
         column(
             "ns",
-            "Start of the server's first process, or the beginning of the parts before it.",
+            "Start of the earliest known part: the start of the server's first process, or with"
+            " `TAILSPAN_KUBERNETES` the creation of the pod or the end of the previous container.",
             "the span's start",
         ),
     ]
@@ -247,8 +248,8 @@ PARTS: Final = (
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""An engine's start event is at most this much later than the end of its cold start, because the
-process measures them with two clocks."""
+"""Maximum time by which an engine's start event may be later than the end of its cold start. The
+two differ, because the process measures them with two clocks."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

@@ -13,8 +13,9 @@ clock, and the held time, which continues from before the jump. The senders' tim
 Suspending the machine is not a jump, because the time since boot includes the suspended time.
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
-newest stored data, or behind this data, it is in doubt. It is used nevertheless, unless the
-timestamps of most senders are shortly after the newest stored data.
+newest stored data, or behind this data, it is in doubt. A doubtful system clock is used
+nevertheless, unless most senders contradict it: their timestamps are shortly after the newest
+stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
 while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
@@ -139,7 +140,7 @@ class CorroboratedClock:
 
         Call this only for senders with a unique name. If there are already `MAX_SENDERS` senders, a
         new one replaces the sender that has been silent longest. While the clock is in doubt, the
-        new one is ignored instead.
+        new sender is ignored, and the old ones are kept.
         """
         with self._lock:
             self._update()
@@ -160,7 +161,8 @@ class CorroboratedClock:
                 self._decide()
 
     def shares(self, sender: str) -> bool:
-        """Return whether a sender uses the system clock, because its timestamps jumped with it."""
+        """Return whether a sender uses the system clock: true if the sender's timestamps jumped
+        when the system clock jumped."""
         with self._lock:
             self._update()
             known = self._senders.get(sender)

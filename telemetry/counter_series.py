@@ -89,8 +89,8 @@ class CounterSeries:
             values: (n,) in the order of the columns, with NaN for unknown values.
 
         Returns:
-            (n,) in the order of the columns, with NaN if there is no previous neighbour or after a
-            reset.
+            (n,) in the order of the columns. NaN if there is no previous neighbour, or if the
+            counter was reset since then.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -142,7 +142,8 @@ class Intervals:
     end_unix_ns: IntArray
 
     def begun_by(self) -> IntArray:
-        """Return each span's index in the columns, then that of the span before each interval."""
+        """Return indices in the columns: first the index of each span, then, for each interval, the
+        index of the span before it."""
         return np.concatenate([self.order, self.order[self.next_positions - 1]])
 
     def differences(self, first: FloatArray, last: FloatArray) -> FloatArray:

@@ -46,7 +46,8 @@ HUNG_REMEDY: Final = (
 # The class has no slots, so that `sample_layouts` can set all fields at once.
 @dataclass(frozen=True, kw_only=True)
 class EngineSample:
-    """The state of one engine at one instant, from one process. Unknown values are None."""
+    """The state of one engine at one instant, as one process reported it. Unknown values are
+    None."""
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]
     engine: Annotated[int, column("integer", "Index of the engine.", "the metrics' attributes")]
@@ -341,9 +342,9 @@ class EngineSample:
         int | None,
         metric(
             names.HOST_CACHE_HITS,
-            "Prompt tokens found outside the engine, in host memory. Hits by tier are absent before"
-            " vLLM 0.32. The tiers can sum to less than the external hits, because vLLM may not"
-            " specify the tier of a hit.",
+            "Prompt tokens found outside the engine, in host memory. The counters by tier (host"
+            " memory, another engine, disk) are absent before vLLM 0.32. They can sum to less than"
+            " the external hits, because vLLM may not specify the tier of a hit.",
             SCHEDULER,
         ),
     ] = None

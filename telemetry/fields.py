@@ -76,7 +76,8 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
-    """Describe a field that Tailspan sets, or reads from the envelope of a message."""
+    """Describe a field that is not an attribute or a metric: Tailspan computes it, or reads it from
+    another part of a message, such as a span's id."""
     return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 

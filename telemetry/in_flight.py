@@ -1,7 +1,7 @@
 """Define a report of a request in flight: a server's newest report of a request that has not ended.
 
-The final latencies can only be longer. So if the request misses a latency objective now, it will
-also miss it at its end.
+The latencies of the request can only become longer than in the report. So if the request misses a
+latency objective now, it will also miss the objective at its end.
 """
 
 from dataclasses import dataclass
@@ -55,5 +55,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that are equal in a report and in the row of the ended request. `engine` is missing,
-because some front ends determine it only at the end."""
+"""The fields that are equal in a report and in the row of the ended request. `engine` is not among
+them, because some front ends determine the engine only at the end."""

@@ -1,6 +1,6 @@
 """Return the shell commands that install missing packages.
 
-If Tailspan runs from a source folder, a command installs this folder.
+If Tailspan runs from a source folder, the commands install from this folder.
 """
 
 from importlib.util import find_spec

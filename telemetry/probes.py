@@ -51,8 +51,8 @@ class ProbeOutcome(StrEnum):
 class Probe:
     """One probe. Unknown values are None.
 
-    The time to connect is the sum of DNS, connect and TLS. All other durations begin when the
-    connection is ready.
+    The time to connect is `dns_s` + `connect_s` + `tls_s`. `written_s`, `e2e_s` and the times to
+    the first byte, event or token begin when the connection is ready.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -138,13 +138,14 @@ class Probe:
         attribute(
             names.PROBE_CACHE_RESULT,
             "text",
-            "The result of that lookup: `hit`, `miss`, `bypass` or `unknown`.",
+            "The result of the lookup in the cache before the model: `hit`, `miss`, `bypass` or"
+            " `unknown`.",
             PROBER,
         ),
     ] = None
     late_s: Annotated[
         float | None,
-        attribute(names.PROBE_LATE, "s", "Intended start → start.", PROBER),
+        attribute(names.PROBE_LATE, "s", "Intended start → actual start.", PROBER),
     ] = None
     dns_s: Annotated[
         float | None,

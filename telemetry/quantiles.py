@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Number of standard deviations around the mean that contain 95 % of a normal distribution."""
+"""95 % of a normal distribution lie within this number of standard deviations of the mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
@@ -28,7 +28,8 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1), as an exact decimal number: for 100 values and q = 0.07, the rank is 7.
+        q: in (0, 1). It is read as a decimal number, without the rounding error of a float: for 100
+            values and q = 0.07, the rank is 7, not 8.
 
     Returns:
         One of the values, or None if there are no values.
@@ -57,8 +58,9 @@ def nearest_rank(number: int, q: float) -> int:
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
     """Return the confidence interval of a quantile (95 % for z = 1.96).
 
-    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage, computed with
-    the binomial distribution, is at least 94.7 % for n up to 5,000 and q from 0.5 to 0.99.
+    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage (the
+    probability that the interval contains the true quantile) was computed with the binomial
+    distribution: it is at least 94.7 % for n up to 5,000 and q from 0.5 to 0.99.
 
     Args:
         values: (n,) in any order, without NaN.

@@ -23,8 +23,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are strings, which SQLite's driver
-processes faster."""
+"""The values of all fields of a request, in order. Enums are stored as plain strings, because
+SQLite's driver processes these faster than enums."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""
@@ -42,7 +42,8 @@ MEASURES: Final = (
     *(name for name in FIELDS if _TYPES[name] in (float, float | None) and name != "cost_usd"),
     *("prompt_tokens", "cached_tokens", "output_tokens"),
 )
-"""The numeric fields that are summed, without `cost_usd`, which is computed later."""
+"""The numeric fields that `RequestRows.measures` returns. `cost_usd` is missing, because it is
+computed later."""
 _MEASURE: Final = {field: place for place, field in enumerate(MEASURES)}
 
 

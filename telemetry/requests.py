@@ -709,12 +709,14 @@ class RequestTimeline:
 
     @property
     def tpot_s(self) -> float | None:
-        """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
+        """Return the TPOT: mean seconds per output token after the first. None if fewer than two
+        output tokens were generated."""
         return tpot_s(self.decode_s, self.output_tokens)
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Return the TPOT: mean seconds per output token after the first. None below two tokens."""
+    """Return the TPOT: mean seconds per output token after the first. None if fewer than two output
+    tokens were generated, or if an argument is None."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -725,8 +727,8 @@ def part_s(
 ) -> float | None:
     """Return the time of a part, such as preemption, in prefill plus its time in decode.
 
-    If the request had no decode, return the part's time in prefill. None if a needed time is
-    unknown.
+    If the request had no decode, return the part's time in prefill. Return None if the part's time
+    in one of these phases is unknown.
     """
     if decode_s is None:
         return in_prefill_s
@@ -743,7 +745,7 @@ _FILLS = tuple(getattr(RequestTimeline, field).__set__ for field in FIELDS)
 def request_of_values(values: Iterable[Any]) -> RequestTimeline:
     """Create a request from the values of all fields, in order.
 
-    The constructor takes twice as long.
+    This function takes half the time of the constructor.
     """
     request = object.__new__(RequestTimeline)
     for fill, value in zip(_FILLS, values, strict=True):

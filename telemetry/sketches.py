@@ -8,7 +8,7 @@ so a stored bin has the same meaning on every machine. The bounds of bins are th
 (101/99)^b, computed with integers. The bin of a duration is found by a search, because the last
 digit of a logarithm would depend on the processor.
 
-Adding a single duration takes 0.5 µs. In a column of durations, each takes 0.07 µs
+Adding a single duration takes 0.5 µs. Adding a column of durations takes 0.07 µs per duration
 (benchmarks/sketches.py). Source: DDSketch, Masson et al., VLDB 2019, arXiv 1908.10693.
 """
 
@@ -39,7 +39,8 @@ _ABOVE, _BELOW = 101, 99
 
 @cache
 def _bounds_s() -> list[float]:
-    """Return the upper bounds of all bins, each a quotient of integers, rounded once."""
+    """Return the upper bound of each bin, in seconds: a quotient of two integers, rounded once to a
+    double."""
     up = [_ABOVE**n / _BELOW**n for n in range(HIGHEST + 1)]
     down = [_BELOW**n / _ABOVE**n for n in range(-LOWEST, 0, -1)]
     return [*down, *up]

@@ -75,7 +75,7 @@ def read(arguments: str) -> dict[str, Argument]:
 
 
 def differences(before: str, after: str) -> list[Difference]:
-    """Return the arguments that differ between two starts, by name."""
+    """Compare two JSON texts of arguments. Return the arguments that differ, sorted by name."""
     old, new = read(before), read(after)
     return [
         Difference(name, old.get(name), new.get(name))

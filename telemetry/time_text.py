@@ -14,7 +14,7 @@ def moment(unix_ns: int) -> str:
 
 
 def length(duration: int) -> str:
-    """Return nanoseconds as text in a suitable unit, such as 15m or 1.5h."""
+    """Return a duration in nanoseconds as text in a suitable unit, such as 15m or 1.5h."""
     seconds = duration / _NS
     unit = next((unit for unit in ("d", "h", "m") if UNITS_S[unit] <= seconds), "s")
     return f"{round(seconds / UNITS_S[unit], 1):g}{unit}"

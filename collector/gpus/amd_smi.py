@@ -117,7 +117,7 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(GpuReadFailure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # reopening the library finds GPUs that work again
+            self.close()  # a GPU that works again is found after reopening
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
@@ -282,5 +282,5 @@ def _value_or_absence(smi: Any, ask: Callable[[], Any]) -> Any:
             raise ReaderError(absence) from error
         return absence
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # Versions of the library differ in functions, keys and types.
+        # Versions of the library differ in functions, keys and types, which causes these errors.
         return Absence(AbsenceReason.VERSION_MISMATCH, f"AMD SMI: {type(error).__name__}")

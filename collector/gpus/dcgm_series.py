@@ -150,7 +150,8 @@ def _gpu(
 
 
 def _set_memory(values: Mapping[str, float], into: Measurements) -> None:
-    """Set the memory fields. An absent total is the sum of used, free and reserved memory."""
+    """Set the memory fields. If the exporter reports no total, compute it as used + free +
+    reserved."""
     used, free, total = (values.get(name) for name in (_USED, _FREE, _TOTAL))
     if total is None and used is not None and free is not None:
         total = used + free + values.get(_RESERVED, 0.0)

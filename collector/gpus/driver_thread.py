@@ -1,6 +1,6 @@
 """Calls a driver's library on a separate thread, so that a hanging call blocks no other code.
 
-It is a daemon thread, so it does not prevent the program from ending.
+The thread is a daemon thread, so it does not prevent the program from ending.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class DriverThread:
             # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives with the
             # result.
             async with asyncio.timeout(self._timeout_s):
-                # Shielded, because a driver call cannot be cancelled.
+                # Use `shield`, because a driver call cannot be cancelled.
                 return await asyncio.shield(answer)
         except TimeoutError as error:
             late = Absence(

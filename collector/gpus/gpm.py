@@ -1,7 +1,7 @@
 """Reads NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
 GPM needs a Hopper GPU or a newer one. The first sample of a GPU has no values. A sample after a
-long pause has none either, because its values would be averages over the pause.
+long pause also has no values, because they would be averages over the pause.
 Source: NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
@@ -60,7 +60,7 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set the activity since the last sample, or the reason for its absence.
+        """Set each activity metric in `into`: its value since the last sample, or why it is absent.
 
         Raises:
             ReaderError: the GPU is gone.
@@ -82,7 +82,7 @@ class GpmWindow:
         self._spare = self._before = None
         for buffer in held:
             if buffer is not None:
-                # A library that was shut down has already freed its memory.
+                # Ignore errors: a library that was shut down has already freed its memory.
                 with contextlib.suppress(self._pynvml.NVMLError):
                     self._pynvml.nvmlGpmSampleFree(buffer)
 

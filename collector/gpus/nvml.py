@@ -1,7 +1,7 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
 NVML finds a lost GPU again only after the library is reopened. After each reopening, the first
-sample of every GPU lacks its rates. Therefore, the library is reopened at most every 30 s.
+sample of every GPU has no rates. Therefore, the library is reopened at most every 30 s.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""Converts GPU samples to an OTLP message, which an agent sends to a remote collector."""
+"""Converts GPU samples to an OTLP message, which `tailspan gpus --endpoint` sends to a remote
+collector."""
 
 from collections.abc import Sequence
 from typing import Final

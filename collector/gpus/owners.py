@@ -1,11 +1,11 @@
-"""Assigns GPUs to replicas, and counts other processes on each GPU.
+"""Assigns GPUs to replicas, and counts the processes on each GPU that are not the replica's.
 
-A GPU's replica comes from the first of these sources that names one: the user's configuration; the
-labels of a dcgm-exporter; the ancestors of the processes that compute on the GPU;
-CUDA_VISIBLE_DEVICES of the replicas' processes. An agent on a GPU machine receives no samples of
-engines. It assigns a GPU to the server whose processes use the GPU. It names this server
-`host:port`, which is the default name of a replica. A GPU that no source assigns is reported under
-its machine's name.
+The following sources are tried in this order, until one returns a replica: the user's
+configuration; the labels of a dcgm-exporter; the ancestors of the processes that compute on the
+GPU; CUDA_VISIBLE_DEVICES of the replicas' processes. An agent (`tailspan gpus --endpoint`) receives
+no samples of engines, so it assigns a GPU to the server whose processes use the GPU. It names this
+server `host:port`, which is the default name of a replica. If no source returns a replica, the GPU
+is reported under its machine's name.
 """
 
 import logging
@@ -71,8 +71,8 @@ class Owners(Listener):
         """Record the process ids of engines. Scrapes and simulations report none."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
-            # Call `_forget` only once per message: a call takes longer the more replica names there
-            # are, and senders may invent names.
+            # `_forget` searches all known engines, and senders may invent any number of replica
+            # names. So it is called once per message, not once per sample.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -83,12 +83,13 @@ class Owners(Listener):
                     if not self._left_out:
                         _log.warning(
                             "gpus: more than %d engine processes: GPUs of further processes are not"
-                            " assigned by process id",
+                            " assigned by process id; assign them with --gpu-replica",
                             MAX_KNOWN,
                         )
                     self._left_out += 1
                     continue
-                # If a sample has no totals, its start timestamp equals its own timestamp.
+                # If a sample has no counters, its start timestamp equals its own timestamp, and is
+                # not used.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns

@@ -1,8 +1,8 @@
 """Finds the replica to which a process of this machine belongs.
 
 Pure. Other machines have the same process ids, and every container has a process 1. Therefore, the
-start of the process must also match the start timestamp of the engine's totals. If a replica's name
-contains a host (`host:port`, the default), the host must be this machine or the process's
+start of the process must also match the start timestamp of the engine's counters. If a replica's
+name contains a host (`host:port`, the default), the host must be this machine or the process's
 container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
@@ -17,8 +17,8 @@ from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""The start timestamp of an engine's totals may be up to `BEFORE_S` before the start of its process
-and up to `AFTER_S` after it. Some totals start only after the model is loaded.
+"""The start timestamp of an engine's counters may be up to `BEFORE_S` before the start of its
+process and up to `AFTER_S` after it. Some counters start only after the model is loaded.
 """
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""
@@ -51,7 +51,9 @@ def replica_of(
 
     Args:
         ancestry: the process, its parent, and so on.
-        hostname: returns the host name of a process's container.
+        engines: the processes that engines reported, by process id.
+        here: this machine's host name.
+        hostname: returns the host name of the container in which a process id runs.
     """
     branch: HostProcess | None = None
     for process in ancestry:

@@ -48,8 +48,8 @@ class HostProcesses:
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
         """Yield a process, its parent, its grandparent, and so on.
 
-        Process 1 of the machine is left out. Process 1 of a container is not, because it may be a
-        server.
+        Process 1 of the machine is left out. Process 1 of a container is included, because it may
+        be a server.
         """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():

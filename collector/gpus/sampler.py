@@ -44,14 +44,15 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None until a call succeeds, or fails for another
-    reason than a missing package, library, driver or GPU (`ABSENT_HERE`)."""
+    """Whether the last call of `read` succeeded. None as long as every call failed because the
+    package, the library, the driver or the GPU is missing (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """Number of failed calls, and of single GPUs that failed in a successful call."""
+    """By reason: the number of failed calls, plus the number of single GPUs that could not be read
+    in calls that succeeded for other GPUs."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call, with the reasons."""
 

@@ -56,7 +56,8 @@ class CollectorLimits:
 class _Bucket:
     """A token bucket that refills at a constant rate.
 
-    It holds at most the tokens of one second. The balance can become negative.
+    It holds at most the bytes that one second allows. After a large message, the balance is
+    negative, and further messages are refused until it is positive again.
     """
 
     left: float
@@ -80,7 +81,7 @@ class RateLimiter:
         self._all = _Bucket(self.limits.max_bytes_per_s, self.clock())
 
     def check(self, peer: str) -> None:
-        """Check that this sender's rate and the total rate are below their limits.
+        """Check that this sender, and all senders together, are below their rate limits.
 
         Raises:
             ThrottledError: a rate was exceeded.
@@ -92,7 +93,7 @@ class RateLimiter:
         """Count a message of this size.
 
         Raises:
-            ThrottledError: as in `check`; the message was not counted.
+            ThrottledError: a rate was exceeded before this message. The message is not counted.
         """
         self.check(peer)
         self.add(peer, body_bytes + MESSAGE_BYTES)

@@ -1,7 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-This module binds the port before uvicorn starts, so that the error for a port in use can name its
-command-line option. It limits connections and disables uvicorn's signal handlers.
+This module binds the port before uvicorn starts. So if the port is in use, the error can name the
+command-line option that sets the port. It limits connections and disables uvicorn's signal
+handlers.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
     """Return a socket that listens on the address.
 
     Args:
-        option: the command-line option that the error names.
+        option: the command-line option that sets the port, for the error message.
 
     Raises:
         ListenError: the port is in use or forbidden, or the address does not exist.
@@ -52,7 +53,7 @@ class AsgiHost:
     """Serves one application until stopped.
 
     Args:
-        option: the command-line option that errors name.
+        option: the command-line option that sets the port, for error messages.
     """
 
     def __init__(

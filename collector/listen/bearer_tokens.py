@@ -35,7 +35,7 @@ class Holder(NamedTuple):
 
     Attributes:
         number: the position of the token in its file, from 1.
-        role: its role, or None if it may read and write everything.
+        role: the token's role, or None if the token may read and write everything.
     """
 
     number: int
@@ -47,7 +47,7 @@ class BearerTokens:
 
     Args:
         tokens: `TOKEN` or `TOKEN:ROLE`, each of at least `SHORTEST` characters.
-        where: the file or variable, named in errors.
+        where: the name of the tokens' file or environment variable, for error messages.
 
     Raises:
         SecurityError: there are no tokens, or a token is malformed.
@@ -100,16 +100,19 @@ class BearerTokens:
 
         Raises:
             UnauthenticatedError: the request has no token, or an invalid one.
-            ForbiddenError: its token has a role, so it can only read.
+            ForbiddenError: the token has a role, and such tokens can only read.
         """
         role = self.holder(authorization).role
         if role is not None:
-            raise ForbiddenError(f"the token has the role {role}, which can only read")
+            raise ForbiddenError(
+                f"the token has the role {role}, so it can only read; send telemetry with a token"
+                " without a role"
+            )
 
 
 def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str], str] | None:
-    """Return the unchecked tokens from the file or the variables, and the name of their source, or
-    None if neither is set.
+    """Return the tokens and the name of their source (a file or a variable), or None if no source
+    is set. The tokens are not checked.
 
     Args:
         file: one token per line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
@@ -133,7 +136,7 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
 
 
 def token_without_role(tokens: Iterable[str]) -> str | None:
-    """Return the first token that may send telemetry, or None."""
+    """Return the first token without a role, which may send telemetry, or None."""
     return next((each for each in tokens if ":" not in each), None)
 
 
@@ -151,7 +154,8 @@ def sending_token(file: Path | None, environ: Mapping[str, str]) -> str | None:
     found = token_without_role(tokens)
     if found is None:
         raise SecurityError(
-            f"{where} holds only tokens with a role, which can only read; add a token without one"
+            f"{where} holds only tokens with a role, and these can only read; add a token without"
+            " a role"
         )
     return found
 
@@ -160,8 +164,9 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        role_paths: the prefix of the paths that tokens with a role may read. The application must
-            restrict its answers to the role of `HOLDER` in the scope.
+        role_paths: the prefix of the paths that tokens with a role may read; None for no path. The
+            application must restrict its answers to what the role allows. It finds the role in the
+            scope, under the key `HOLDER`.
     """
 
     def __init__(

@@ -26,7 +26,8 @@ from collector.limits.sender_limits import sender
 ACCEPT_AT_ONCE: Final = 64
 """Number of connections accepted before the event loop does other work."""
 PAUSE_S: Final = 1.0
-"""Pause when file descriptors run out, as in asyncio."""
+"""Pause before the next attempt to accept connections after file descriptors ran out, as in
+asyncio."""
 MAX_DESCRIPTORS: Final = 8192
 """The soft limit of file descriptors is raised to this number: twice what all ports, the database
 and the scrapes need."""
@@ -48,9 +49,8 @@ class ConnectionLimits:
     """Time limit for the TLS handshake, which takes three round trips. asyncio's default is 60 s.
     """
     head_s: float = 10.0
-    """Time limit for a request's head, from the start of the connection or from the first byte
-    after the previous response. A head fits in one packet. nginx allows 60 s, Apache
-    (mod_reqtimeout) 20 s."""
+    """Time limit for a request's head. It begins with the connection, or with the first byte of a
+    later request. A head fits in one packet. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
     """Time limit between a response and the next request: longer than the interval between
     exports."""
@@ -61,7 +61,7 @@ class ConnectionLimits:
 
 
 class OpenConnection(Protocol):
-    """The interface that the acceptor requires of a connection."""
+    """The interface of a connection that the acceptor uses after the handshake."""
 
     @property
     def waits_since(self) -> float | None:
@@ -73,7 +73,7 @@ class OpenConnection(Protocol):
 
 
 class Connection:
-    """An accepted connection, until it ends."""
+    """A TCP connection, from its acceptance to its end."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -99,8 +99,8 @@ class Acceptor:
     """Accepts the connections of a listening socket, within limits.
 
     Args:
-        protocol: creates a connection's protocol, which must set `held`, and call `closed` at its
-            end.
+        protocol: returns the asyncio protocol for a `Connection`. The protocol must set the
+            connection's `held` when the connection is open, and call `Acceptor.closed` at the end.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest, and return whether one was found.
+        """Close the connection that has waited longest for its client. Return whether one waits.
 
         Args:
             peer: the sender whose connection to close; None for the sender with the most
@@ -240,12 +240,12 @@ class Acceptor:
 def within_descriptors(connections: int, ports: int) -> int:
     """Return the number of connections per port that the limit of file descriptors allows.
 
-    Raises the soft limit first. The result is at most `connections`.
+    First raises the process's soft limit of file descriptors. The result is at most `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:
         wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-        with suppress(OSError, ValueError):  # the current limit then applies
+        with suppress(OSError, ValueError):  # if this fails, the current limit stays in force
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

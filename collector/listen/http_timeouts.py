@@ -54,7 +54,7 @@ class TimedH11(H11Protocol):
         return self._waited_since if waits else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for a request."""
+        """Start the time limit for the head of the first request."""
         super().connection_made(transport)
         # Start the write timer if more than one byte is unsent. With the default of 64 KiB, a
         # closing connection with fewer unsent bytes has no timer, and may never close. With 0,

@@ -1,8 +1,8 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
 Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
-decoded value. If the value is a double, only the bytes before the double (its last eight bytes) are
-cached. `values.AttributeReader` checks the values.
+decoded value. A double is in the last eight bytes of its attribute. For a double, the cache
+contains only the bytes before these eight. `values.AttributeReader` checks the values.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -60,8 +60,8 @@ class AttributeTable:
     Args:
         table: maps an attribute name to its field and to the function that reads it.
         unique: attributes whose values rarely repeat. They are not cached.
-        unstored: attributes with a double that no field stores. Their values are checked, but not
-            cached.
+        unstored: attributes whose value is a double, and that have no field in the row. Their
+            values are checked, but not returned.
     """
 
     def __init__(
@@ -83,8 +83,9 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            The values in the order of the fields (None if absent), with one extra value at the end
-            to ignore; the first reason to refuse the item, or None; the number of truncated texts.
+            A list of the values in the order of the fields (None if absent), followed by one
+            element that the caller must ignore; the first reason to refuse the item, or None; the
+            number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.
@@ -140,8 +141,8 @@ def _read(place: int, read: Read, pair: KeyValue) -> _Cached:
 
 
 def _before_a_double(key: str) -> bytes:
-    """Return the bytes of a `KeyValue` before its double; the key must be shorter than 128
-    bytes."""
+    """Return all bytes before the double in an encoded `KeyValue` whose value is a double. The key
+    must be shorter than 128 bytes."""
     name = key.encode()
     return b"\x0a" + bytes([len(name) & 0x7F]) + name + b"\x12\x09\x21"
 

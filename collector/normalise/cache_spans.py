@@ -44,7 +44,8 @@ TENANT: Final = (
 )
 ROUTE: Final = ("http.route", "litellm.request.route")
 PATH: Final = ("url.path", "url.full", "http.target", "http.url")
-"""Attributes with a path or a URL, for spans without a route. The query is not stored."""
+"""Span attributes that contain a path or a URL. They are read if the span has no route. The query
+of a URL is not stored."""
 MODEL: Final = ("gen_ai.request.model", "gen_ai.response.model", "llm.request.model")
 MODEL_PATHS: Final = (
     "/chat/completions",
@@ -202,9 +203,9 @@ _MAX_VALUES: Final = 16
 def _text(
     reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
 ) -> str | None:
-    """Return the text of the first of these attributes that has a text.
+    """Return the first text that these attributes contain. They are tried in this order.
 
-    If the attribute is an array, its first text is returned.
+    In an attribute that is an array, the first text is used.
     """
     for name in names:
         if name not in attributes:

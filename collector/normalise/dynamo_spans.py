@@ -129,7 +129,8 @@ def _outcome(span: Span, reported: str | None, status: int | None) -> Outcome:
 def _decode_s(
     gap_s: float | None, output_tokens: int | None, ttft_s: float | None, e2e_s: float
 ) -> float | None:
-    """Return the time from the first to the last token: the mean gap times the number of gaps."""
+    """Return the time from the first to the last token: the mean time between two tokens, times the
+    number of tokens after the first."""
     if gap_s is None or ttft_s is None or output_tokens is None or output_tokens < 2:
         return None
     gaps = output_tokens - 1

@@ -41,7 +41,8 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    If a metric has one point per hook or per drop reason, the points are summed to one value.
+    Some metrics have one point for each hook of the plugin, or for each reason of a drop. The
+    points of such a metric are summed to one value.
     """
 
     origin: ResourceLabels
@@ -125,7 +126,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # drops for this reason are intended
+    if part != names.UNAUTHENTICATED:  # left out on purpose: the server refused these requests
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 

@@ -1,5 +1,5 @@
-"""Reads metrics messages whose scopes all have known layouts (the positions of a scope's numbers,
-see `sample_layouts`).
+"""Reads a metrics message if the layout of each of its scopes is known. A layout is the positions
+of a scope's numbers (see `sample_layouts`).
 
 A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
 the same metrics share a layout: the scope does not contain the replica's name.
@@ -28,7 +28,7 @@ _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MAX_FORMS: Final = 8
 """Maximum number of forms for scopes of the same length. A form is the set of the positions of a
-scope's numbers. A search tries each form."""
+scope's numbers. To find a layout, each form of this length is tried."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -48,12 +48,14 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # Prefer `latest`: its hash is cached, and comparing bytes is faster than hashing them.
+        # `latest` has the bytes of the last key that was found. If they are equal, use them: their
+        # hash is cached, and comparing bytes is faster than hashing them.
         return self, simulated, self.latest if masked == self.latest else masked
 
 
 _Key = tuple[_Form, bool, bytes]
-"""The key of a layout: the form, whether the sender is simulated, and the scope's masked bytes."""
+"""The key of a layout: the form, whether the sender is simulated, and the scope's bytes with zeros
+in place of its numbers."""
 
 
 class KnownLayouts:
@@ -79,11 +81,13 @@ class KnownLayouts:
         """Return the samples of a metrics message, like `normalise_points`.
 
         Returns:
-            None if a scope has no known layout, or a number is invalid.
+            The samples, or None if the message must be read with `normalise_points`, because a
+            scope has no known layout, a number is invalid, two samples have the same key, or there
+            are too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
-            TooLargeError: the message has too many parts.
+            TooLargeError: the message has too many resources and scopes.
         """
         batch = NormalisedBatch()
         for resource, scoped, _ in encoded_scopes(body):
@@ -101,16 +105,16 @@ class KnownLayouts:
             if about.skipped:
                 batch.skipped.update(about.skipped)
             batch.truncated_texts += about.truncated_texts + origin.truncated_texts
-        # `normalise_points` joins samples with the same key, and refuses messages with too many
-        # points.
+        # Leave two kinds of messages to `normalise_points`: it joins samples with the same key, and
+        # refuses a message with too many points.
         few = batch.accepted + batch.skipped.total() <= MAX_PARTS
         return batch if few and _are_distinct(batch) else None
 
     def missed_before(self, body_bytes: int) -> bool:
-        """Return whether an earlier message of this size was read without a known layout.
+        """Return whether an earlier message of this size had no known layout.
 
-        Call this after each message without a known layout. Layouts are learned from the second
-        such message, so no layout is learned from a message that does not repeat.
+        Call this once for each message without a known layout. The caller learns layouts only if
+        the result is true, so messages that do not repeat cause no learning.
         """
         with self._lock:
             before = body_bytes in self._missed

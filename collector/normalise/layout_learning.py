@@ -51,8 +51,8 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """Return the layouts of the scopes of a metrics message.
 
-    A scope has no layout if it contains no sample, a refused point, or bytes that
-    `number_positions` does not support.
+    A scope has no layout in three cases: it contains no sample, one of its points is refused, or
+    `number_positions` does not support its bytes.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):
@@ -82,7 +82,7 @@ def _describe_message(resource: bytes, scoped: bytes, now_unix_ns: int) -> Layou
     )
     if about is None:
         return None
-    # The layout must return the rows of `normalise_points`.
+    # Check that the layout returns the same rows as `normalise_points`.
     rows = SampleLayout(about).read(scoped, origin, now_unix_ns)
     return about if repr(rows) == repr(ScopeRows(batch.samples, batch.gpus)) else None
 

@@ -1,12 +1,12 @@
 """Converts spans of applications to the operations around their calls to a model.
 
 Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Names that are not in
-`NAMED` are stored as `other`, so that no text of a sender is stored. Apart from this attribute,
-only ids and times are read. If a span of kind SERVER describes a generation and is not from an
-engine, it reports a request at a router. From a router's span, the time to the first byte and the
-response's id are also read. The spans of llm-d's gateway and proxy have no operation name; they are
-recognised by their own names. `llm_d.pd_proxy.true_ttft_ms` is not read, because this duration ends
-when the decode begins.
+`NAMED` are stored as `other`, because a sender could put any text, even a prompt, into the name.
+Apart from this attribute, only ids and times are read. If a span of kind SERVER has an operation
+that generates tokens, and is not from an engine, it reports a request at a router. From a router's
+span, the time to the first byte and the response's id are also read. The spans of llm-d's gateway
+and proxy have no operation name; they are recognised by their own names.
+`llm_d.pd_proxy.true_ttft_ms` is not read, because this duration ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """
@@ -74,8 +74,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Skip other spans of a generation: they are parents of a client's span, which already
-            # counts the call.
+            # Skip this span of a call to a model: it is the parent of a client's span, and that
+            # span already counts the call.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

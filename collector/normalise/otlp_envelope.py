@@ -2,8 +2,8 @@
 
 An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a small message could fill
 the memory. In all signals, resources contain scopes, which contain items. So one protobuf schema,
-the outline, decodes the messages of all signals. In the outline, nested messages are fields of
-bytes.
+called the outline, decodes the messages of all signals. In the outline, nested messages are fields
+of the type `bytes`, so they are not decoded yet.
 
 Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field
 and a message field have the same encoding.
@@ -77,7 +77,8 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """How many resources and scopes the message has up to this one, for `MAX_PARTS`."""
+    """The number of resources and scopes in the message up to and including this scope. The limit
+    is `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
@@ -85,8 +86,8 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a resource
-            above `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a resource is
+            larger than `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -103,8 +104,8 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` parts, or a part above
-            `MAX_PART_BYTES`.
+        TooLargeError: the message has more than `MAX_PARTS` resources, scopes and items, or one of
+            them is larger than `MAX_PART_BYTES`.
     """
     all_items = 0
     for resource, raw, parts in encoded_scopes(body):

@@ -111,7 +111,7 @@ _DROPPABLE = (_AT["prefix_ladder"], _AT["http_status"])
 _WITHIN = itemgetter(
     *(_AT[name] for name in ("ttft_s", "first_content_s", "itl_max_s", "reported_in_flight_s"))
 )
-"""The values of a row that must not exceed the request's duration."""
+"""Returns those values of a row that must not exceed the request's duration."""
 _QUEUE, _PREFILL, _DECODE = _AT["queue_s"], _AT["prefill_s"], _AT["decode_s"]
 _SIMULATOR, _INSTRUMENTATION = Source.SIMULATOR.value, Source.INSTRUMENTATION.value
 _phases = itemgetter(*(_AT[phase] for phase in PHASES))
@@ -168,14 +168,15 @@ def row_of_span(
         if isinstance(values[place], DroppedValue):
             batch.dropped_values[values[place]] += 1
             values[place] = None
-    values.pop()  # the last element has the values of attributes without a field
+    values.pop()  # `read` adds an element for attributes without a field
     return tuple(values)
 
 
 def _check_sum(
     parts: tuple[float | None, ...], of_s: float | None, reason: Refusal, *, whole: bool = True
 ) -> None:
-    """Check that the parts sum to their phase. With `whole`, all parts or none must be present."""
+    """Check that the parts sum to their phase. With `whole`, either all parts or no parts must be
+    present."""
     present = parts if None not in parts else [part for part in parts if part is not None]
     if not present:
         return

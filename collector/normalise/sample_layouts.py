@@ -66,7 +66,7 @@ class SampleParts(NamedTuple):
     """The indices of all start timestamps. These timestamps must be equal."""
     values: Mapping[str, int]
     sums: Mapping[str, tuple[int, ...]]
-    """For each field that is a sum over data points: the indices of their values."""
+    """For each field that is a sum over data points: the indices of the points' values."""
     points: int
 
 
@@ -159,8 +159,8 @@ class _Sample:
         self._sums = {name: _taking(places) for name, places in parts.sums.items()}
 
     def span(self, numbers: Sequence[Any], latest_unix_ns: int) -> tuple[int, int] | None:
-        """Return the sample's start and timestamp, or None if they differ between points or are
-        invalid."""
+        """Return the sample's start timestamp and its own timestamp (both unix ns). Return None if
+        one of them is invalid, or differs between the sample's data points."""
         times, starts = self._times(numbers), self._starts(numbers)
         at_unix_ns = times[0]
         started_unix_ns = starts[0] if starts else at_unix_ns

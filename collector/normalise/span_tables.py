@@ -152,7 +152,8 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The end must not be in the future, whether the span or the latency defines it.
+    # Neither the end of the span nor the end that the reported latency implies may be in the
+    # future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -193,13 +194,14 @@ def _latencies(
             continue
         if isinstance(value, str | bool):
             raise RefusalError(Refusal.WRONG_TYPE)
-        # vLLM computes these latencies with a timestamp of 0 if there are no output tokens.
+        # Ignore these latencies if there are no output tokens: vLLM computes them from a timestamp
+        # of 0.
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. `MAX_DURATION_S` is a week, and no request takes so many seconds.
-    # In nanoseconds, this number is only 0.6 ms, and every request takes longer. So the unit is the
-    # nanosecond if the longest latency is above this number.
+    # Some forks send nanoseconds instead of seconds. `MAX_DURATION_S` is 604,800 s, a week. No
+    # request takes longer than a week, and every request takes longer than 604,800 ns (0.6 ms). So
+    # if the longest latency is above 604,800, the values are nanoseconds.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

@@ -4,8 +4,8 @@ The methods receive the encoded bytes. If gRPC decoded them, its response to a m
 would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of the collector.
 
 Clients call unary methods, but the server registers them as methods with a stream of requests. With
-a stream, the server can authenticate the call and reserve memory before it reads the message.
-Before that, gRPC reads at most a window of 64 KiB.
+a stream, the server can authenticate the call and reserve memory before it reads the message. Until
+the server reads the message, gRPC accepts at most 64 KiB of it (its window).
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -54,7 +54,7 @@ class GrpcReceiver:
     """A gRPC server on one port.
 
     Args:
-        option: the command-line option that errors name.
+        option: the command-line option that sets the port, for error messages.
         tokens: None if no token is required.
     """
 
@@ -84,7 +84,7 @@ class GrpcReceiver:
     async def start(self) -> None:
         """Start to listen. Afterwards, `port` is the port in use."""
         if self.port:
-            # A plain socket first: unlike gRPC, it reports why binding fails.
+            # Bind a plain socket first, because unlike gRPC it reports why binding fails.
             listen(self._host, self.port, self._option).close()
         server = grpc.aio.server(
             options=[
@@ -137,7 +137,9 @@ class GrpcReceiver:
                     if body is grpc.aio.EOF:
                         # gRPC itself ends a call whose message is too large.
                         most = self._limits.max_body_bytes
-                        raise TooLargeError(f"no message, or a message above {most} bytes")
+                        raise TooLargeError(
+                            f"no message, or a message above {most} bytes; send smaller batches"
+                        )
                     answer = await self._intake.receive(
                         signal, body, peer=peer, reservation=reservation
                     )
@@ -205,7 +207,8 @@ def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
 
 
 def _address(peer: str) -> str:
-    """Return the address in gRPC's `ipv4:127.0.0.1:4321` or `ipv6:%5B::1%5D:4321`."""
+    """Return the IP address in gRPC's name of a peer, such as `ipv4:127.0.0.1:4321` or
+    `ipv6:%5B::1%5D:4321`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 

@@ -47,7 +47,7 @@ async def read_body(
     """Return the whole body as it was sent.
 
     Args:
-        reservation: grows before each chunk is stored.
+        reservation: the message's memory reservation. It is enlarged before each chunk is stored.
         timeout: a running timeout. Each chunk postpones its end.
 
     Raises:
@@ -80,7 +80,7 @@ def inflate(body: bytes, encoding: str, max_bytes: int) -> bytes:
     members = 1
     stream = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
-        # In blocks, because zlib copies all bytes that follow a gzip member.
+        # Decompress in blocks, because zlib copies all bytes that follow a gzip member.
         for start in range(0, len(body), _BLOCK_BYTES):
             left = body[start : start + _BLOCK_BYTES]
             while left:

@@ -132,7 +132,7 @@ def _refusal(error: IntakeError, kind: str) -> Response:
 def _response(
     message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """Return a response in the encoding of the request."""
+    """Return a response in the format of the request, protobuf or JSON."""
     if kind == _JSON:
         return Response(to_json(message), status, headers, _JSON)
     return Response(message.SerializeToString(), status, headers, _PROTOBUF)

@@ -1,4 +1,4 @@
-"""Reads metrics messages with a known layout (the positions of their numbers), and passes all other
+"""Reads metrics messages whose layout (the positions of the numbers) is known, and passes all other
 messages to another reader.
 
 The other reader may run in another process. Reading with a known layout takes less time than
@@ -43,7 +43,8 @@ class LayoutReader:
             return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
-        """Read a message."""
+        """Read a message of any kind: by its layout if the layout is known, otherwise with the
+        other reader."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)
         known = self._layouts.read(body, now_unix_ns)

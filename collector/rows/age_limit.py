@@ -1,7 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-The rollups of the minutes of these rows are already final, and would not include the rows
-(docs/decisions/021).
+A rollup covers one minute. The rollups of such old minutes no longer change, so they would not
+include these rows (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,9 @@ class AgeLimit:
 
     Attributes:
         keep_ns: retention of rows, or None for ever.
-        deletable_unix_ns: returns the timestamp from which `keep_ns` counts back. If None,
-            `keep_ns` counts back from the arrival of the message.
+        deletable_unix_ns: returns the current time of the clock that decides about deletion, in
+            unix ns. A row is too old if its timestamp is more than `keep_ns` before this time. If
+            None, the arrival of the message is used as the current time.
     """
 
     keep_ns: int | None
@@ -91,7 +92,8 @@ def _rows_within_age(
     instant: Callable[[_Row], int],
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
-    """Return the rows from `horizon_unix_ns` on, and their numbers of items. Refuse older rows."""
+    """Return the rows with a timestamp of at least `horizon_unix_ns`, and the number of items of
+    each. Refuse older rows."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

@@ -48,9 +48,9 @@ class Lead:
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the current correction of the sender's rows.
-        proven_ns: the correction for rows whose timestamps are not later than their arrival. 0
-            until enough messages have shown that the sender's clock is ahead.
+        known_ns: the correction that the sender's messages so far imply, even if they are few.
+        proven_ns: the correction for rows whose timestamps are not later than their arrival:
+            `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
         shared_ns: by how much Tailspan's own clock has jumped, if the sender uses the same clock;
             else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
@@ -64,8 +64,8 @@ class Lead:
 
     @property
     def moves(self) -> bool:
-        """Return whether the correction moves the timestamps of all rows of the sender. If not, it
-        moves only timestamps that are later than the arrival."""
+        """Return true if all rows of the sender are corrected, and false if only rows with a
+        timestamp later than their arrival are corrected."""
         return bool(self.proven_ns or self.shared_ns)
 
     def ahead_ns(self, row_lead_ns: int) -> int | None:
@@ -83,8 +83,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: maps a row's key, with its uncorrected timestamp, to its correction. `apply` adds
-            entries.
+        set_back: the corrections of earlier rows, in ns, by the row's key (which contains the
+            uncorrected timestamp). `apply` adds the corrections of this message.
     """
 
     def __init__(
@@ -201,7 +201,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine uses Tailspan's clock.
+            # A client on this machine uses the same clock as Tailspan, so if Tailspan's clock
+            # jumped, the row's lead is about the size of the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

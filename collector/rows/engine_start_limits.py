@@ -20,9 +20,10 @@ REPLICA_REFILL_NS: Final = 10 * 10**9
 """After `REPLICA_BURST` starts, a replica may send one more per 10 s. No server loads a model
 faster (`exporters.totals.engines.GONE_NS`)."""
 ALL_BURST: Final = 4_096
-"""Number of starts that all replicas may send at once: four for each of 1,000 engines."""
+"""Number of starts that all replicas together may send at once: four for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
-"""After `ALL_BURST` starts, all replicas may send one more per 5 s: 1,000 engines in 90 minutes."""
+"""After `ALL_BURST` starts, all replicas together may send one more per 5 s: 1,000 engines in 90
+minutes."""
 MAX_REPLICAS: Final = 1_000
 """Maximum number of stored replicas. A new replica replaces the one that was silent longest."""
 MAX_REMEMBERED: Final = 2 * REPLICA_BURST
@@ -46,7 +47,8 @@ class EngineStartAllowance:
         self.left = self.burst
 
     def has(self, now_ns: int) -> bool:
-        """Return whether a start is allowed now."""
+        """Return whether one more start is allowed now. The caller must then reduce `left` by
+        one."""
         if self._refilled_ns is None or now_ns < self._refilled_ns:
             self._refilled_ns = now_ns
         earned = (now_ns - self._refilled_ns) // self.refill_ns

@@ -10,17 +10,18 @@ outliers. A sender's lead is the median over its last messages.
 - Rows with a timestamp later than their arrival are set back: the message's lead is subtracted from
   their timestamps.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-  back. If the new median differs by at most `TOLERANCE_NS` from the correction, the correction does
-  not change: the start timestamp of totals is corrected too, so a change would look like a restart
-  of the totals. The correction ends when the median is at most `MIN_NS`.
+  back. The correction changes only if the new median differs from it by more than `TOLERANCE_NS`.
+  Small changes are avoided, because the start timestamp of counters is corrected too, and a new
+  start timestamp looks like a restart of the engine. The correction ends when the median is at most
+  `MIN_NS`.
 - The store decides whether and by how much samples are corrected, so that all collectors correct
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
   or an engine start that is further ahead is refused: if several samples were set back by their own
   leads, they would get the same timestamp.
-- A row without a replica name, such as a client's row, can be from any sender. It is corrected
-  separately.
+- A row without a replica name, such as a client's row, can be from any sender. Only its own lead is
+  used to correct it.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again gets the same correction. Timestamps are part of the row's key, so another correction
@@ -76,8 +77,8 @@ class MeasuredSenderClock:
     measured_ns: int | None = None
     """The measured lead, or None if it is not known yet.
 
-    A delayed message has too small a lead, so a small lead counts only after `MIN_MESSAGES`
-    messages.
+    If a message is delayed, its lead is too small. So a small lead is used only after
+    `MIN_MESSAGES` messages.
     """
     rows: int = 0
     """The number of corrected rows."""
@@ -184,8 +185,8 @@ class SenderClocks:
         source = self._source(sender, arrived_unix_ns)
         if self._own is not None:
             self._own.record_message(sender, newest_unix_ns)
-            # A new sender uses Tailspan's clock if its lead is closer to the size of the jump than
-            # to 0.
+            # Assume that a new sender uses Tailspan's clock if its lead is closer to the size of
+            # the clock's jump than to 0.
             new = not source.leads_ns and own_ns > 0 and abs(lead_ns - own_ns) < lead_ns
             if own_ns and (self._own.shares(sender) or new):
                 source.last_seen_unix_ns = arrived_unix_ns

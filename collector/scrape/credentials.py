@@ -36,7 +36,7 @@ class TargetCredentials:
     the system's certificate authorities signed.
 
     Attributes:
-        token_file: used instead of `token`.
+        token_file: the file with the token, used instead of `token`.
         ca_file: the certificate of the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.

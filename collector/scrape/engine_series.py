@@ -36,7 +36,7 @@ class EngineTable:
         model_label: label with the model's name.
         rank_labels: labels of an engine's workers. Each worker reports the value of the whole
             engine; the highest is used.
-        fields: maps fields of `EngineSample` to their alternatives.
+        fields: maps each field of `EngineSample` to its alternative series.
     """
 
     name: str
@@ -137,7 +137,8 @@ SGLANG: Final = EngineTable(
             EngineSeries("sglang:prompt_tokens_total"),
         ),
         "decode_tokens_total": (EngineSeries("sglang:generation_tokens_total"),),
-        # SGLang looks up every prompt token in its radix cache.
+        # SGLang looks up every prompt token in its radix cache, so the prompt tokens are the
+        # queries.
         "prefix_cache_queries_tokens_total": (EngineSeries("sglang:prompt_tokens_total"),),
         "prefix_cache_hits_tokens_total": (EngineSeries("sglang:cached_tokens_total"),),
         "preemptions_total": (

@@ -139,7 +139,8 @@ def _fill(
 def _values(
     table: EngineTable, wanted: EngineSeries, series: Mapping[str, list[Sample]]
 ) -> dict[ScrapedEngine, float]:
-    """Return the value of each engine: the maximum over ranks, summed over other labels."""
+    """Return the value of each engine: the maximum over its workers (ranks), then the sum over all
+    other labels."""
     parts: dict[tuple[ScrapedEngine, tuple[tuple[str, str], ...]], float] = {}
     for sample in series.get(wanted.name, ()):
         labels = dict(sample.labels)

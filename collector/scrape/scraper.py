@@ -117,7 +117,7 @@ class Scraper(Listener):
 
     def report(self) -> list[TargetState]:
         """Return the last results of each target, sorted by address."""
-        # A copy, because /metrics calls this method on another thread.
+        # Copy the states first, because /metrics calls this method on another thread.
         states = list(self._states.values())
         return sorted(states, key=lambda state: str(state.target))
 
@@ -185,7 +185,7 @@ class Scraper(Listener):
         try:
             client = self._clients.of(target.access)
             body = await fetch(client, target.url, self._timeout_s, target.access)
-            # On a thread: parsing a large response would block the event loop.
+            # Parse on a separate thread, because a large response would block the event loop.
             answer = await asyncio.to_thread(exposition.read, body)
             await self._store_samples(target, answer)
         except ScrapeError as error:
@@ -255,12 +255,13 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the start of the server if the response reports it, or else the time of the first
-        scrape. If a total has decreased, the server restarted, and the result is a new timestamp.
+        This is the start of the server if the response reports it, otherwise the time of the first
+        scrape. If a total is lower than in the last scrape, the server has restarted, and the
+        result is the time of this scrape.
         """
         reported_unix_ns = 0
-        # Ignore a start that is too early or in the future, because another clock reported it.
-        # Compare in seconds, because infinity cannot be converted to an integer.
+        # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or
+        # in the future. Compare in seconds, because infinity cannot be converted to an integer.
         if EARLIEST_UNIX_NS / 1e9 <= (process_started_s or 0.0) <= at_unix_ns / 1e9:
             reported_unix_ns = int((process_started_s or 0.0) * 1e9)
         totals = {name: value for name, value in fields.items() if name.endswith("_total")}

@@ -228,7 +228,8 @@ class File:
             replica = names["replica"]
             if replica is not None and several:
                 raise DiscoveryError(
-                    f"{where}.labels.replica: one name for several targets; allowed: one target"
+                    f"{where}.labels.replica: {replica!r} names several targets; give each target"
+                    " its own group"
                 )
             found.append(plain._replace(replica=replica or plain.replica, region=names["region"]))
         return found
