@@ -50,8 +50,8 @@ _PERSON: Final = b"tailspan ladder"
 
 
 class LadderKey:
-    """The secret key of a deployment, from any text. Replicas with the same secret have comparable
-    ladders."""
+    """The secret key of a deployment, derived from a secret text. The ladders of two replicas are
+    comparable if both replicas have the same secret text."""
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()
