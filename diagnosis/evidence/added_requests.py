@@ -201,8 +201,9 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 
     The expected number of requests above a length is the baseline's number above this length,
     multiplied by the growth factor of the number of short requests. A request is short if it is at
-    most as long as the baseline's median. The result is the length above which the excess over the
-    expected number is largest, in standard deviations. For the arguments, see `were_added`.
+    most as long as the baseline's median. The excess over the expected number is computed in
+    standard deviations. The result is the length above which the excess is largest. For the
+    arguments, see `were_added`.
     """
     lengths = np.concatenate([np.unique(now)[::-1], [0]])
     excess = excess_above(lengths, now, before, scale)

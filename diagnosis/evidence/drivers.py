@@ -98,8 +98,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # `whole` contains the whole window, because the hot blocks (the blocks of time with nearly all
-    # slow requests) contain too few images.
+    # Test the growth over the whole window, because the hot blocks (the blocks of time with nearly
+    # all slow requests) contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
@@ -161,9 +161,12 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for KV blocks. The demand is rate
-    × time that a request keeps its blocks × tokens that only this request uses, divided by the
-    number of blocks."""
+    """Return the share of each driver in the growth of the demand for KV blocks.
+
+        demand = rate × time that a request keeps its blocks × tokens per request / blocks
+
+    Tokens whose blocks the request shares with other requests are not counted.
+    """
     demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
@@ -245,7 +248,8 @@ def for_link(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for the network link. The demand
     is a product: rate × tokens fetched × time per token.
 
-    The time per token is measured on the fastest transfers, because these did not wait.
+    The time per token is measured on the fastest transfers, because they did not wait for other
+    transfers.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -255,7 +259,7 @@ def for_link(case: DiagnosisCase) -> DriverShares:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
         loading_s = requests.number("kv_load_s")
-        # Older rows do not report why a request was held back.
+        # Older rows do not report why a request was held back. Use the whole held time for them.
         loading_s = np.where(np.isfinite(loading_s), loading_s, requests.number("queue_held_s"))
         of_each_s = np.nan_to_num(loading_s)[some] / tokens[some]
         each_s.append(float(np.quantile(of_each_s, _QUICK)))

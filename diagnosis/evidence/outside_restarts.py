@@ -1,5 +1,4 @@
-"""Measure changes of the traffic while no server was away (not serving requests, because of a
-restart) or warming up.
+"""Measure changes of the traffic outside restarts: while all servers serve requests and are warm.
 
 Pure. A restart causes cache misses and routing skew (an uneven division of requests among servers).
 If misses or skew also occur while no server restarts, they have another cause.

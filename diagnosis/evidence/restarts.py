@@ -118,7 +118,7 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # The first period of queueing may contain pauses of up to `_PAUSE_S`.
+        # The first queueing period ends at the first pause that is longer than `_PAUSE_S`.
         end = _MIN_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -221,8 +221,8 @@ def deploys(case: DiagnosisCase) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: DiagnosisCase) -> bool:
-    """Return whether requests with a new configuration are still slower than before when the
-    servers are warm.
+    """Return whether requests with a new configuration remain slower than the baseline's requests
+    after the servers have become warm.
 
     The tail alone does not answer this, because most of the slowest requests arrive before the
     servers are warm.

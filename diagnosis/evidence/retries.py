@@ -147,7 +147,7 @@ class _Repeats(NamedTuple):
 
 def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request. Return None if few requests were aborted."""
+    request. Return None if fewer than `_MIN_REQUESTS` requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < _MIN_REQUESTS:
         return None

@@ -34,8 +34,8 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return True if steps take longer than their work explains in nearly all seconds, not only
-    during stalls.
+    """Return whether steps take longer than their work explains not only during stalls, but in
+    nearly all seconds.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.

@@ -28,8 +28,9 @@ _FULLER: Final = 1.1
 def start_weights(
     case: DiagnosisCase, started: Sequence[EngineStart]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of the terms that the starts lengthen; empty if too few of the slow
-    requests were received around the starts. The growth that the workload caused is excluded."""
+    """Return, for each term (part of the latency), the share of its growth that the starts explain.
+    The growth that the workload caused is excluded. The result is empty if too few of the slow
+    requests were received around the starts."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if not started or fresh.mean() < _MIN_SHARE:
         return {}

@@ -73,7 +73,7 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 def flooded(case: DiagnosisCase) -> bool:
     """Return whether one tenant floods the servers.
 
-    Three conditions must hold. The tenant's request rate grew, also if its added long requests are
+    Three conditions must hold. The tenant's request rate grew, even if its added long requests are
     not counted. The tenant's traffic grew more than the other tenants' traffic. Requests wait.
     """
     rates = first_rates(case)

@@ -147,7 +147,8 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that belongs to no phase counts as delivery. Without phases, the whole latency is unsplit.
+    # Time that belongs to no phase counts as delivery. Without known phases, the whole latency is
+    # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in FROM_RECEIPT

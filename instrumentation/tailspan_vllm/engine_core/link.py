@@ -181,7 +181,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # the packet is too large for this machine's socket buffer
+                self.dropped += count or 1  # larger than this machine's socket buffer
             if front.greeting:
                 front.greeting = b""
             elif aside:
