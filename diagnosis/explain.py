@@ -41,8 +41,8 @@ from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
 """Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
-objective decides. The latency grew clearly if the lower bound of the ratio's confidence interval
-exceeds this minimum."""
+objective decides. The growth is not due to chance if the lower bound of the ratio's confidence
+interval exceeds this minimum."""
 
 CHANCE: Final = 0.01
 """Error probability of the confidence intervals that decide a verdict. It is smaller than the error

@@ -299,8 +299,8 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Some steps between the request's first and last chunk contain no work for the request. If
-        # the request was preempted then, their time is preempted time. Otherwise, their time is
+        # Some steps of the prefill phase contain no work for the request. If the request was
+        # preempted during such a step, the step's time is preempted time. Otherwise, the time is
         # divided among the other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)

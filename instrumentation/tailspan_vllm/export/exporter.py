@@ -39,8 +39,8 @@ class Exporter:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # Detect now, because OpenTelemetry's detectors start threads, which fails while a program
-        # is ending.
+        # Detect the resource's attributes now: OpenTelemetry's detectors start threads, which fails
+        # while a program is ending.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()

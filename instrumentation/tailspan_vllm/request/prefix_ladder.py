@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Number of positions between a number of blocks and twice this number. See
+"""Number of additional positions in a ladder each time that the number of blocks doubles. See
 docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
