@@ -23,8 +23,8 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause: the values in the baseline and in the window, or None
-    if unknown. `what` is the name and contains the unit."""
+    """A measurement that supports the cause. `what` is its name with the unit. The values are those
+    in the baseline and in the window; None if unknown."""
 
     what: str
     baseline: float | None
@@ -74,8 +74,9 @@ Detector = Callable[[DiagnosisCase], Claim | None]
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
-    """Return the share of each term of each slow request that each claim gets: (len(claims),
-    number, len(TERMS)). The shares of all claims sum to at most 1."""
+    """Divide the terms of the slow requests among the claims. Return the shares of each claim:
+    (len(claims), number, len(TERMS)). `number` is the number of slow requests. In each term of each
+    request, the shares of all claims sum to at most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

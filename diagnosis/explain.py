@@ -40,8 +40,9 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of a latency. If no objective decides whether there is an
-incident, this minimum does: the lower bound of the ratio's confidence interval must exceed it."""
+"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
+objective decides. The growth is not due to chance if the lower bound of the ratio's confidence
+interval exceeds this minimum."""
 
 CHANCE: Final = 0.01
 """Error probability of the confidence intervals that decide a verdict. It is smaller than the error
@@ -154,7 +155,7 @@ def _explain_tails(
     others: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # more requests are slow, but their mean did not grow
+        unexplained = 1.0  # more requests are slow, but the tail's mean latency did not grow
     if grown and larger:
         causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -249,10 +250,10 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
-    """Return the smallest tail share, at least `share`, at which the mean of the tail grew. Call
-    this function if an objective was missed more often.
+    """Return the smallest size of the tail, at least `share`, with which the tail's mean latency
+    grew. This size is needed if more requests missed an objective than in the baseline.
 
-    A larger share may be needed, because a few outliers of the baseline may be slower than all
+    A tail of size `share` may be too small: a few outliers of the baseline may be slower than all
     requests of the window that missed the objective.
     """
     longest = max(len(each) for each in tails)
@@ -274,8 +275,8 @@ def _many_more(
     """Return whether clearly more requests than in the baseline exceed one of three latencies: the
     lowest latency of the baseline's tail, the baseline's 75th percentile, or the baseline's median.
 
-    A few outliers make the mean of the baseline's tail uncertain, but change these three latencies
-    little.
+    A few outliers in the baseline make the mean of its tail uncertain, but change these three
+    latencies little.
     """
     levels = {**BODY_GROWTH_RATIOS, share: MORE_SLOW_RATIO}
     for level, more in levels.items():
@@ -319,9 +320,9 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
     whole_s = float(terms[:, grew].sum(axis=1).mean())
     if not whole_s > 0:
         return [], [], 1.0
-    # A claim's share is its seconds in the terms that grew, divided by the sum of these terms. A
-    # term may have shrunk for some requests although its mean grew. The sum of the claimed seconds
-    # could then exceed the mean growth, so the sum of the shares is limited to 1.
+    # The share of a claim is the sum of its seconds in the terms that grew, divided by the growth
+    # of these terms. A term may have shrunk for some requests although its mean grew. The sum of
+    # the claimed seconds could then exceed the growth, so the sum of the shares is limited to 1.
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
@@ -337,8 +338,9 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes including the masked causes, and the unexplained share. The other shares
-    are reduced in proportion, so that all shares sum to 1."""
+    """Return the causes together with the masked causes, and the unexplained share. The shares of
+    the causes that are not masked, and the unexplained share, are reduced in proportion, so that
+    all shares sum to 1."""
     found = []
     for each in masked:
         alone = Evidence(

@@ -18,10 +18,10 @@ class ShareMethod(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
-    """From the latency parts of the slow requests, which the plugin computes from its step ledger
-    (its record of engine steps)."""
+    """The shares were computed from the latency parts of the slow requests. The plugin measures
+    these parts with its record of engine steps (the step ledger)."""
     COUNTERFACTUAL = "counterfactual"
-    """From replays of the window with and without each cause."""
+    """The shares were computed from replays of the window with and without each cause."""
 
 
 class ExplanationVerdict(StrEnum):
@@ -52,7 +52,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How well a replay reproduces the slow requests' mean latencies, in seconds."""
+    """The slow requests' mean latencies in seconds, as measured and as replayed. They show how well
+    the replay reproduces the data."""
 
     requests: int
     baseline_s: float
@@ -89,8 +90,8 @@ class RiskRatio:
 
 @dataclass(frozen=True, slots=True)
 class NetworkGrowth:
-    """A growth of the time that a region's probes spend outside the servers. The fields contain the
-    medians in seconds, and their 95 % intervals (low, high)."""
+    """A growth of the time that probe requests from one region spend outside the servers. The
+    fields contain the medians in seconds, and their 95 % intervals (low, high)."""
 
     region: str
     baseline_probes: int
@@ -132,7 +133,7 @@ class Explanation:
     unexplained_low: float | None = None
     unexplained_high: float | None = None
     replay: Replay | None = None
-    """None if the shares do not come from a replay."""
+    """The replay from which the shares come; None if they do not come from a replay."""
     not_replayed: str | None = None
     """Why the shares do not come from a replay. None if no replay was requested."""
     network: Sequence[NetworkGrowth] = ()

@@ -95,7 +95,7 @@ def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float
 def _difference_affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # A smaller batch needs less KV memory, so it lengthens none of these terms.
+        return False  # a smaller batch needs less KV memory: lengthens no term of `_AFFECTED`
     return name.startswith(parts)
 
 

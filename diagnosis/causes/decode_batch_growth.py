@@ -22,16 +22,16 @@ def detect(case: DiagnosisCase) -> Claim | None:
     added = outputs_were_added(case)
     if case.question.metric in CONTAIN_TOKENS and case.workload.outputs_grew and not added:
         chosen.remove(drivers.OUTPUTS)  # the detector `longer_outputs` explains this growth
-    # If no driver (a change that raised the demand) was found, the whole growth of other requests'
-    # decodes is attributed to the batch.
+    # If no change that raised the demand (driver) was found, the fuller batch explains the whole
+    # delay by other requests' decodes.
     share = sum(shares.get(driver, 0.0) for driver in chosen) if shares else 1.0
     weights: dict[str, float | FloatArray] = {}
     if added:
         weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.grown_s("prefill_others_decode", "decode_others_decode") > 0 and share:
-        # More concurrent requests also add prefills to the steps of running decodes. The part of
-        # this delay that does not count as prefill interference (see `prefill_share`) is attributed
-        # to the batch.
+        # More concurrent requests also add prefills to the steps of running decodes. A part of this
+        # delay counts as prefill interference (see `prefill_share`). The fuller batch explains the
+        # rest.
         prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
         weights |= {
             "prefill_others_decode": share,

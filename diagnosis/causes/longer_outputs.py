@@ -29,12 +29,12 @@ _LEVERS: Final = {
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     time of the additional tokens, and the wait for places in the batch that longer outputs occupy
-    for longer. If requests with long outputs were added, and the other outputs did not change, the
-    detector `decode_batch_growth` explains this time instead."""
+    for longer. If requests with long outputs were added, but the outputs of all other requests did
+    not become longer, the detector `decode_batch_growth` explains the growth instead."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}
-    if not outgrown(case):  # if outgrown, `preemption` explains the wait
+    if not outgrown(case):  # otherwise, the detector `preemption` explains the wait
         weights |= wait_weights(case, drivers.OUTPUTS)
     if case.question.metric in CONTAIN_TOKENS:
         # For the time per token, the detector `decode_batch_growth` explains the delay by a fuller

@@ -97,8 +97,8 @@ class _WithoutCauses:
         self._slow, self._share = slow, share
         self._latency_s = slow.latency_s[: len(wide.slow)]
         usual_s = float((self._latency_s - wide.terms.sum(axis=1)).mean())
-        # Without its causes, a request takes at least the usual mean latency, or the lowest latency
-        # of the wider tail if this is less.
+        # If causes are removed, a request still takes at least this long: the baseline's mean
+        # latency, or the lowest latency of the wider tail if that is lower.
         self._min_s = min(usual_s, float(self._latency_s[-1]))
         self._all = self._taken.sum(axis=0)
         self.whole_s = self._mean(self._latency_s)

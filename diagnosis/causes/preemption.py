@@ -25,8 +25,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
         seats = wait_weights(case, *chosen)
     elif case.grown_s("prefill_preempted", "decode_preempted") <= 0:
         # The slow requests were not evicted, but they may wait for a place in the batch that an
-        # evicted request occupies. This cause does not explain their wait for KV blocks,
-        # because too little memory causes both this wait and the evictions.
+        # evicted request occupies. Their wait for KV blocks is not an effect of evictions: too
+        # little memory causes both.
         seats = {term: share for term, share in seats.items() if term not in OF_BLOCKS}
         if not seats:
             return None

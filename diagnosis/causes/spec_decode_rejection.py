@@ -15,13 +15,13 @@ SUMMARY = (
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     additional time per token that fewer accepted drafts cause, and the wait for places in the batch
-    that slower requests occupy for longer. If prefill became slower too, this part of the slowdown
-    is excluded."""
+    that slower requests occupy for longer. If prefill became slower too, its slowdown factor is
+    removed from the decode's slowdown."""
     share = drivers.drafts_share(case)
     if not share:
         return None
     prefill, decode = case.slowdowns
-    # The same tokens need more steps, which contain more work of other requests.
+    # A request needs more steps for the same tokens, and each step contains other requests' work.
     beyond = 1.0 - ((prefill or 1.0) / (decode or 1.0))
     return Claim(
         cause=ID,

@@ -52,8 +52,8 @@ def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
         return _tenant_added_long(
             *_of_tenant(case, tokens, None), case.hot_s / case.baseline_observed_s
         )
-    # The rates of all tenants may also have grown by a common factor. Use the smallest growth of a
-    # tenant as this factor.
+    # The rates of all tenants may also have grown by a common factor. The growth factor of the
+    # tenant that grew least is used as this factor.
     scale = min(now.size / before.size for before, now in enough)
     added = {
         name
@@ -78,13 +78,14 @@ def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> boo
 def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
-    A prompt counts as filling several steps if it has more tokens than two steps. The size of a
-    step is the largest number of prompt tokens that one step computed for other requests. A limit
-    of one step would be too low: decodes also use tokens of a step, so a prompt that nearly fills
-    one step may need a second step.
+    A prompt counts as filling several steps if it has more tokens than two steps can compute. The
+    size of a step is estimated: it is the largest number of other requests' prompt tokens that any
+    step computed. A limit of one step would be too low: decodes also use tokens of a step, so a
+    prompt that nearly fills one step may need a second step.
 
-    Return True if the number of these prompts grew more than the number of shorter prompts. If all
-    prompts became longer, it is enough that the number of these prompts grew beyond chance.
+    Return True if the number of prompts above this limit grew more than the number of shorter
+    prompts. If all prompts became longer, it is enough that the number of prompts above the limit
+    grew beyond chance.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -132,7 +133,8 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the lengths before and now of a tenant's requests, or of all requests, sorted."""
+    """Return the sorted lengths of a tenant's requests (of all requests if `tenant` is None): in
+    the baseline, and in the hot blocks, the blocks of time with nearly all slow requests."""
     ranges = case.before, case.hot_requests
     if tenant is None:
         before, now = (computed_tokens(each, tokens) for each in ranges)
@@ -168,7 +170,7 @@ def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 
 
 def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:
-    """Return whether long requests were added, and not all requests became longer.
+    """Return True if long requests were added, and False if instead all requests became longer.
 
     Ordinary requests are shorter than the added requests, and at most as long as the baseline's
     median. Return True if both conditions hold:
@@ -179,7 +181,9 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
     test).
 
     Args:
-        scale: the length of the window, divided by the length of the baseline.
+        now: the requests' lengths in the window, in tokens.
+        before: the requests' lengths in the baseline, in tokens.
+        scale: the duration of the window, divided by the duration of the baseline.
     """
     return _others_unchanged(now, before, scale, longer_than(now, before, scale))
 
@@ -216,8 +220,9 @@ def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
 
     The expected number of requests above a length is the baseline's number above this length,
     multiplied by the growth factor of the number of short requests. A request is short if it is at
-    most as long as the baseline's median. The result is the length above which the excess over the
-    expected number is largest, in standard deviations. For the arguments, see `were_added`.
+    most as long as the baseline's median. The excess over the expected number is computed in
+    standard deviations. The result is the length above which the excess is largest. For the
+    arguments, see `were_added`.
     """
     if not min(now.size, before.size):
         return inf

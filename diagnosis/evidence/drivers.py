@@ -57,10 +57,10 @@ NOISE: Final = 0.08
 """A growth whose logarithm is at most this value can occur by chance and is ignored."""
 
 _FEWER_ACCEPTED: Final = 0.9
-"""Maximum ratio (now / before) of the acceptance rate that counts as lower."""
+"""The acceptance rate of drafted tokens fell if its ratio (now / before) is at most this value."""
 _SLOWER_DECODE: Final = 1.02
-"""Minimum ratio of the decode slowdown factor to the prefill slowdown factor. Ordinary hours have
-smaller ratios."""
+"""Fewer accepted drafts explain a slower decode only if (decode slowdown factor / prefill slowdown
+factor) is above this value. Ordinary hours have smaller ratios."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
 _MIN_REQUESTS: Final = 20
@@ -98,8 +98,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
     """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
     beyond chance, or if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
-    # `whole` covers the whole window, because the hot blocks (the blocks of time with nearly all
-    # slow requests) contain too few images.
+    # Test the growth over the whole window, because the hot blocks (the blocks of time with nearly
+    # all slow requests) contain too few images.
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
@@ -161,9 +161,12 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for KV blocks. The demand is rate
-    × time that a request keeps its blocks × tokens that only this request uses, divided by the
-    number of blocks."""
+    """Return the share of each driver in the growth of the demand for KV blocks.
+
+        demand = rate × time that a request keeps its blocks × tokens per request / blocks
+
+    Tokens whose blocks the request shares with other requests are not counted.
+    """
     demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
@@ -179,9 +182,8 @@ def for_blocks(case: DiagnosisCase) -> DriverShares:
     if demand.log_slow_servers > NOISE:
         for name, share in _of_rate(case).items():
             logs[name] = logs.get(name, 0.0) + share * demand.log_slow_servers
-    # If the load grew and the cache has as many blocks as before, the cause is
-    # `kv_cache_exhausted`. So a growth of the load beyond the loss of blocks is attributed to the
-    # blocks.
+    # A growing load that fills an unchanged cache is the cause `kv_cache_exhausted`. So LOAD gets
+    # at most log(blocks before / blocks now). The rest of the load is added to BLOCKS.
     fewer, load = log_of_fewer_blocks(case), logs.pop(LOAD, 0.0)
     logs[LOAD] = min(load, fewer)
     logs[BLOCKS] = max(fewer, NOISE) + load - logs[LOAD]
@@ -218,7 +220,7 @@ def log_of_fewer_blocks(case: DiagnosisCase) -> float:
 
 def demand_share(case: DiagnosisCase, log_of_another: float) -> float:
     """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
-    rest. `log_of_another` is the logarithm of the factor by which capacity fell."""
+    rest. `log_of_another` is log(capacity before / capacity now)."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -246,7 +248,8 @@ def for_link(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for the network link. The demand
     is a product: rate × tokens fetched × time per token.
 
-    The time per token is measured on the fastest transfers, because these did not wait.
+    The time per token is measured on the fastest transfers, because they did not wait for other
+    transfers.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -256,7 +259,7 @@ def for_link(case: DiagnosisCase) -> DriverShares:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
         loading_s = requests.number("kv_load_s")
-        # Older rows do not report why a request was held back.
+        # Older rows do not report why a request was held back. Use the whole held time for them.
         loading_s = np.where(np.isfinite(loading_s), loading_s, requests.number("queue_held_s"))
         of_each_s = np.nan_to_num(loading_s)[some] / tokens[some]
         each_s.append(float(np.quantile(of_each_s, _QUICK)))
@@ -270,7 +273,8 @@ def for_link(case: DiagnosisCase) -> DriverShares:
 @cached_per_case
 def for_step(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the wait until the current step ends. The
-    shares are proportional to the seconds that each driver adds to an ordinary request's steps."""
+    shares are proportional to the mean seconds that each driver adds to the prefill and decode of
+    a request. The means include fast requests."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -291,7 +295,8 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # The delay by more decodes of other requests is the growth of the batch itself, not a driver.
+    # More decodes of other requests are not a driver: they are the growth of the batch that the
+    # drivers explain.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -317,7 +322,7 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
     The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
     repeated requests. The growth of the slow servers' share of the requests is attributed to the
-    router or, if another server is away, to the absence of that server.
+    router. If another server is away (it restarts or hangs), its absence explains this growth.
     """
     demand = case.demand
     skew = away = 0.0

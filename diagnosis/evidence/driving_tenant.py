@@ -23,7 +23,8 @@ _CHANCE: Final = 0.01
 
 
 def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth in tokens; None if no single tenant did.
+    """Return the tenant that caused most of the growth in tokens. Return None if no tenant caused
+    enough of it, or if the growth may be due to chance.
 
     Args:
         tokens: "prompt_tokens" or "output_tokens".
@@ -76,8 +77,9 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 def tenant_evidence(
     case: DiagnosisCase, tokens: str
 ) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return the label, the evidence and the lever (proposed action) about the tenant that raised
-    the demand. All three are empty if there is no such tenant."""
+    """Return what a claim reports about the tenant that raised the demand: its label, its token
+    rate as evidence, and a rate limit as lever (proposed action). All three are empty if there is
+    no such tenant."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []
@@ -91,7 +93,8 @@ def tenant_evidence(
 
 
 def token_rates(case: DiagnosisCase, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return tokens per second by tenant, before and now."""
+    """Return tokens per second by tenant: in the baseline, and in the hot blocks (the blocks of
+    time with nearly all slow requests)."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

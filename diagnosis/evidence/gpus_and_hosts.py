@@ -39,7 +39,8 @@ def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None
 
 
 def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return the deviation, before and now, of the GPU that deviates most now, and this GPU's name.
+    """Return the GPU that deviates most in the window: its deviation in the baseline, its deviation
+    in the window, and its name.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
     median. All three values are None if no replica has several GPUs.
@@ -116,8 +117,8 @@ def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> flo
     """Return a counter's increase per second, summed over the processes or engines of a replica.
     The result is the mean over the replicas.
 
-    The samples are grouped by process or engine, because several samples report the same process or
-    engine.
+    Several samples may report the same process or engine. So the samples are grouped, and each
+    process or engine counts once.
     """
     which, replica = engines.number(each), engines.replica
     known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)

@@ -14,18 +14,18 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""Adapters count as being loaded if waits for them cause more than this share of the latency's
-growth."""
+"""If waits for adapters cause more than this share of the latency's growth, adapters are being
+loaded."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
     """Return, for each slow request, the share of the held time that a reason explains: (n,). The
     held time is the time for which the scheduler held the request back (`queue_held_s`).
 
-    NaN for rows that do not report reasons.
+    The share is NaN if a request's row does not report reasons.
 
     Args:
-        reason: a column of the request, such as `grammar_s`.
+        reason: the column with the seconds of this reason, such as `grammar_s`.
     """
     held_s, reason_s = case.slow.number("queue_held_s"), case.slow.number(reason)
     share = np.divide(reason_s, held_s, out=np.zeros_like(held_s), where=held_s > 0)
@@ -47,7 +47,7 @@ def adapters_are_loading(case: DiagnosisCase) -> bool:
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
         return True
-    # Samples, taken once per second, miss most short waits.
+    # The gauge is sampled once per second and misses most short waits, so also use the rows.
     alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())

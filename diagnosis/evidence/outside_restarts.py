@@ -1,5 +1,4 @@
-"""Measure changes of the traffic while no server was away (not serving requests, because of a
-restart) or warming up.
+"""Measure changes of the traffic outside restarts: while all servers serve requests and are warm.
 
 Pure. A restart causes cache misses and routing skew (an uneven division of requests among servers).
 If misses or skew also occur while no server restarts, they have another cause.
@@ -27,8 +26,9 @@ def prompts_grew_over_window(case: DiagnosisCase) -> bool:
 
 @cached_per_case
 def log_skew_outside_restarts(case: DiagnosisCase) -> float:
-    """Return log(now / before) of the slow servers' share of the requests while no server is away.
-    While a server is away, the other servers serve its requests, so these times are excluded."""
+    """Return log(now / before) of the slow servers' share of the requests. Requests that arrive
+    while a server restarts or hangs are excluded, because the other servers then serve the requests
+    of this server."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < _MIN_REQUESTS:
         return 0.0
@@ -44,6 +44,7 @@ def _share_of_slow_servers(case: DiagnosisCase, requests: Requests) -> float:
 @cached_per_case
 def log_misses_outside_restarts(case: DiagnosisCase) -> float:
     """Return the logarithm of the factor by which cache misses lengthened prefill. Requests that
-    arrived shortly after a start, when the cache was empty, are excluded."""
+    arrived within two minutes of a start of their server are excluded, because a start empties the
+    cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= _MIN_REQUESTS else 0.0

@@ -16,14 +16,15 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
 _LEAD_S = 120.0
-"""A start can affect the window if it was at most this many seconds before the window."""
+"""A start can affect requests that arrived at most this many seconds before it. A start that was at
+most this many seconds before the window can affect the window."""
 _WARM_S = 120.0
 _ENOUGH = 20
 _MIN_REQUESTS = 8
 _MORE = 1.5
 _ERRORS = 2.0
-"""Minimum excess of the share of slow requests over `_MORE` times the baseline's share, in standard
-errors."""
+"""A share of slow requests is clearly higher than the baseline's share if it exceeds `_MORE` times
+that share by more than this number of standard errors."""
 _MIN_WARM_S = 15.0
 _AWAY_S = 30.0
 """A server is assumed to be away for this many seconds before its start."""
@@ -117,7 +118,7 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
         after &= engines.at_unix_ns < window.to_unix_ns
         seconds = (engines.at_unix_ns[after] - start.at_unix_ns) / 1e9
         queued = engines.number("waiting")[after] > max(1.0, usual or 0.0)
-        # The first period of queueing may contain pauses of up to `_PAUSE_S`.
+        # The first queueing period ends at the first pause that is longer than `_PAUSE_S`.
         end = _MIN_WARM_S
         for second in seconds[queued]:
             if second > end + _PAUSE_S:
@@ -130,13 +131,15 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: DiagnosisCase, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """Return whether each request arrived while a server was away or not yet warm: (n,)."""
+    """Return whether each request arrived around one of these starts, while the server was away or
+    not yet warm: (n,)."""
     since_s = since_start_s(case.slow if requests is None else requests, started)
     return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
 
 
 def cold(case: DiagnosisCase) -> BoolArray:
-    """Return whether each request's server started within two minutes of the request: (n,)."""
+    """Return whether each of the window's requests arrived up to two minutes before or after a
+    start of its server: (n,)."""
     at = case.now.received_unix_ns
     found = np.zeros(at.size, dtype=np.bool_)
     for start in restarts(case):
@@ -206,7 +209,7 @@ def new_configs(case: DiagnosisCase) -> tuple[str, ...]:
 
 
 def deploys(case: DiagnosisCase) -> list[EngineStart]:
-    """Return each engine's first start with each new configuration."""
+    """Return the deploys: for each engine and each new configuration, the first start."""
     configs, seen = new_configs(case), set[tuple[str, int, str]]()
     found = []
     for start in restarts(case):
@@ -218,8 +221,8 @@ def deploys(case: DiagnosisCase) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: DiagnosisCase) -> bool:
-    """Return whether requests with a new configuration are still slower than before when the
-    servers are warm.
+    """Return whether requests with a new configuration remain slower than the baseline's requests
+    after the servers have become warm.
 
     The tail alone does not answer this, because most of the slowest requests arrive before the
     servers are warm.

@@ -140,14 +140,14 @@ class _Repeats(NamedTuple):
     aborted: BoolArray
     """Whether each of the m requests was aborted: (m,)."""
     first: IntArray
-    """Rows, in `requests`, of the aborted requests that were repeated: (r,). The rows of their
-    repetitions are in `again`."""
+    """Rows, in `requests`, of the aborted requests that were repeated: (r,). `again` contains the
+    row of each repetition, in the same order."""
     again: IntArray
 
 
 def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request. Return None if few requests were aborted."""
+    request. Return None if fewer than `_MIN_REQUESTS` requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < _MIN_REQUESTS:
         return None
@@ -171,8 +171,9 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return the expected number of aborts after which a request with the same key arrives by
-    chance. The requests that are not repetitions are assumed to arrive at random."""
+    """Return the expected number of aborts after which, by chance, a request with the same key
+    arrives. It is computed on the assumption that requests other than repetitions arrive at
+    random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

@@ -34,7 +34,8 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether, in nearly all seconds, steps take longer than their work explains.
+    """Return whether steps take longer than their work explains not only during stalls, but in
+    nearly all seconds.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.
@@ -61,8 +62,8 @@ def slow_servers_showing(
 def weights_of_slow_servers(
     case: DiagnosisCase, times: Mapping[str, float]
 ) -> dict[str, float | FloatArray]:
-    """Return the share of each term that several slower servers explain. `times` contains the
-    slowdown factor of each server."""
+    """Return the share of each term (part of the latency's growth) that the slower servers explain.
+    `times` contains the slowdown factor of each of these servers."""
     if len(case.slow_servers) <= 1:
         return weights_of_slowdown(case, *times.values())
     found: dict[str, float | FloatArray] = {}
@@ -74,13 +75,13 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
-    """Return the share of each term that is due to a machine that is slower by the factor
-    `times`."""
+    """Return the share of each term (part of the latency's growth) that a machine explains if it is
+    slower by the factor `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}
-    # A slower machine also has a fuller batch. The part of the batch's growth that exceeds the
-    # traffic's growth is attributed to the slowdown.
+    # A slower machine also has a fuller batch. The slowdown explains the part of the batch's growth
+    # that the growth of the traffic does not explain.
     load = max(case.demand.log_slow_servers, 0.0)
     fuller = log(times) / (log(times) + load) if load > 0 else 1.0
     for term in ("prefill_others_decode", "decode_others_decode"):

@@ -36,8 +36,8 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # The first sample after a stall reports the stall, so include samples until 1.5 s after
-            # the wait.
+            # A stall is reported by the first sample after it. So include the samples of the first
+            # 1.5 s after the wait.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")
             share = np.where(np.isnan(served_by[mine]), 1.0 / max(of_replica.size, 1), 1.0)

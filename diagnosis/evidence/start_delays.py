@@ -28,24 +28,25 @@ _FULLER: Final = 1.1
 def start_weights(
     case: DiagnosisCase, started: Sequence[EngineStart]
 ) -> dict[str, float | FloatArray]:
-    """Return the weights of the terms that the starts lengthen; empty if too few of the slow
-    requests were received around the starts. The growth that the workload caused is excluded."""
+    """Return, for each term (part of the latency), the share of its growth that the starts explain.
+    The growth that the workload caused is excluded. The result is empty if too few of the slow
+    requests were received around the starts."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
     if not started or fresh.mean() < _MIN_SHARE:
         return {}
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
     if not _runs_more_requests(case):
-        # If at most as many requests run as before, requests wait for blocks only because the cache
-        # has fewer blocks, which is a separate cause.
+        # If no more requests run than before, the wait for KV blocks grew only because the cache
+        # has fewer blocks. This is a separate cause.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():
-        # The other replicas serve the restarted replica's requests, so requests wait longer there
-        # too, for example for KV transfers.
+        # During the restart, the other replicas also serve the requests of this replica. So
+        # requests to the other replicas wait longer too, for example for KV transfers.
         weights[term] = np.maximum(weights.get(term, 0.0), fresh * share)
     return weights
 

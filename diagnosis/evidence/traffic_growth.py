@@ -31,7 +31,8 @@ tenants only fluctuates."""
 FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
-"""Maximum ratio (now / before) of the other tenants' rate that counts as fluctuation."""
+"""If the ratio (now / before) of the other tenants' rate is at most this value, their rate only
+fluctuates."""
 _WAITS: Final = 0.1
 """Requests count as waiting if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
@@ -40,8 +41,8 @@ _WAITED_FOR: Final = (
 
 _MIN_REQUESTS: Final = 10
 _CHANCE_SHARE: Final = 0.25
-"""By chance, the growth of the mean prompt length and the growth of the median prompt length differ
-by up to this share of the growth of the mean."""
+"""The mean and the median of the prompt lengths may grow by different amounts by chance. The
+difference is at most this share of the growth of the mean."""
 
 
 class RequestRateGrowth(NamedTuple):
@@ -72,8 +73,8 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 def flooded(case: DiagnosisCase) -> bool:
     """Return whether one tenant floods the servers.
 
-    Three conditions must hold. The tenant sends more requests, not counting long requests that it
-    added. The tenant's traffic grew more than the other tenants' traffic. Requests wait.
+    Three conditions must hold. The tenant's request rate grew, even if its added long requests are
+    not counted. The tenant's traffic grew more than the other tenants' traffic. Requests wait.
     """
     rates = first_rates(case)
     tenant = rates.tenant
@@ -90,9 +91,10 @@ def flooded(case: DiagnosisCase) -> bool:
 
 
 def _others_wait(case: DiagnosisCase) -> bool:
-    """Return whether requests wait. If none waits, additional requests only fill the batch."""
+    """Return whether requests wait in queues. If no request waits, additional requests only fill
+    the batch, and this is not a flood."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
-        return False  # these latencies contain no waiting time
+        return False  # TPOT and ITL max contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
@@ -118,9 +120,12 @@ def added_by_others(case: DiagnosisCase) -> dict[str, float]:
 
 
 def all_tenants_share(case: DiagnosisCase) -> float:
-    """Return the share of the request rate's growth that is attributed to all tenants. The rest is
-    attributed to the tenant whose rate grew most: its growth beyond the factor by which the other
-    tenants grew. Long requests that the other tenants added do not count."""
+    """Return the share of the request rate's growth that is attributed to all tenants.
+
+    One tenant's rate grew most. If its rate grew by a larger factor than the other tenants' rate,
+    the difference is attributed to this tenant. Long requests that the other tenants added do not
+    count.
+    """
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None:
@@ -142,10 +147,10 @@ def all_tenants_share(case: DiagnosisCase) -> float:
 def few_prompts_share(case: DiagnosisCase) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
-    Two growths are common to most prompts: the growth of the median prompt length, and the growth
-    of the mean prompt length without the tenant whose prompt tokens grew most. The share is the
-    part of the growth of the mean prompt length that exceeds the smaller of these two growths. The
-    share is 1 if some tenants added long prompts, and the other tenants' prompts are as before.
+    Two measures show how much most prompts grew: the median prompt length, and the mean prompt
+    length without the tenant whose prompt tokens grew most. If the mean over all prompts grew more
+    than the measure with the smaller growth, a few prompts cause the difference. The share is 1 if
+    some tenants added long prompts, and the other tenants' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0

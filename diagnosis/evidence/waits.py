@@ -22,10 +22,10 @@ OF_SEATS: Final = ("queue_seats", "queue_unsplit")
 """Terms (parts of the latency) for the wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms for the time that a fuller batch adds to a step. If more work fills the batch
-(`drivers.MORE_WORK`: more requests, longer prompts or longer outputs), the detector
-`decode_batch_growth` computes the share of these terms itself, so `wait_weights` does not. Other
-drivers fill the batch too: for example, on a slower machine each request stays longer in it."""
+"""Terms for the time that a fuller batch adds to a step. `wait_weights` attributes them only to
+drivers other than `drivers.MORE_WORK`, for example to a slower machine, on which each request stays
+longer in the batch. For the drivers in `MORE_WORK` (more requests, longer prompts, longer outputs),
+the detector `decode_batch_growth` computes the shares of these terms."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
 """Terms for the delay by other requests' prefills: the wait for a share of the step's token budget,
@@ -42,8 +42,8 @@ _SURELY_MORE: Final = 0.25
 """A growth whose logarithm is above this value is not due to chance."""
 
 _AS_MUCH: Final = 1.0
-"""Maximum ratio (see `prefill_share`) at which more concurrent requests explain both the delay by
-prefills and the delay by decodes."""
+"""Maximum ratio in `prefill_share` at which no delay counts as prefill interference. Up to this
+ratio, more concurrent requests explain both the delay by prefills and the delay by decodes."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Terms for the wait for the API server."""
@@ -67,7 +67,7 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
             weights |= dict.fromkeys(terms, share)
     to_first_byte = case.question.metric in (Metric.TTFT, Metric.FIRST_CONTENT)
     if "frontend" in weights and to_first_byte:
-        weights["delivery"] = weights["frontend"]  # the same process sends the first byte
+        weights["delivery"] = weights["frontend"]  # the API server sends the first byte
     of_adapters = drivers.for_adapters(case)
     adapter_share = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if adapter_share and adapters_are_loading(case):
@@ -84,7 +84,8 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
     """Return, for each term (part of the latency), the share of its growth that is not attributed
     to a restart, because the traffic changed at the same time.
 
-    The result is half of the share that the changes of the traffic cause.
+    If clear changes of the traffic explain a share of the growth, half of this share is returned.
+    The restart keeps the other half.
     """
     sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
     if prompts_grew_over_window(case):

@@ -24,7 +24,8 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests from which a mean over ordinary requests is computed."""
+"""Maximum number of requests from which a mean over all requests is computed. If there are more,
+requests at equal distances are used."""
 _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks (the examined blocks of time) contain."""
 _USUAL = 0.99
@@ -72,8 +73,8 @@ class DiagnosisCase:
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of these terms (parts of the latency), in seconds per slow
-        request."""
+        """Return the growth of the sum of the given terms (parts of the latency), in seconds per
+        slow request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "DiagnosisCase":
@@ -148,7 +149,7 @@ class DiagnosisCase:
         return replicas_of(self.slow_servers, self.servers.divided)
 
     def where_of(self, *servers: str) -> dict[str, str]:
-        """Return the labels that all of these servers have in common."""
+        """Return the labels (replica, engine) that all given servers have in common."""
         return where_of(servers, self.servers.divided)
 
     @property
@@ -184,17 +185,20 @@ class DiagnosisCase:
         return samples.replica.is_any(self.slow_replicas)  # a GPU has no engine number
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine gauge's mean before and now."""
+        """Return an engine gauge's mean in the baseline and in the hot blocks (see
+        `hot_blocks`)."""
         engines = self.servers.engines
         return engines.mean(name, self._engines_before), engines.mean(name, self._engines_now)
 
     def rate(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine counter's increase per second and process, before and now."""
+        """Return an engine counter's increase per second and process, in the baseline and in the
+        hot blocks (see `hot_blocks`)."""
         engines = self.servers.engines
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return the increase of counter `part` per increase of counter `whole`, before and now."""
+        """Return the increase of counter `part` divided by the increase of counter `whole`, in the
+        baseline and in the hot blocks (see `hot_blocks`)."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
@@ -202,7 +206,8 @@ class DiagnosisCase:
         )
 
     def p99(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine gauge's 99th percentile before and now."""
+        """Return an engine gauge's 99th percentile in the baseline and in the hot blocks (see
+        `hot_blocks`)."""
         engines = self.servers.engines
         return (
             engines.quantile(name, 0.99, self._engines_before),
@@ -303,8 +308,8 @@ class DiagnosisCase:
     def machine_slowdown(self) -> float | None:
         """The slowdown factor of the machine: the smaller of the factors of prefill and decode.
 
-        The smaller factor is used because the machine is not the cause if only prefill or only
-        decode is slower.
+        If only prefill or only decode is slower, the machine is not the cause. So the smaller
+        factor is used.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

@@ -19,8 +19,8 @@ _MIN_REQUESTS: Final = 5
 _ENOUGH: Final = 20
 """Minimum number of requests to compute a hit ratio."""
 _MIN_SHARE: Final = 0.6
-"""Minimum share of a tenant in the growth of the request rate. From this share on, the cache misses
-of the tenant's additional requests count as new traffic."""
+"""If a tenant causes at least this share of the growth of the request rate, the cache misses of its
+additional requests count as new traffic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """The tenant's share of the summed growths of the tenants whose rate grew: in (0, 1]."""
+    """The growth of the tenant's rate, divided by the sum of the growths of all tenants whose rate
+    grew: in (0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)

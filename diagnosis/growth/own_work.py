@@ -52,8 +52,9 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return the number of cached tokens at the baseline's hit ratio: (n,). For prompt sizes
-        that the baseline does not contain, the given number of cached tokens is returned."""
+        """Return the number of tokens of each prompt that would be cached at the baseline's hit
+        ratio: (n,). For prompt sizes that the baseline does not contain, the given number of cached
+        tokens is returned."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))

@@ -37,8 +37,9 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 class WorkloadGrowth:
     """Whether the prompts and the outputs of all requests became longer on average.
 
-    If they did not, the slow requests are longer only because some cause delays long requests the
-    most. Then the effect of the slow requests' additional length is attributed to that cause.
+    If they did not, the slow requests can still be longer than before: some causes delay long
+    requests the most. The effect of the slow requests' additional length is then attributed to the
+    cause of the delay.
     """
 
     prompts_grew: bool
@@ -83,7 +84,7 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
     terms[:, TERM_INDEX["prefill_longer"]] = longer
     terms[:, TERM_INDEX["prefill_uncached"]] = missed
     terms[:, TERM_INDEX["prefill_own"]] -= longer + missed
-    # For requests that compute more prompt tokens than the baseline's requests, the model
+    # For requests that compute more prompt tokens than any request of the baseline, the model
     # extrapolates. Its error is attributed to longer prompts or cache misses, and not to a slower
     # machine.
     guessed = uncached_tokens(now) > work.uncached_range[1]
@@ -95,8 +96,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Move the growth that longer prompts cause to the terms of cache misses and of a slower
-    machine, in proportion to the means of these two terms."""
+    """Move the term of longer prompts to the terms of cache misses and of a slower machine, in
+    proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

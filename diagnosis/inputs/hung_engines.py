@@ -81,8 +81,8 @@ def with_unfinished(requests: Requests, engines: Samples) -> Requests:
     """Return the requests, and mark the requests that a hung engine did not finish.
 
     The marked requests have the outcome `UNFINISHED`. Their latency is the time from the receipt
-    until the request was given up. If the response had begun, the time that belongs to no phase is
-    decode time. Otherwise the phases are unknown.
+    until the request was given up. If the response had begun, all time after the known phases
+    counts as decode. If the response had not begun, the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

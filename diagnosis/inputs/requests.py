@@ -98,7 +98,7 @@ class Requests:
 
     def __post_init__(self) -> None:
         if isinstance(self.numbers, LazyColumns):
-            return  # Lazy columns come from one table, or were checked before.
+            return  # a table's columns have equal lengths; a check would convert all of them
         for name in self.numbers:
             if name not in NUMBERS:
                 raise ValueError(f"column: {name!r}; allowed: {', '.join(NUMBERS)}")

@@ -16,7 +16,8 @@ def same_model_requests(
 ) -> tuple[Requests, Requests]:
     """Return the requests of window and baseline, without requests to servers of other models.
 
-    A server is identified by its replica. If the question has no filter, all requests are returned.
+    Here, a server is a replica, and not one of its engines. If the question has no filter, all
+    requests are returned.
     """
     if not question.where:
         return now, before

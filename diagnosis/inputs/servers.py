@@ -59,7 +59,7 @@ GPU_VALUES: Final = (
 @dataclass(frozen=True)
 class Samples:
     """Engine or GPU samples in order of time. `series` is a number that identifies the source of a
-    sample's counters: its replica, engine or GPU, process and start of the process."""
+    sample's counters: the replica, the engine or GPU, the process and the process's start."""
 
     at_unix_ns: IntArray
     replica: LabelColumn
@@ -113,7 +113,8 @@ class Samples:
         return float(rise[known].sum()) / seconds if seconds > 0 else None
 
     def ratio(self, part: str, whole: str, rows: BoolArray) -> float | None:
-        """Return counter `part`'s increase per increase of counter `whole`; None if unknown."""
+        """Return the increase of counter `part` divided by the increase of counter `whole`; None if
+        unknown."""
         above, below = self.rises(part)[rows], self.rises(whole)[rows]
         known = np.isfinite(above) & np.isfinite(below)
         total = float(below[known].sum())

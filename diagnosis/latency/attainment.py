@@ -38,9 +38,9 @@ the target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, the threshold does not separate slow from usual requests. It then decides
-whether there is an incident only if the attainment fell further in the window. If not, the size of
-the latency's growth decides."""
+exceed the threshold, the threshold does not separate slow from usual requests. There is then still
+an incident if the attainment fell further in the window. If it did not fall, the size of the
+latency's growth decides."""
 
 _BLOCKS: Final = 12
 """Minimum number of blocks of time in the baseline. A block lasts at most a minute. The confidence
@@ -176,7 +176,8 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
 
 
 def _rise_of_slow_share(counted: tuple[int, int], slow: tuple[int, int], effect: float) -> float:
-    """Return the increase of the share of slow requests in standard errors."""
+    """Return the increase of the share of slow requests from baseline to window, in standard
+    errors."""
     if not all(counted):
         return 0.0
     shares, variance = [], 0.0

@@ -2,9 +2,9 @@
 
 Pure. A request is slow here if it is slower than the fastest request of the baseline's tail. The
 requests and the slow requests in each block of time are counted. The model has two probabilities of
-a slow request: one before the onset and one after the onset. The onset is the block with which the
-model makes the counted numbers most likely. An onset is returned only if it is clearly more likely
-than no change.
+a slow request: one before the onset and one after the onset. The onset is the block for which the
+likelihood of the counted numbers is highest. It is returned only if it is clearly more likely than
+no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
@@ -37,7 +37,7 @@ def onset_unix_ns(
             return window.from_unix_ns + int(
                 block / now.block_count * (window.to_unix_ns - window.from_unix_ns)
             )
-        # Slow requests were already frequent before this block, so the onset is earlier.
+        # Slow requests were already frequent before this block, so search for an earlier onset.
         end = block
     return None
 

@@ -82,11 +82,11 @@ def reasoning_s(requests: Requests) -> FloatArray:
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the number of tokens after the first that each request generated during the latency:
-    (n,). NaN where unknown.
+    """Return the number of tokens, without the first, that each request generated in the time that
+    the latency measures: (n,). NaN where unknown.
 
-    For the time to the first content, these are the reasoning tokens. If no number of reasoning
-    tokens is reported, it is estimated:
+    For the time to the first content, these are the reasoning tokens. If their number is not
+    reported, it is estimated:
 
         reasoning tokens = tokens after the first · reasoning seconds / decode seconds
     """
@@ -147,7 +147,8 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that no phase contains is delivery. Without phases, the whole latency is unsplit.
+    # Time that belongs to no phase counts as delivery. Without known phases, the whole latency is
+    # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))
     edge = metric in FROM_RECEIPT

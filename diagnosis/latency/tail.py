@@ -80,7 +80,7 @@ def sort_latencies(
 
 
 def share_for(now: SortedLatencies, baseline: SortedLatencies) -> float | None:
-    """Return the size of the tail as a share of all requests, the same share for both time ranges.
+    """Return the size of the tail as a share of all requests. Both time ranges use the same share.
     Return None if a range has too few requests."""
     fewest = min(len(now), len(baseline))
     return next((share for share in SHARES if fewest * share >= MIN_TAIL_REQUESTS), None)
@@ -131,7 +131,7 @@ def _ranked(
     If groups have several requests, the tail's mean has an error. The error is smaller than the
     spread of the latencies in the group that contains the tail's threshold.
     """
-    # Requests beyond this rank practically never belong to a resampled tail.
+    # Requests beyond this rank practically never belong to the tail of a bootstrap replicate.
     reach = min(len(of), 8 * of.tail(share) + MIN_TAIL_REQUESTS)
     latency_s, blocks = of.latency_s[:reach], of.blocks[:reach]
     count = min(reach, GROUPS)

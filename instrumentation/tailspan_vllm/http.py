@@ -34,7 +34,7 @@ class TimingMiddleware:
 
     def __init__(self, app: ASGIApp, capture: Capture | None = None) -> None:
         self.app = app
-        # With vLLM's option `--middleware`, no capture is passed.
+        # vLLM's option `--middleware` passes no argument `capture`.
         self.capture = capture or _enabled_capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +52,8 @@ class TimingMiddleware:
 
 
 def _enabled_capture() -> Capture | None:
-    """Return the capture of this process, or None if the instrumentation is disabled."""
+    """Return the object that captures the requests of this process, or None if the instrumentation
+    is disabled."""
     try:
         return process_capture() if settings_from(os.environ).enabled else None
     except Exception:

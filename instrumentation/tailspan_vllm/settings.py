@@ -60,7 +60,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
     complaints: list[str] = []
 
     def complain(line: str) -> None:
-        if line not in complaints:  # the general variables are read once for each signal
+        if line not in complaints:  # each signal reads the general variables again
             complaints.append(line)
 
     protocol = protocol_of(environ, complain)
@@ -109,18 +109,18 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 
 
 def make_prefix_key(environ: "os._Environ[str]") -> None:
-    """Set a random key for this server, unless the user has set one.
+    """Set a random key for the prefix ladders of this server, unless the user has set a key.
 
-    Ladders with a random key cannot be compared with the ladders of other servers or of other
-    starts.
+    Prefix ladders (keyed digests of a request's prefixes) can be compared only if they have the
+    same key. A random key differs between servers, and between two starts of a server.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)
 
 
 def _prefix_key(environ: Mapping[str, str], complain: Complain) -> str | None:
-    """Return the key, or None if it is `none`, absent or not valid. Complaints never contain the
-    key."""
+    """Return the key for prefix ladders, or None if it is `none`, absent or not valid. Complaints
+    never contain the key."""
     key, path = environ.get(PREFIX_KEY, "").strip(), environ.get(PREFIX_KEY_FILE, "").strip()
     if key.lower() == "none":
         return None

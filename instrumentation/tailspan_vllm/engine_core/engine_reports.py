@@ -12,7 +12,7 @@ from tailspan_vllm.start_up import hooks as start_hooks
 
 
 def identity_of(config: Any, engine: int, started_unix_ns: int) -> Identity:
-    """Return the identity of the engine in this process."""
+    """Return the name, configuration and hardware of the engine in this process."""
     from vllm import __version__ as vllm_version
 
     served, arguments = config.model_config.served_model_name, arguments_of(config)
@@ -54,8 +54,9 @@ def waiting_with_adapter(scheduler: Any) -> int:
 
 
 def _queues(scheduler: Any) -> tuple[Any, ...]:
-    # From 0.18 to 0.30, `skipped_waiting` contains the held requests, which may not be scheduled
-    # yet. Since 0.31, `kv_holding_waiting` contains the held requests that already have KV blocks.
+    # vLLM 0.18 to 0.30: `skipped_waiting` contains the held requests, which are not allowed to join
+    # the batch yet. Since 0.31: `kv_holding_waiting` contains the requests that already have KV
+    # blocks.
     return (
         scheduler.waiting,
         getattr(scheduler, "skipped_waiting", ()),

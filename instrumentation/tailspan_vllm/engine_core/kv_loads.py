@@ -15,14 +15,15 @@ _TIERS: Final[Mapping[str, str]] = {"host": "host", "p2p": "p2p", "disk": "disk"
 
 
 class KvLoads:
-    """Describes the KV-cache loads of one engine."""
+    """Finds the bytes and the tier of each KV-cache load of one engine."""
 
     def __init__(self, scheduler: Any) -> None:
         self._bytes_per_token = bytes_per_token(scheduler)
         self._tiers_of = getattr(scheduler.connector, "get_external_cache_hit_sources", None)
 
     def load_of(self, request: Any, tokens: int) -> KvLoad:
-        """Describe the load of a request. Call this in the step that started the load."""
+        """Return the bytes and the tier of the KV cache that is loaded for a request. Call this in
+        the step that started the load."""
         per_token = self._bytes_per_token
         return KvLoad(
             None if per_token is None else round(tokens * per_token), self._tier(request, tokens)

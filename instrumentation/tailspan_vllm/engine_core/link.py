@@ -107,15 +107,15 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # flushes are frequent, so trim the log rarely
+        if len(self._log) > 2 * RECENT:  # not at every flush, because flushes are frequent
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
 
     def send_to_one(self, message: bytes) -> None:
-        """Send a message to only one front end, so that the message's content is not counted twice.
+        """Send a sample of the totals to only one front end, so that it is not reported twice.
 
-        If an earlier message of this kind is still unsent, the new message replaces it.
+        If an earlier sample is still unsent, the new sample replaces it.
         """
         self._accept()
         if not self._fronts:
@@ -148,10 +148,14 @@ class EngineEnd:
             try:
                 connection, _address = self._listener.accept()
             except OSError:
-                return  # no connection waits, or no file descriptor is left
+                return  # no connection is waiting, or this process has no free file descriptor
             connection.setblocking(False)
             if not _is_ours(connection) or len(self._fronts) >= FRONT_ENDS_LIMIT:
-                guard.count("link.refused", "tailspan: refused a connection to the engine's link")
+                guard.count(
+                    "link.refused",
+                    "tailspan: refused a connection to the engine's link: the process belongs to"
+                    f" another user, or {FRONT_ENDS_LIMIT} front ends are already connected",
+                )
                 connection.close()
                 continue
             position = max(self._first, self._end - RECENT)
@@ -177,7 +181,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # too large for this machine
+                self.dropped += count or 1  # larger than this machine's socket buffer
             if front.greeting:
                 front.greeting = b""
             elif aside:
@@ -188,7 +192,7 @@ class EngineEnd:
         """Return a packet with the messages that begin at `position`, and their number."""
         framed: list[bytes] = []
         size = 0
-        # Most front ends read near the end of the deque, where index access is fast.
+        # An index near the end of a deque is fast, and most front ends read near the end.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)

@@ -44,7 +44,8 @@ _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Properties of an engine. Front ends without a stat logger need them."""
+    """Properties of an engine. A front end without a stat logger learns them only from this
+    message."""
 
     engine: int
     started_unix_ns: int

@@ -5,8 +5,8 @@ and catches and counts its exceptions. After an exception, the requests in the e
 accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second. If this work were done in each step, it would be three times
-slower, because running the model evicts this module's code from the CPU caches.
+other work is done ten times a second for several steps together. In each step, this work would take
+three times as long, because running the model evicts this module's code from the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -121,7 +121,7 @@ class EngineObserver:
         self._untracked: set[str] = set()
         """Requests in the engine that have no track, because of `TRACK_LIMIT` or a failed hook."""
         self._no_account = 0
-        """Number of requests without an account."""
+        """Number of requests whose account is lost."""
 
     @property
     def _step(self) -> int:
@@ -151,7 +151,7 @@ class EngineObserver:
 
     def scheduled(self, scheduler: Any, output: Any, at: float) -> None:
         """Record the work of a scheduled step."""
-        self.in_update = False  # the previous update may have raised an exception
+        self.in_update = False  # an exception in `update_from_output` may have left it True
         self._waiting.decided(scheduler, output, at)
         if len(self._planned) >= STEPS_UNDER_WAY:
             raise RuntimeError(f"the ends of {STEPS_UNDER_WAY} scheduled steps were not seen")
@@ -219,8 +219,8 @@ class EngineObserver:
         self._planned.append((output, work, begun, len(counts), bool(encoded)))
 
     def ends(self, scheduler: Any, request: Any) -> None:
-        """Copy the hashes of a request that is about to be freed, unless copying has failed
-        before."""
+        """Copy the block hashes of a request that is about to be freed. If copying fails once, no
+        more hashes are copied."""
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
@@ -358,7 +358,7 @@ class EngineObserver:
         """Remove the tracks (the ledger's records) of all requests in the engine after a hook
         failed.
 
-        With these tracks, the accounts would be wrong.
+        The tracks lack the data of the failed hook, so accounts from them would be wrong.
         """
         lost = (self._tracks, self._freed, self._leaving, self._unsettled)
         self._no_account += sum(map(len, lost))
@@ -416,7 +416,11 @@ class EngineObserver:
             self._no_account += len(ended)
             for request_id in ended:
                 del self._tracks[request_id]
-            guard.count("unseen_ends", "tailspan: the hooks missed the end of some requests")
+            guard.count(
+                "unseen_ends",
+                "tailspan: the hooks missed the end of some requests, whose spans lack the engine"
+                " core's measurements",
+            )
         if len(self._prefilling) > enough:
             self._prefilling.intersection_update(alive)
         if len(self._untracked) > enough:

@@ -44,8 +44,8 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests may not join. True with vLLM 0.18 or newer, until
-        reading a reason fails.
+        """Whether `held` can find why requests are not eligible. True with vLLM 0.18 or newer,
+        until reading a reason fails.
         """
 
     def batch_changed(self) -> None:
@@ -53,8 +53,8 @@ class QueueObstacles:
         self._adapters = None
 
     def held(self) -> Mapping[str, HoldReason]:
-        """Return why requests may not join the batch, by request id. Always empty before vLLM
-        0.18."""
+        """Return why requests are not eligible (not allowed to join the batch), by request id.
+        Always empty before vLLM 0.18."""
         scheduler = self._scheduler
         held = getattr(scheduler, "deferred_waiting", None)  # since 0.31
         if held is None:
@@ -71,10 +71,11 @@ class QueueObstacles:
         return dict.fromkeys((request.request_id for request in held), HoldReason.OTHER)
 
     def _hold(self, request: Any) -> HoldReason | None:
-        """Return why a request that vLLM skipped may not join the batch, or None if it may join.
+        """Return why a request that vLLM skipped is not eligible (not allowed to join the batch).
+        Return None if it has become eligible.
 
-        vLLM examines a skipped request again only when the batch has room. If a skipped request
-        becomes ready before then, it waits like all eligible requests.
+        vLLM examines a skipped request again only when the batch has room. Until then, a request
+        that has become eligible waits for the same obstacle as all eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -100,7 +101,8 @@ class QueueObstacles:
     def obstacle(
         self, output: Any, held: Mapping[str, HoldReason], preempted: bool
     ) -> Obstacle | None:
-        """Return why eligible requests did not join the batch, or None if no such request waits."""
+        """Return why eligible requests did not join the batch. Return None if no eligible request
+        waits."""
         scheduler = self._scheduler
         first = self._first(held)
         if first is None:
@@ -120,8 +122,8 @@ class QueueObstacles:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # `BUDGET` also covers vLLM's other budgets: encoder inputs, and prefills balanced between
-        # engines.
+        # `BUDGET` also stands for vLLM's other limits per step: on encoder inputs, and on prefills
+        # that are balanced between engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Mapping[str, HoldReason]) -> Any:

@@ -37,8 +37,8 @@ class HoldReason(IntEnum):
 
 
 class QueueWait(NamedTuple):
-    """A wait that has ended: arrival, seconds by obstacle, and seconds of `parts.held` by reason
-    (None if the reasons are unknown)."""
+    """A wait that has ended: its arrival time, its seconds by obstacle, and the seconds of
+    `parts.held` by reason (None if the reasons are unknown)."""
 
     queued: float
     parts: RequestQueueParts
@@ -85,8 +85,8 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests that are not in `alive`. These requests ended without a call of the
-        hooks."""
+        """Remove all requests that are not in `alive`. These requests ended, but the hooks were not
+        called."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -139,7 +139,7 @@ class Queue:
 
     def _elapse(self, at: float) -> None:
         if self._obstacle is not None:
-            # `_Wait.before` of some requests refers to the current list.
+            # Do not change the list in place: `_Wait.before` of some requests refers to it.
             self._sums = self._sums.copy()
             self._sums[self._obstacle] += at - self._looked_at
         self._looked_at = at

@@ -23,10 +23,10 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: creates the observer when the scheduler is created. The front ends look for
-            the observer's link at their first request.
-        early: whether the observer begins at the scheduler's creation instead of at the first
-            request.
+        make_observer: called when the scheduler is created, to create the observer. It cannot wait
+            for the first request, because the front ends then look for the observer's link.
+        early: whether the observer begins to observe when the scheduler is created. Otherwise it
+            begins at the first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,
     `update_from_output` and `_free_request` exist.

@@ -36,7 +36,7 @@ class Track:
     """The KV cache that was loaded for the request."""
     has_encoder: bool = False
     block_hashes: BlockHashes | None = None
-    """Hashes of the request's tokens, for the account."""
+    """vLLM's hashes of the request's tokens, from which its prefix ladder is computed."""
     chunks: list[Chunk] = field(default_factory=list)
     decodings: list[Decoding] = field(default_factory=list)
     evicted_after: list[int] = field(default_factory=list)
@@ -83,9 +83,9 @@ class Ledger:
         self._gaps = RangeMax()
         """Time from the end of the previous step to the end of each step."""
         self._prefill_tokens = RangeMax()
-        # Running sums: entry k is the sum over the steps up to step k. f = (the step's duration −
-        # stall − encoder's time) / the predicted duration. The encoder's seconds are also included
-        # in `_prefill` and `_shared`.
+        # Running sums: entry k is the sum over the steps up to step k. In the comments, f = (the
+        # step's duration − stall − encoder's time) / the predicted duration. The encoder's seconds
+        # are also included in `_prefill` and `_shared`.
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
@@ -200,8 +200,9 @@ class Ledger:
             last: the last step that ended before the request ended; None for the newest ended step.
             paid: the newest step with work for the request; None if this is `last`.
 
-        Returns: None if the request's first steps were dropped. If the request ended during its
-        first step, its phases have no parts, and only the billed engine time is known.
+        Returns: the parts in seconds, or None if the request's first steps were dropped. If the
+        request ended during its first step, the result contains the billed engine time, but no
+        parts of the phases.
         """
         if last is None:
             last = self.next_step - 1
@@ -261,9 +262,10 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return the seconds lost to preemptions before and after the first token.
+        """Return the seconds lost to preemptions before the first token, and after it.
 
-        The time lost to a preemption ends when the discarded work has been computed again.
+        The lost time begins at the preemption, and ends when the discarded work has been computed
+        again.
         """
         before = after = 0.0
         for number, evicted in enumerate(track.evicted_after):
@@ -297,9 +299,9 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # A step during prefill without work for the request counts as preempted time if the request
-        # was preempted. Otherwise, the time of the step is divided among the other requests'
-        # prefill and decode, in proportion to their work.
+        # Some steps of the prefill phase contain no work for the request. If the request was
+        # preempted during such a step, the step's time is preempted time. Otherwise, the time is
+        # divided among the other requests' prefill and decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

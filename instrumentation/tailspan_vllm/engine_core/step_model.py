@@ -108,9 +108,8 @@ class FittedStepModel:
     def stall_of(self, duration: float, predicted: float) -> float:
         """Return the seconds of a step's duration that are a stall.
 
-        The result is 0 if the duration exceeds the prediction only within the usual noise. If all
-        recent steps took longer than predicted, the machine has become slower, which is not a
-        stall.
+        The result is 0 if the excess over the prediction is within the usual noise. If all recent
+        steps took longer than predicted, the machine has become slower. This is not a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected

@@ -58,11 +58,12 @@ class WaitingRequests:
             self.queue = None
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Return the wait of a request that joins the batch."""
+        """Remove a request that joins the batch, and return its wait."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
-        """Return what a KV connector loaded for a request that joins the batch."""
+        """Return the KV cache that a connector loaded for a request that joins the batch: its bytes
+        and its tier."""
         if request_id in self._loading:
             return self._loading.pop(request_id)
         return self._load_of(scheduler, request)
@@ -90,8 +91,8 @@ class WaitingRequests:
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:
-        """Describe the KV cache that a connector loads for a request, or return None if it is
-        unknown."""
+        """Return the bytes and the tier of the KV cache that a connector loads for a request, or
+        None if they are unknown."""
         tokens = external_tokens(request)
         if not tokens or not self._describes_loads:
             return None

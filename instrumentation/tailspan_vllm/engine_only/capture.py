@@ -115,7 +115,10 @@ class EngineCapture:
         if request_id in scheduler.requests or request_id in self._open:
             return  # this is a further input of a session that was recorded at its first input
         if len(self._open) >= OPEN_LIMIT:
-            guard.count("engine_only.open", f"tailspan: more than {OPEN_LIMIT} open requests")
+            guard.count(
+                "engine_only.open",
+                f"tailspan: a request gets no span, because {OPEN_LIMIT} requests are unfinished",
+            )
             return
         headers = getattr(request, "trace_headers", None)
         traceparent = bounded_text(str(headers.get("traceparent", ""))) if headers else None

@@ -14,11 +14,12 @@ from tailspan_vllm.request.record_builder import identify, join_trace
 from tailspan_vllm.request.text_limits import bounded_id
 
 _RANDOM_SUFFIX: Final = re.compile(r"-[0-9a-f]{8}$")
-"""The suffix that the front end appends to the id in the response, to make ids unique in the
-engine."""
+"""The front end appends this suffix to the response's id to get the engine's id of the request. The
+suffix makes the ids unique in the engine."""
 
 _OPERATIONS: Final = {"chatcmpl": "chat", "resp": "chat", "embd": "embeddings"}
-"""Operations by the prefix of a request id. Other ids are completions."""
+"""Maps the prefix of a request id to the request's operation. Requests with other prefixes are text
+completions."""
 
 
 class Ended(NamedTuple):
@@ -32,9 +33,9 @@ class Ended(NamedTuple):
 
 
 def record_of(flight: Flight, ended: Ended) -> RequestRecord:
-    """Return the record of a request, without the data of its account.
+    """Return the record of a request, without the measurements of the step ledger (its account).
 
-    `AccountJoin` adds this data.
+    `AccountJoin` adds these measurements.
     """
     load = load_of(flight.load)
     at = flight.ended or time.monotonic()

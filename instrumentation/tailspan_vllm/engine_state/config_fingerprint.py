@@ -77,7 +77,8 @@ NAMES = _names_in(_ARGUMENTS) | MEASURED
 
 
 def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
-    """Return the effective values of the arguments that affect latency. A key is `part.name`.
+    """Return the effective values of the arguments that affect latency. A key consists of the part
+    of vLLM's configuration and the argument's name, such as `scheduler.max_num_seqs`.
 
     Unset and unsupported arguments are left out.
     """
@@ -90,7 +91,7 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
                 if value is not None:
                     found[f"{part.removesuffix('_config')}.{name}"] = value
     if not found.get("cache.num_gpu_blocks"):
-        found.pop("cache.num_gpu_blocks", None)  # 0 until vLLM has measured the memory
+        found.pop("cache.num_gpu_blocks", None)  # 0 until vLLM has measured its memory
     return found
 
 

@@ -28,7 +28,7 @@ class Processors:
         self._first: dict[tuple[str, int], float] = {}
 
     def host(self) -> dict[str, float]:
-        """Return the totals of this process and of the machine, by metric name."""
+        """Return the CPU seconds of this process and of the machine, by metric name."""
         totals = {names.PROCESS_CPU_TIME: self._since(names.PROCESS_CPU_TIME, 0, self._own_cpu_s())}
         try:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(
@@ -43,7 +43,7 @@ class Processors:
         return totals
 
     def core(self, process: int | None) -> dict[str, float]:
-        """Return the total of an engine core's process, by metric name."""
+        """Return the CPU seconds of an engine core's process, by metric name."""
         if process is None:
             return {}
         try:

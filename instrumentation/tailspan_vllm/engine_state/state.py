@@ -26,7 +26,7 @@ class EngineState:
     gauges: dict[str, Number] = field(default_factory=dict)
     totals: dict[str, Number] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
-    """Failures of the plugin's hooks in the engine core's process, by hook."""
+    """Number of failures of each hook of the plugin in the engine core's process."""
     drops: dict[str, int] = field(default_factory=dict)
 
     load: Any = None

@@ -104,15 +104,16 @@ def _note_gauges(state: EngineState, stats: Any) -> None:
     deferred = getattr(stats, "num_skipped_waiting_reqs", None)
     if deferred is not None:
         state.gauges[names.DEFERRED] = deferred
-    # Before 0.20, vLLM counted deferred requests as waiting requests.
+    # Since 0.20, vLLM does not count deferred requests as waiting requests.
     state.gauges[names.WAITING] = stats.num_waiting_reqs + (deferred or 0)
     state.gauges[names.RUNNING] = stats.num_running_reqs
     state.gauges[names.KV_USAGE] = stats.kv_cache_usage
     stages = getattr(stats, "num_kv_fetch_reqs_by_stage", None)
     if stages or names.FETCHING_KV in state.gauges:
         state.gauges[names.FETCHING_KV] = sum((stages or {}).values())
-    # This gauge comes from the engine core, because vLLM's own count lacks requests that were never
-    # scheduled: a request's QUEUED event arrives only with its first output.
+    # The engine core reports the number of waiting requests with an adapter (`WAITING_LORAS`).
+    # vLLM's own number lacks requests that were never scheduled, because a request's QUEUED event
+    # arrives only with its first output.
     if "lora.max_loras" in state.arguments:
         running = getattr(stats, "running_lora_adapters", None)
         state.gauges[names.RUNNING_LORAS] = sum((running or {}).values())

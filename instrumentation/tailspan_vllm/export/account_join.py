@@ -109,7 +109,8 @@ class AccountJoin:
                 by_engine.popitem()
 
     def _take_sample(self, sample: dict[str, Any]) -> None:
-        """Replace an engine's stored sample. The longest step is kept until the export."""
+        """Replace an engine's stored sample. The longest step of all replaced samples is kept until
+        the next export."""
         gauges = sample["gauges"]
         before = self._samples.get(sample["engine"], {}).get("gauges", {})
         if names.LONGEST_STEP in before:
@@ -120,7 +121,7 @@ class AccountJoin:
     def apply(self, record: RequestRecord) -> bool:
         """Add the request's account and its engine's model and configuration to a record.
 
-        Returns: False if the account may still arrive.
+        Returns: True if the record is complete, False if the account may still arrive.
         """
         with self._lock:
             return self._apply(record)
@@ -164,8 +165,8 @@ class AccountJoin:
         elif record.left_early:
             _set_instants_until_left(record, account)
         elif record.scheduled is None and account.scheduled is not None:
-            # Without statistics (--disable-log-stats, or an offline LLM), only the ledger has this
-            # value.
+            # Without vLLM's statistics (--disable-log-stats, or an offline LLM), only the account
+            # contains these timestamps.
             record.queued = record.arrived
             record.scheduled = max(account.scheduled, record.arrived or account.scheduled)
             record.first_token, record.last_token = account.first_token, account.last_token
@@ -206,7 +207,7 @@ class AccountJoin:
 
     def add_sample(self, state: EngineState) -> None:
         """Add an engine's own totals and step model to its state."""
-        state.gauges.pop(names.LONGEST_STEP, None)  # the value of the previous sample
+        state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)
         if sample is not None:

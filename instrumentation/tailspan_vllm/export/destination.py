@@ -60,7 +60,8 @@ class Destination:
 
 
 def protocol_of(environ: Mapping[str, str], complain: Complain) -> Protocol:
-    """Return the configured protocol, or the usual protocol of the endpoint's port."""
+    """Return the configured protocol. If none is configured, return the protocol that is usual for
+    the endpoint's port."""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip().rstrip("/")
     by_port: Protocol = "http/protobuf" if endpoint.endswith(":4318") else "grpc"
     for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -178,7 +179,7 @@ class _Reader:
         except ValueError:
             timeout = math.nan
         if not (math.isfinite(timeout) and timeout > 0):
-            allowed = "seconds above 0, as in 10, or milliseconds from 1000 on"
+            allowed = "a number above 0 (below 1000: seconds; from 1000: milliseconds)"
             self._complain(_complaint(name, given, allowed, f"{DEFAULT_TIMEOUT_S:.0f}"))
             return DEFAULT_TIMEOUT_S
         return timeout / 1000 if timeout >= _MILLISECONDS_FROM else timeout

@@ -82,8 +82,8 @@ class ExportLog:
             self._refused(signal, shown, outcome.reason)
 
     def _refused(self, signal: Signal, shown: str, reason: str) -> None:
-        # Refusals with the same status code count as the same, because the text after the code can
-        # vary.
+        # Two refusals with the same status code count as the same refusal, because the text after
+        # the code can vary.
         group, now = (signal, reason.partition(":")[0]), self._clock()
         if now - self._logged_at.get(group, -REPEAT_S) < REPEAT_S:
             return

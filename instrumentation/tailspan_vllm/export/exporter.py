@@ -39,8 +39,8 @@ class Exporter:
         self._settings = settings
         self._reports = reports
         self._post = {signal: post_to(where) for signal, where in settings.destinations.items()}
-        # Detect now, because OpenTelemetry's detectors start threads, which fails while a program
-        # is ending.
+        # Detect the resource's attributes now: OpenTelemetry's detectors start threads, which fails
+        # while a program is ending.
         self._detected = _detected()
         self._port: int | None = None
         self._resource = self._named_resource()
@@ -75,7 +75,7 @@ class Exporter:
                 self._settings.batch_limit,
                 self._drops.add,
                 partial(self._reports.note, "traces"),
-                backoff=self._spans_backoff,  # both queues use the same collector
+                backoff=self._spans_backoff,  # both queues share the pause of their collector
             )
         self._spans[queue].send(queue.spans, queue.taken)
 

@@ -51,7 +51,7 @@ SAMPLE_S: Final = 1.0
 
 LOOKS, LOOK_S = 200, 0.05
 """Number of attempts to connect to engines at their first requests, and the pause in seconds
-between them. The number is limited, because an engine on another machine has no link."""
+between two attempts. The number is limited, because an engine on another machine has no link."""
 
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait for the server's port before the first export, because the port is part of

@@ -81,7 +81,7 @@ class SpanQueue:
     def __init__(self, limit: int, drops: Drops, byte_limit: int = QUEUE_BYTES) -> None:
         self.ended: deque[tuple[float, BuildRecord]] = deque()
         self.records: list[tuple[float, RequestRecord]] = []
-        """Records that wait for the engine's account."""
+        """Records that wait for the engine core's measurements of their request."""
         self.spans: deque[bytes] = deque()
         """Encoded spans, oldest first."""
         self._limit = limit
@@ -113,6 +113,6 @@ class SpanQueue:
         self.spans.append(span)
 
     def taken(self, spans: Sequence[bytes]) -> None:
-        """Release the bytes of spans that have left the queue."""
+        """Subtract the sizes of spans that have left the queue from the total size."""
         with self._lock:
             self._bytes -= sum(map(len, spans))

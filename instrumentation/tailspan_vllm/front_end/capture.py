@@ -75,7 +75,8 @@ class Capture:
         return flight
 
     def flight_routed(self, request_id: str, engine: int) -> None:
-        """Record which engine the front end chose. Called directly after the request entered."""
+        """Record which engine the front end chose for a request. Called directly after
+        `flight_began`."""
         entering, self._entering = self._entering, None
         if entering is None or entering[0] != request_id:
             return
@@ -112,7 +113,8 @@ class Capture:
             self._send(flight)
 
     def flight_removed(self, flight: Flight, state: Any) -> None:
-        """Record that vLLM removed a request. Directly afterwards, vLLM may report its outcome."""
+        """Record that vLLM removed a request. vLLM may report the outcome of the request directly
+        afterwards."""
         flight.removed_state = state
         for earlier in self._removed:
             if earlier.open:
@@ -171,7 +173,7 @@ class Capture:
 
 
 def facts_of(state: Any) -> RequestSnapshot:
-    """Copy the values that are reported from vLLM's `RequestState`."""
+    """Return a copy of the values in vLLM's `RequestState` that a span reports."""
     # `given` is the id in the response. Before vLLM 0.14, the engine used the same id, with a
     # prefix for child requests.
     given = getattr(state, "external_req_id", None)
@@ -204,7 +206,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the capture of this process, which is created on first use, after vLLM has forked."""
+    """Return the `Capture` object of this process. It is created at the first call, after vLLM has
+    forked its processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -165,7 +165,7 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         attributes[names.FINISH_REASONS] = (record.outcome,)
     if record.basis != "edge":
         _add_phases(attributes, record)
-    # An error has no TTFT, because no token was generated.
+    # Without a first token there is no TTFT: the first byte then belongs to an error message.
     first_seen = record.first_token if record.basis == "engine" else record.first_byte
     begun = record.first_token is not None or (record.basis == "edge" and finished)
     if first_seen is not None and begun:

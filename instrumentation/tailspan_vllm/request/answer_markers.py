@@ -66,7 +66,8 @@ WHOLE: Final[Mapping[str, Markers]] = {
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
-    """Return the end of the first marker before `end` whose text is not empty, or None."""
+    """Return the position after the first marker that a text follows, or None if there is none.
+    A marker with an empty text does not count. Only markers before position `end` are found."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)

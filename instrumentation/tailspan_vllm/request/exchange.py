@@ -104,7 +104,8 @@ class Exchange:
                 self.encoded = bytes(value) != b"identity"
 
     def begin_answer(self) -> Answer | None:
-        """Return an object that reads the answer, or None."""
+        """Return an object that reads the answer. Return None if the status is not 200, if the
+        answer is compressed, or if the route has no text."""
         if self.status == _OK and not self.encoded:
             self.answer = answer_of(self.path, bool(self.streamed), self.flights)
         return self.answer

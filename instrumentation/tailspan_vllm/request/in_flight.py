@@ -80,8 +80,7 @@ class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
     If it is unknown which engines have requests, the newest step of any engine is used for all
-    engines. If each engine's own step were used, an idle engine would seem to hang while another
-    engine is busy.
+    engines. With its own last step, an idle engine would seem to hang while another engine is busy.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final
 
 PER_DOUBLING: Final = 4
-"""Number of positions between a number of blocks and twice this number. See
+"""Number of additional positions in a ladder each time that the number of blocks doubles. See
 docs/benchmarks.md#prefix-ladders."""
 
 POSITIONS_LIMIT: Final = 47
@@ -50,8 +50,8 @@ _PERSON: Final = b"tailspan ladder"
 
 
 class LadderKey:
-    """The secret key of a deployment, from any text. Replicas with the same secret have comparable
-    ladders."""
+    """The secret key of a deployment, derived from a secret text. The ladders of two replicas are
+    comparable if both replicas have the same secret text."""
 
     def __init__(self, secret: str) -> None:
         key = blake2b(secret.encode("utf-8", "surrogatepass"), person=_PERSON).digest()

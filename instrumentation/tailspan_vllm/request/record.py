@@ -35,8 +35,8 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """Time at which the front end sent the request to the engine. The engine sets `queued`
-    later."""
+    """Time at which the front end sent the request to the engine. `queued` is later: the engine
+    accepts requests only between two steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None
@@ -47,9 +47,11 @@ class RequestRecord:
     resumed_at: list[float] = field(default_factory=list)
     request_id: str | None = None
     engine_request_id: str | None = None
-    """The engine's own request id, as in the account. Not exported."""
+    """The request id inside the engine, which the engine core's account of the request contains.
+    Not exported."""
     awaits_account: bool = False
-    """Whether the engine may send an account of the request. Not exported."""
+    """Whether the engine core may send its measurements of the request (an account). Not
+    exported."""
     left_early: bool = False
     """Whether the client disconnected before the front end received the engine's first output. In
     this case, only the account has the engine's timestamps."""

@@ -94,8 +94,8 @@ class RecordBuilder:
         return record
 
     def edge_only(self, exchange: Exchange, sees_engine: bool) -> RequestRecord:
-        """Return the record of a request that did not reach the engine, or was not captured
-        there."""
+        """Return the record of a request that did not reach the engine, or that the hooks inside
+        vLLM did not capture."""
         status = exchange.status
         outcome: Outcome = "rejected"
         if exchange.refused is not None:
@@ -111,7 +111,7 @@ class RecordBuilder:
             record.first_byte = exchange.first_byte
             record.first_content = exchange.first_content
         if exchange.unauthenticated:
-            record.tenant = None  # Not verified: a client can send any tenant.
+            record.tenant = None  # the client may have sent another tenant's name
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:

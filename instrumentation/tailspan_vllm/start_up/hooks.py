@@ -134,7 +134,7 @@ class _StartHooks:
         note(self._token, _config_of_worker(worker), stage)
 
     def _failed(self, config: Any, error: BaseException) -> None:
-        if not hasattr(error, _NOTED):  # only the innermost method reports it
+        if not hasattr(error, _NOTED):  # only the innermost method reports an exception
             with suppress(AttributeError):
                 setattr(error, _NOTED, True)
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)
@@ -205,7 +205,7 @@ class _TimedWorker:
 
 
 def _config_of(args: Arguments, kwargs: Keywords) -> Any:
-    """Return vLLM's configuration of an executor's or an engine core's method."""
+    """Return vLLM's configuration from the arguments of a method of an executor or engine core."""
     own = getattr(args[0], "vllm_config", None)
     return own if own is not None else kwargs.get("vllm_config", args[1] if args[1:] else None)
 

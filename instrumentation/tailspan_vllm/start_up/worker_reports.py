@@ -1,4 +1,4 @@
-"""Sends a worker's report to the engine core that started it."""
+"""Sends the durations of a worker's start to the engine core that started the worker."""
 
 import os
 import struct
@@ -14,7 +14,7 @@ def _address(token: str, engine_process: int) -> str:
 
 
 def send_report(token: str, report: WorkerStart) -> None:
-    """Send a report to the parent process."""
+    """Send a worker's report to its parent process, the engine core."""
     send(_address(token, os.getppid()), _REPORT.pack(*report))
 
 
