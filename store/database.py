@@ -216,7 +216,7 @@ class _Opening(NamedTuple):
 
 
 def urls(engine: Engine) -> tuple[str, str | None]:
-    """Return the URLs from which a database was opened, for a process that opens it too.
+    """Return the URLs from which a database was opened, so that another process can open it too.
 
     Returns: the URLs of the database and of its separate state database, if any. They may contain
         passwords.

@@ -117,9 +117,9 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of the transactions that added these marks.
+    """Delete these marks, and all other marks that the same transactions added.
 
-    Marks of time steps before the earliest of these time steps are kept.
+    A mark is kept if its time step is earlier than every time step in `marks`.
     """
     if not marks:
         return

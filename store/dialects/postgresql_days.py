@@ -194,8 +194,8 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time limit of the table's constraint, which allows only earlier rows, and whether
-    PostgreSQL has checked the stored rows. Return None if there is no constraint."""
+    """Return the time before which the table's constraint allows rows, and whether PostgreSQL has
+    checked that all stored rows satisfy the constraint. Return None if there is no constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",

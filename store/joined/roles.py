@@ -17,8 +17,9 @@ ARGUMENT: Final = "kv_transfer.kv_role"
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""The role that each engine with a KV connector has reported; None for `kv_both`. A key with engine
-None is for rows without an engine's number."""
+"""The role that each engine with a KV connector has reported; None for `kv_both`. A key is a
+replica and an engine's number. For rows that contain no engine's number, the number in the key is
+None."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:

@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
 A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
-after another, and an upgrade can be undone. If older versions cannot work with an upgrade, the
+after another, and an upgrade can be undone. If older versions cannot use the new schema, the
 upgrade also raises the stored revision. Such an upgrade must not run while one of these older
-versions writes the database.
+versions writes to the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
 PostgreSQL, the announcement is a lock. A paused collector keeps the lock, and a dead collector

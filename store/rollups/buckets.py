@@ -27,8 +27,8 @@ the number of durations, there is no duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, divided by the number of bins that are summed. If the array would
-be larger, the bins are sorted instead, which is then faster."""
+"""Maximum size of a dense array as a multiple of the number of bins that are summed. For a larger
+array, sorting the bins is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
     Args:
         cells: distinct and sorted.
-        place: (requests,) the index of each request's cell.
+        place: an array (requests,) with the index in `cells` of each request's cell.
     """
     facts = {}
     for name, known in values.items():
@@ -151,8 +151,8 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
-    """Return the sums with `cells` as the new cell of each entry. Entries with the same new cell
-    are added."""
+    """Return the sums with entry i moved to the cell `cells[i]`. Entries that are moved to the same
+    cell are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -169,8 +169,8 @@ def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Return the sketches with `cells` as the new cell of each entry. Sketches with the same new
-    cell are merged."""
+    """Return the sketches with sketch i moved to the cell `cells[i]`. Sketches that are moved to
+    the same cell are merged."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
@@ -197,7 +197,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
     """Return the sketches for which `wanted` is true. The running time depends only on the number
-    of their bins."""
+    of bins of the returned sketches."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)
@@ -216,7 +216,8 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations in each cell, and its durations with given ranks (within 1 %)."""
+    """The number of durations in each cell, and the durations that have the given ranks. Each
+    duration is exact to within 1 %."""
 
     number: IntArray
     value_s: FloatArray
@@ -227,7 +228,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        cells: the cell of each sketch, from 0.
+        cells: the cell of each sketch. The first cell has the number 0.
         number: the number of cells. Sketches with a higher cell are left out.
     """
     low = int(several.bins.min(initial=0))
@@ -271,7 +272,8 @@ def _merge_equal_bins(
 
     Args:
         cells: distinct and sorted.
-        place: (bins,) the index of each bin's cell. `bins` and `counts` are (bins,) too.
+        place: an array (bins,) with the index in `cells` of each bin's cell. `bins` and `counts`
+            have the same shape.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)

@@ -90,7 +90,8 @@ class LabelValues:
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Return the values of a bucket that are stored by name."""
+        """Record the values that occurred in a bucket. Return those of them that are stored by
+        name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:

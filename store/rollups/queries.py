@@ -229,8 +229,8 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks in each cell (group and time step); NaN if a cell
-        has none."""
+        """Return the durations with given ranks in each cell (group and time step); NaN in a cell
+        without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         parts = [

@@ -51,8 +51,8 @@ def bar(
 ) -> None:
     """Draw a row of controls: range, latency, filters, pause.
 
-    The page determines the controls. A live range ends at `now_unix_ns`. `values` returns the
-    values that the filter of a label offers.
+    Which controls are drawn depends on the page. A live range ends at `now_unix_ns`. `values`
+    returns the values of a label that its filter offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM

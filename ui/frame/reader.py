@@ -15,7 +15,7 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""Maximum number of restricted engines to keep. They share the same connections."""
+"""Maximum number of restricted database engines to keep. They share the same connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
