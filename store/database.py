@@ -118,9 +118,9 @@ class DatabasePurpose(NamedTuple):
     prefix: str
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Return whether this dialect is suitable for this database.
+        """Return whether a database of this dialect can have this purpose.
 
-        The state needs transactions.
+        The database of the state needs transactions.
         """
         return self is TELEMETRY_DATABASE or not dialect.ADDITIVE
 

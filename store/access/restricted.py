@@ -157,7 +157,8 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return the subquery that replaces a table or its alias, or None for anything else."""
+        """Return the subquery that replaces a table or an alias of a table. Return None for any
+        other element."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None

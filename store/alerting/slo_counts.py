@@ -93,7 +93,8 @@ def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
 
 
 def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the start of the earliest stored counts of requests, or of probes, in unix seconds."""
+    """Return the start of the earliest stored counts, in unix seconds. With `probes`, only counts
+    of probes are considered; otherwise, only counts of requests."""
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
     with reading(state_of(engine)) as connection:

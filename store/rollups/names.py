@@ -44,7 +44,7 @@ class LabelValue:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
         newest_hour: the newest such hour, in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
-        named_from_unix_s: since when the value is stored by name, or None for `_other`.
+        named_from_unix_s: since when the value is stored by name; None if it is stored as `_other`.
     """
 
     hours: int

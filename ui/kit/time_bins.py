@@ -33,7 +33,8 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the index of each instant's bin, or of the nearest bin."""
+        """Return the index of each instant's bin. An instant outside all bins belongs to the
+        nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 

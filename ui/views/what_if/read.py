@@ -81,7 +81,7 @@ def read_what_if(
     Without a change and a sweep, predict the effects of changes to try.
 
     Args:
-        equals: labels of the requests to report.
+        equals: labels of the requests whose latencies are predicted.
         latency: the advice must shorten this latency. Used only without a change.
         change: texts for `replay.edits`, separated by commas, or an empty string.
         sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
