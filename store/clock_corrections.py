@@ -37,8 +37,8 @@ _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. The first of them that a table has is the timestamp in the
-table's key."""
+"""The columns that are corrected. If a table has several of them, the first one is the timestamp in
+the table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]

@@ -159,7 +159,7 @@ class _Opening(NamedTuple):
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, close the connections, and raise the store's error."""
+        """On an error, close the connections, and raise an error of `store.errors`."""
         try:
             yield
         except DatabaseMissing as error:

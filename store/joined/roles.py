@@ -13,7 +13,7 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The engine argument with the role of an engine with a KV connector."""
+"""The name of the argument that contains the role of an engine with a KV connector."""
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
@@ -48,7 +48,7 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
     """Return the role of each row of a group.
 
     Args:
-        rows: with the same ids, in the order of their ends.
+        rows: rows with the same ids, in the order in which they ended.
     """
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}

@@ -45,7 +45,8 @@ def store_oldest(connection: Connection, revisions: str, oldest: str) -> None:
 
 
 def announce(engine: Engine, revisions: str, head: str) -> None:
-    """Announce the revision `head` on each new connection, which fails if `head` is too old."""
+    """Announce the revision `head` on each new connection. The connection fails if `head` is too
+    old."""
     dialects.of(engine).announce(engine, OLDEST, revisions, head)
 
 

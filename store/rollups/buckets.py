@@ -176,7 +176,7 @@ def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
 
 
 def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
-    """Concatenate sums, without adding those of the same cell."""
+    """Concatenate sums. Sums of the same cell are not added."""
     names = several[0].facts if several else {}
     return RollupSums(
         _concatenate([each.cells for each in several]),
@@ -186,7 +186,7 @@ def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches, without merging those of the same cell."""
+    """Concatenate sketches. Sketches of the same cell are not merged."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])
@@ -298,7 +298,7 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """Return the facts of a quantity, for this number of cells without values."""
+    """Return the facts (count, sum, minimum, maximum) of this number of cells without values."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts

@@ -322,7 +322,8 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket; −1 outside the query."""
+        """Return the cell of each label set in each bucket; −1 if the query does not select the
+        label set."""
         # Arrow's hash table is several times faster than sorting.
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()

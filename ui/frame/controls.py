@@ -36,7 +36,7 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""The comparisons of two values of a label in the same range, by the label."""
+"""The names of the comparisons between two values of a label in the same range, by label."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The option that disables a filter: an empty string, because no label has an empty value."""

@@ -69,7 +69,7 @@ class Ink:
     band: str
     few: str
     many: str
-    """A heatmap's colours of the lowest and the highest count."""
+    """Colours of the lowest and the highest count in a heatmap."""
 
 
 LIGHT: Final = Ink(

@@ -16,8 +16,8 @@ NAMED: Final = 4
 """Maximum number of replicas that a sentence names. Instead of the names of all other replicas, the
 sentence contains their number."""
 EVEN: Final = 1.5
-"""Load counts as even if the busiest server has at most 1.5 times the requests of the least
-busy."""
+"""The load is balanced if the busiest server has at most 1.5 times the requests of the least busy
+server."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
