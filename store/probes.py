@@ -80,9 +80,10 @@ def probe_sample(
 ) -> ProbeSample:
     """Return a sample of at most about `max_rows` probes.
 
-    If the window contains more probes, it is divided into 96 parts. In each part, the answered
-    probes of one short interval are read, which begins at a random instant. All probes without an
-    answer are read too, unless there are more than `max_rows / 2`. See `probe_table`.
+    If the window contains more probes, it is divided into 96 parts. In each part, only the answered
+    probes of one short interval are read. The interval begins at a random instant. All probes
+    without an answer are read too, unless there are more than `max_rows / 2` of them. See
+    `probe_table`.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:

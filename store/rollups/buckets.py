@@ -67,7 +67,8 @@ class RollupBucket:
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
     """Merge buckets, such as those of several shards, or of the minutes of an hour.
 
-    The result has the groupings that all buckets have. Buckets of older versions have fewer.
+    The result has only the groupings that all merged buckets have. Buckets of older versions have
+    fewer groupings.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):

@@ -116,7 +116,7 @@ def read_what_if(
 def _moves_requests(change: str, sweep_text: str) -> bool:
     """Return whether some of the changes can move requests between replicas."""
     if not change and not sweep_text:
-        return True  # some of the changes to try set replicas
+        return True  # some of the suggested changes set the number of replicas
     try:
         edits = edits_of(change.split(",")) if change else Edits()
         return edits.pools or (bool(sweep_text) and sweep_of(sweep_text).name == "replicas")
