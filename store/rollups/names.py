@@ -2,7 +2,7 @@
 
 Pure. Each label has a limited number of places for values that are stored by name. The values that
 occurred in the most hours of the last day get a place. A value loses its place only to a value that
-occurred in more than twice as many hours, so a burst of invented values has no effect (as in
+occurred in more than twice as many hours. So a burst of invented values has no effect (as in
 decision 075). Clients can invent routes and LoRA names, so their places are divided fairly between
 tenants.
 """
