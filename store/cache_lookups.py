@@ -12,7 +12,7 @@ from telemetry.requests import Source
 
 
 class CacheLookupReport(NamedTuple):
-    """One report of a cache lookup, as in the table of lookups."""
+    """One row of the table of lookups: a report of a lookup in a cache."""
 
     at_unix_ns: int
     trace_id: str
@@ -32,7 +32,8 @@ class CacheLookupReport(NamedTuple):
 
 
 EARLIER_NS: Final = 60 * 10**9
-"""A call begins before its lookup, so the search for calls begins this long before a window."""
+"""A client's call begins before the lookup in the cache. The search for the calls of a window's
+lookups therefore begins this many nanoseconds before the window."""
 
 Call = tuple[str, str]
 """The trace id and the span id of a client's call."""

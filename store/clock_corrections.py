@@ -37,8 +37,8 @@ _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. The first of them that a table has is the timestamp in the
-table's key."""
+"""The columns that are corrected. If a table has several of them, the first one is the timestamp in
+the table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]
@@ -52,6 +52,8 @@ def apply_trace_clock_corrections(
 
     Args:
         tables: tables whose key is a timestamp and the ids of a span, each with rows to store.
+
+    Returns: for each table, its rows with the final corrections.
     """
     if not any(rows for _, rows in tables):
         return [rows for _, rows in tables]
@@ -125,7 +127,8 @@ class ColumnPositions:
 def _stored(
     connection: Connection, columns: Sequence[Column[Any]], sent: Iterable[Sent]
 ) -> Iterator[Row]:
-    """Return columns of the stored rows with these keys. The first columns are the key."""
+    """Yield the values of these columns for each stored row whose key is in `sent`. The first three
+    columns must be the key."""
     wanted = {each for each in sent if abs(each[0]) < 2**63}
     instants = sorted({each[0] for each in wanted})
     for first in range(0, len(instants), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""Find since when data has arrived without a long gap."""
+"""Find the time since which data has arrived without a long gap."""
 
 from typing import Final
 

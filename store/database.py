@@ -118,9 +118,9 @@ class DatabasePurpose(NamedTuple):
     prefix: str
 
     def can_use(self, dialect: Dialect) -> bool:
-        """Return whether this dialect is suitable for this database.
+        """Return whether a database of this dialect can have this purpose.
 
-        The state needs transactions.
+        The database of the state needs transactions.
         """
         return self is TELEMETRY_DATABASE or not dialect.ADDITIVE
 
@@ -159,7 +159,7 @@ class _Opening(NamedTuple):
 
     @contextmanager
     def errors(self, engine: Engine) -> Iterator[None]:
-        """On an error, close the connections, and raise the store's error."""
+        """On an error, close the connections, and raise an error of `store.errors`."""
         try:
             yield
         except DatabaseMissing as error:
@@ -216,7 +216,7 @@ class _Opening(NamedTuple):
 
 
 def urls(engine: Engine) -> tuple[str, str | None]:
-    """Return the URLs from which a database was opened, for a process that opens it too.
+    """Return the URLs from which a database was opened, so that another process can open it too.
 
     Returns: the URLs of the database and of its separate state database, if any. They may contain
         passwords.

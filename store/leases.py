@@ -1,4 +1,4 @@
-"""Leases, so that only one of the collectors on a database performs a task at a time.
+"""Use leases, so that only one of the collectors on a database performs a task at a time.
 
 A lease is a row with its holder, a token and an expiry. The holder renews the lease every `BEAT_S`.
 A lease that is not renewed expires after `EXPIRES_S`, and another collector takes it with a higher

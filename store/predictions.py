@@ -23,7 +23,7 @@ MAX_STORED: Final = 1_000
 class Prediction:
     """The predicted effect of a change.
 
-    Computed at `asked_unix_ns` from the requests of a window.
+    It was computed at `asked_unix_ns` from the requests of a window.
     """
 
     asked_unix_ns: int
@@ -67,7 +67,7 @@ def predictions(engine: Engine) -> Sequence[Prediction]:
 
 
 def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
-    """Return when a change was predicted last, or None."""
+    """Return when the effect of a change was last predicted, or None."""
     newest = select(func.max(PREDICTIONS.c.asked_unix_ns)).where(PREDICTIONS.c.change == change)
     with reading(state_of(engine)) as connection:
         # ClickHouse returns 0 instead of NULL.

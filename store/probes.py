@@ -21,7 +21,8 @@ LABELS: Final = ("region", "endpoint", "model")
 MAX_ROWS: Final = 200_000
 """Maximum number of probes to read for one answer. SQLite returns them in about half a second."""
 LONGEST_S: Final = 7 * 86_400
-"""Longest duration of a probe, so that no sum overflows; the collector refuses longer ones."""
+"""Longest allowed duration of a probe. The collector refuses longer probes, so that no sum
+overflows."""
 _PARTS: Final = 96
 """Number of parts of a window. Each part is sampled."""
 _AT: Final = "at_unix_ns"
@@ -52,7 +53,7 @@ def probe_table(
         equals: required `LABELS`. None selects rows without the label.
 
     Returns:
-        Text columns except ids are dictionary-encoded.
+        A table. Its text columns are dictionary-encoded, except the columns of ids.
     """
     return _table(engine, [_conditions(window, equals)], columns)
 
@@ -60,7 +61,7 @@ def probe_table(
 def ended_probes(
     engine: Engine, window: Window, columns: Sequence[str], ended_after_unix_ns: int
 ) -> pa.Table:
-    """Return the probes of a window that ended after an instant.
+    """Return the probes that were due in a window and ended after an instant.
 
     Databases round, so some probes may have ended up to a millisecond before the instant. See
     `probe_table`.
@@ -77,10 +78,12 @@ def probe_sample(
     equals: Mapping[str, str | None] = _ALL,
     max_rows: int = MAX_ROWS,
 ) -> ProbeSample:
-    """Return a sample of at most about `max_rows` probes, with all failures if possible.
+    """Return a sample of at most about `max_rows` probes.
 
-    If the window contains more probes, it is divided into 96 parts. In each part, the answered
-    probes of one short interval, at a random instant, are read. See `probe_table`.
+    If the window contains more probes, it is divided into 96 parts. In each part, only the answered
+    probes of one short interval are read. The interval begins at a random instant. All probes
+    without an answer are read too, unless there are more than `max_rows / 2` of them. See
+    `probe_table`.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:
@@ -101,7 +104,8 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the SQL condition that a probe is in the sampled interval of its part."""
+    """Return the SQL condition that a probe is in the sampled interval of one of the window's
+    parts."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [
@@ -114,9 +118,9 @@ def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
 def _table(
     engine: Engine, parts: Sequence[Sequence[ColumnElement[bool]]], columns: Sequence[str]
 ) -> pa.Table:
-    """Return the probes that meet one of several lists of conditions.
+    """Return the probes that meet all conditions of one list in `parts`.
 
-    No probe may meet two of the lists.
+    A probe that meets the conditions of two lists would be returned twice.
     """
     statements = [select(*(PROBES.c[name] for name in columns)).where(*each) for each in parts]
     schema = pa.schema([(name, arrow_type(name, Probe)) for name in columns])

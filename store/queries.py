@@ -129,7 +129,8 @@ def select_requests(
     part: Window | None = None,
     ended_after_unix_ns: int | None = None,
 ) -> Select[Any]:
-    """Build the query for columns of the requests in a window or in a part of it, unordered.
+    """Build the query that returns columns of the requests in a window or in a part of the window,
+    unordered.
 
     The best row of a request is chosen among the rows of the whole window.
     """
@@ -177,7 +178,7 @@ def sample_peaks(
 
     Args:
         window: range of `at_unix_ns`.
-        first_unix_ns: the start of a bin, not after the start of the window.
+        first_unix_ns: the start of a bin; at or before the start of the window.
         equals: as in `request_table`.
 
     Returns: replica, engine, at_unix_ns (the start of the bin) and the gauges, unordered.

@@ -35,7 +35,8 @@ from telemetry.starts import EngineStart
 KEEP_FIRST = "kept_first"
 """Key in a table's `info`: of several rows with the same primary key, keep the first."""
 BY_DAY = "by_day"
-"""Key in a table's `info`: its time column, by which PostgreSQL divides it into days."""
+"""Key in a table's `info`: the name of the time column by which PostgreSQL divides the table into
+days."""
 
 REQUEST_KEY = ("received_unix_ns", "trace_id", "span_id")
 """The columns of a request's primary key. The time comes first, because random ids would scatter

@@ -5,7 +5,7 @@ corrected the start timestamp of an engine's counters by different amounts, a bi
 counters several times. Therefore, the database has a record for each sender, which decides whether
 and by how much its samples are corrected:
 
-- The first collector that corrects a sample of the sender stores its correction.
+- The first collector that corrects a sample of the sender stores this correction as the record.
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector uses the record
   as its correction, even if the measurement is too small to begin a correction.
 - If a collector's correction differs from the record by more than `CHANGED_NS`, this correction
@@ -72,7 +72,8 @@ def apply_sender_clock_corrections(
 
     Args:
         tables: tables of senders' rows, each with rows to store.
-        leads_ns: by replica, how far the sender's clock is ahead, if it was measured.
+        leads_ns: by replica, the measured time by which the sender's clock is ahead. Replicas
+            without a measurement are absent.
     """
     unchanged = [rows for _, rows in tables]
     if not any(unchanged):

@@ -15,7 +15,7 @@ OTHERS = "(other tenants)"
 
 
 class NotAllowed(StoreError):  # noqa: N818 -- the name states the condition
-    """The reader's role does not allow what was asked for."""
+    """The reader's role does not allow the requested data."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Restrict a SQLAlchemy engine: rewrite each query so that it returns only what its reader may see.
 
 Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
-columns (`store.access.tables`). It refuses SQL as text, writes, and queries of tables that
-have no rule there.
+columns (`store.access.tables`). It refuses statements that are SQL text, statements that write, and
+queries of tables without a rule in that module.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,8 @@ from store.state import separate_state, use_state
 
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
-"""What the current reader may see, or None if nothing is hidden. `open_database` applies this."""
+"""What the current reader may see, or None if nothing is hidden. `open_database` returns an engine
+that is restricted to this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Annotation of a column of ids that the query compares but does not return."""
@@ -53,7 +54,8 @@ def restricted(engine: Engine, access: Access | None) -> Engine:
 def with_masked_rows(engine: Engine) -> Engine:
     """Return an engine that also returns the hidden requests, with masked names (`tables.masked`).
 
-    Explanations need them: a request also waits for requests of other tenants.
+    Explanations need the hidden requests, because a request also waits for requests of other
+    tenants.
     """
     rewriter = _rewriter(engine)
     return engine if rewriter is None else rewriter.masked or engine
@@ -155,7 +157,8 @@ class _Rewriter:
         return None
 
     def _visible(self, given: Any) -> FromClause | None:
-        """Return the subquery that replaces a table or its alias, or None for anything else."""
+        """Return the subquery that replaces a table or an alias of a table. Return None for any
+        other element."""
         table = given.element if isinstance(given, Alias) else given
         if not isinstance(table, Table):
             return None

@@ -93,7 +93,8 @@ def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
 
 
 def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the start of the earliest stored counts of requests, or of probes, in unix seconds."""
+    """Return the start of the earliest stored counts, in unix seconds. With `probes`, only counts
+    of probes are considered; otherwise, only counts of requests."""
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
     with reading(state_of(engine)) as connection:
@@ -104,7 +105,7 @@ def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
     """Return the stored counts with from < until ≤ to, in order.
 
-    Simulated requests have separate counts.
+    Real and simulated requests have separate counts; both are returned.
     """
     found = []
     with reading(state_of(engine)) as connection:
@@ -171,7 +172,7 @@ def store_counts(
         groups: the keys of the counted groups. Each has its own time range.
 
     Returns:
-        False, with nothing stored, if another process has changed the stored time range.
+        False if another process has changed the stored time range. In this case, nothing is stored.
     """
     state = state_of(engine)
     remove, upsert = dialects.of(state).remove, dialects.of(state).upsert
@@ -223,8 +224,8 @@ def mark_counts_incomplete(
 
     Both changes are in one transaction. If the state is in a separate database, the marks are
     deleted after the commit in the state database. After a crash between the two transactions, the
-    time steps of these marks are counted again. Removed objectives are included,
-    because they may be added again.
+    time steps of these marks are counted again. The counts of objectives that were removed from the
+    configuration become incomplete too, because an operator may add such an objective again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None if there are no new
@@ -276,7 +277,7 @@ def remove_simulated_counts(connection: Connection) -> None:
         elif known is not None and first_s < real_s:
             row = asdict(CountedRange(max(known.from_unix_s, real_s - STEP_S), known.until_unix_s))
             upsert(connection, COUNTED_RANGES, [{"definition": definition, **row}])
-    # Remove empty ranges, because they may begin at a simulated request.
+    # A range without counts may begin at a simulated request, so remove it.
     remove(
         connection,
         COUNTED_RANGES,

@@ -96,8 +96,8 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
     """
     token = randbits(63)
     marks = {
-        # `received_unix_ns` is the end of the step, so that no earlier requests are read for this
-        # mark.
+        # `received_unix_ns` is set to the end of the step, so that the evaluator reads no requests
+        # that were received earlier.
         Mark(token, until_s := -(-at_unix_ns // _STEP_NS) * STEP_S, source, until_s * SECOND_NS)
         for at_unix_ns, source in seen
     }
@@ -117,9 +117,9 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete all marks of the transactions that added these marks.
+    """Delete these marks, and all other marks that the same transactions added.
 
-    Marks of time steps before the earliest of these time steps are kept.
+    A mark is kept if its time step is earlier than every time step in `marks`.
     """
     if not marks:
         return

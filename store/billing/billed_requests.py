@@ -144,11 +144,10 @@ def _apportioned(
 ) -> tuple[BillingCells, bool]:
     """Move the seconds after the end of an hour to the next hour, for requests that span the end.
 
-    `longest_s` maps the start of each hour (unix seconds) to the duration of its longest request.
-    The key of the hour before the window is −1.
+    `longest_s` maps the start of each hour (unix seconds) to the duration of the hour's longest
+    request. For the hour before the window, the key is −1 instead of the start.
 
-    Returns: the cells, and whether the rows of all requests that span the end of an hour still
-        exist.
+    Returns: the cells, and whether no row of a request that spans the end of an hour was deleted.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS
@@ -193,7 +192,8 @@ def _apportioned(
 def _over_the_edge(
     engine: Engine, before: Window, by: Sequence[str]
 ) -> list[tuple[tuple[str | None, ...], float, float]]:
-    """Return the labels of requests that span an edge, and their seconds after the edge.
+    """Return the requests that were running at an edge: their labels, and their billed and wasted
+    seconds after the edge.
 
     The edge is the end of the window `before`. The billed and wasted seconds are divided in
     proportion to the time before and after the edge.

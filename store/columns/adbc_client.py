@@ -46,7 +46,7 @@ class ColumnReader:
 
         Args:
             statements: up to 16, run in parallel.
-            schema: the schema of every result. The dictionaries of a column are merged.
+            schema: the schema of the result of each statement.
 
         Raises:
             NotQuick: ADBC is not installed, or the process failed.

@@ -66,7 +66,7 @@ def read(path: str, statement: str, values: Sequence[object], schema: pa.Schema)
         _batches(path, f"SELECT {first} UNION ALL {statement}", values) as batches,
     ):
         before = [_FIRST[kind][1] for kind in plain]
-        for batch in batches:  # one batch in memory at a time
+        for batch in batches:  # only one batch is in memory at a time
             skipped = 0
             if before:
                 if [column[0].as_py() for column in batch.columns] != before:
@@ -103,7 +103,7 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
 
 
 def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm
+    if hasattr(os, "memfd_create"):  # its size is not limited by /dev/shm
         return os.memfd_create("tailspan-columns")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

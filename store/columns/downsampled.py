@@ -2,7 +2,8 @@
 
 50 engines send 4 million samples a day. Time is divided into slots of 16 seconds, and every k-th
 slot is read. Increases of counters stay exact. Gauges can miss a burst between two slots; the pages
-state this. A slot is longer than the sampling interval of any engine.
+state this. A slot is longer than the sampling interval, so it contains a sample of each running
+engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class Downsampled:
 
     @property
     def every_s(self) -> int:
-        """Return the seconds between the starts of two slots."""
+        """Return the seconds between the starts of two successive slots that were read."""
         return self.one_in * SLOT_NS // 10**9
 
 

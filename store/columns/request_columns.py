@@ -1,8 +1,8 @@
 """Read many requests as columns, with dictionary encoding for the labels.
 
-The result equals that of `queries.request_table`, without converting values to Python objects. Each
-dialect has its own method (docs/decisions/027). If it is not available, the slower query is used,
-and `slow_because` returns the reason.
+The result equals the result of `queries.request_table`, but no value is converted to a Python
+object. Each database has its own method for this (docs/decisions/027). If the method is not
+available, `queries.request_table` is used, and `slow_because` returns the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,8 @@ def request_columns(
         equals: required labels. None selects rows without the label.
 
     Returns:
-        Text columns except `IDS` have one dictionary for all chunks of a column.
+        The table of the requests. Each text column except `IDS` is dictionary-encoded, with one
+        dictionary for all chunks of the column.
 
     Raises:
         ValueError: a column or label is unknown.
@@ -155,7 +156,8 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by time of receipt. After an index scan they are usually sorted."""
+    """Sort rows by time of receipt, unless they are sorted already. After an index scan they
+    usually are."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():
         return table

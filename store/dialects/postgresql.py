@@ -72,8 +72,8 @@ _LOCK: Final = 0x7461696C
 _VERSION: Final = (
     "hashtextextended(concat_ws(' ', 'tailspan', current_schema(), %s::text, %s::text), 0)"
 )
-"""SQL for the number of the advisory lock of a version of Tailspan. All schemas of a database share
-the locks, so the number also depends on the schema."""
+"""SQL that computes the number of the advisory lock for one version of Tailspan. An advisory lock
+is valid for all schemas of a database, so the number also depends on the schema's name."""
 
 
 class _Text(Dumper):

@@ -29,8 +29,9 @@ EARLIER_DAYS: Final = 30
 """In a new database, rows older than this many days are in one partition. By default, rows are kept
 for a week."""
 AHEAD_DAYS: Final = 3
-"""A table that an older version created becomes one partition, for rows up to this many days after
-its newest row. The check of the stored rows must end before that day."""
+"""A table that an older version created becomes one partition. This partition accepts rows up to
+this many days after the newest row. PostgreSQL must have checked the stored rows before that
+day."""
 _LOCK_MS: Final = 2_000
 """Maximum time that a change waits for a table's lock. Meanwhile, later statements wait too."""
 _LOCK: Final = 0x64617973
@@ -86,7 +87,7 @@ def add_earlier(connection: Connection, table: Table) -> None:
 
 
 def add_days(cursor: Any, table: Table, days: Iterable[int]) -> None:
-    """If a table is divided, add the missing partitions of these days, numbered from 1970-01-01.
+    """If a table is divided, add the missing partitions of these days. Day 0 is 1970-01-01.
 
     Other connections continue to read and write the table.
     """
@@ -194,8 +195,8 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time limit of the table's constraint, which allows only earlier rows, and whether
-    PostgreSQL has checked the stored rows. Return None if there is no constraint."""
+    """Return the time before which the table's constraint allows rows, and whether PostgreSQL has
+    checked that all stored rows satisfy the constraint. Return None if there is no constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",

@@ -157,7 +157,8 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """Return how many of the waiting hops belong to the decode hop that answers next.
+    """Return how many of the hops, which are not assigned to a request yet, belong to the next
+    decode hop that answered.
 
     These are the hops until the first successful prefill, and the failed attempts after it.
     """

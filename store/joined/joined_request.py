@@ -92,7 +92,7 @@ class JoinedRequest:
             answered (`basis`).
         phases: the seconds of each phase; None for a phase that the request did not have.
         ttft_s: time until the user received the first byte; None if no decode engine answered.
-        ttft_phases: the parts of `ttft_s`, like `phases`.
+        ttft_phases: the seconds of each phase until the first byte. They sum to `ttft_s`.
         first_content_s: time until the user received the first content; None if it was not
             reported.
         e2e_s: the sum of the phases.

@@ -13,12 +13,13 @@ from telemetry import starts
 from telemetry.starts import EngineStart
 
 ARGUMENT: Final = "kv_transfer.kv_role"
-"""The engine argument with the role of an engine with a KV connector."""
+"""The name of the argument that contains the role of an engine with a KV connector."""
 _STATED: Final = {"kv_producer": EngineRole.PREFILL, "kv_consumer": EngineRole.DECODE}
 
 Roles = Mapping[tuple[str, int | None], EngineRole | None]
-"""The role that each engine with a KV connector has reported; None for `kv_both`. A key with engine
-None is for rows without an engine's number."""
+"""The role that each engine with a KV connector has reported; None for `kv_both`. A key is a
+replica and an engine's number. For rows that contain no engine's number, the number in the key is
+None."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:
@@ -47,7 +48,7 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
     """Return the role of each row of a group.
 
     Args:
-        rows: with the same ids, in the order of their ends.
+        rows: rows with the same ids, in the order in which they ended.
     """
     found = [stated_role(row, roles) or _derive_role(row) for row in rows]
     engines = {(row["replica"], row["engine"]) for row in rows}

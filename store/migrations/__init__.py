@@ -68,7 +68,7 @@ FIRST: Final = "0016"
 """The revision of the first release."""
 TELEMETRY: Final = Schema(
     *("", METADATA, "versions", _revision_table("tailspan_revision"), FIRST),
-    oldest="0034",  # since 0034, collectors announce themselves and rollups have all groupings
+    oldest="0034",  # since 0034, collectors announce their revision, and rollups have all groupings
 )
 STATE: Final = Schema(
     *("state ", STATE_METADATA, "state_versions", _revision_table("tailspan_state_revision")),

@@ -13,8 +13,8 @@ _other = STATE if _schema is TELEMETRY else TELEMETRY
 
 
 def _without_variants(kind: str, item: Any, _: object) -> str | Literal[False]:
-    """Return the type of a column of bytes without its variant for ClickHouse, which runs no
-    revisions. Return False for other items, so that Alembic renders them."""
+    """Return the type of a column of bytes, without the type's variant for ClickHouse (which needs
+    no revisions). Return False for other items, so that Alembic renders them."""
     return "sa.LargeBinary()" if kind == "type" and isinstance(item, LargeBinary) else False
 
 

@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
 A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
-after another, and an upgrade can be undone. If older versions cannot work with an upgrade, the
+after another, and an upgrade can be undone. If older versions cannot use the new schema, the
 upgrade also raises the stored revision. Such an upgrade must not run while one of these older
-versions writes the database.
+versions writes to the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
 PostgreSQL, the announcement is a lock. A paused collector keeps the lock, and a dead collector
@@ -45,7 +45,8 @@ def store_oldest(connection: Connection, revisions: str, oldest: str) -> None:
 
 
 def announce(engine: Engine, revisions: str, head: str) -> None:
-    """Announce the revision `head` on each new connection, which fails if `head` is too old."""
+    """Announce the revision `head` on each new connection. The connection fails if `head` is too
+    old."""
     dialects.of(engine).announce(engine, OLDEST, revisions, head)
 
 

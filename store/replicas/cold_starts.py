@@ -17,7 +17,8 @@ MAX_STARTS: Final = 1_000
 def cold_starts_between(engine: Engine, from_unix_ns: int, to_unix_ns: int) -> list[ColdStart]:
     """Return the starts whose server was ready in [from, to), in order of time.
 
-    Only the newest `MAX_STARTS` starts are read, including failed ones.
+    Only the newest `MAX_STARTS` starts are read. Failed starts count towards this limit, but are
+    not returned.
     """
     found = all_starts_between(engine, from_unix_ns, to_unix_ns)
     return [each for each in found if each.reached is None]

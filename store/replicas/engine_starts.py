@@ -12,8 +12,8 @@ from store.schema import SAMPLES, STARTS
 from telemetry.starts import EngineStart
 
 UNSEEN_NS: Final = 3_600 * 10**9
-"""Starts of replicas without stored samples are deleted after this time. Real engines take a sample
-each second, and send their samples every 5 s."""
+"""Starts of replicas without stored samples are deleted after this time, because such replicas are
+not real: a real engine takes a sample each second, and sends its samples every 5 s."""
 MAX_OF_REPLICA: Final = 1_000
 MAX_UNSEEN: Final = 10_000
 """Maximum number of kept starts of replicas without stored samples. Bills may need these starts."""

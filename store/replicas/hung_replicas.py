@@ -53,7 +53,8 @@ def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
     """Return the replicas that report, and those that hang: no step for more than `HUNG_S` s.
 
     The requests in flight are summed over the front ends of a replica. A step counts if one of the
-    front ends reports it. With several engines, the longest time without a step is used.
+    front ends reports it. If a replica has several engines, the longest time without a step among
+    its engines is compared with `HUNG_S`.
 
     Raises:
         StoreUnavailable: the database does not respond.

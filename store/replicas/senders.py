@@ -19,8 +19,8 @@ from store.schema import SAMPLES
 from telemetry.billing_data import GAP_S
 
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine that are compared in pairs. The processes that sent for
-the longest time are compared."""
+"""Maximum number of processes of one engine that are compared in pairs. If there are more, the
+processes that sent samples for the longest time are compared."""
 
 
 class SenderProcess(NamedTuple):

@@ -66,7 +66,7 @@ class RequestIds:
 
 
 class Reports:
-    """Clients' reports by request id, or by trace id if a report has none."""
+    """Clients' reports by request id. A report without a request id is found by its trace id."""
 
     def __init__(self, found: Iterable[tuple[str, ClientReport]]) -> None:
         self._by_id: dict[str, list[ClientReport]] = defaultdict(list)

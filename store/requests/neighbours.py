@@ -10,7 +10,8 @@ from store.access.restricted import with_masked_rows
 from store.queries import REQUEST_COLUMNS, Window, request_table
 
 AROUND_NS: Final = 600 * 10**9
-"""Requests that were received more than this long before the given request are not found."""
+"""Requests that were received more than this many nanoseconds before the given request are not
+found."""
 
 KEY: Final = ("received_unix_ns", "trace_id", "span_id")
 OF_REQUEST: Final = (*KEY, "e2e_s", "replica", "engine")

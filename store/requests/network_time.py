@@ -30,7 +30,8 @@ within this time around its probe."""
 
 @dataclass(frozen=True, slots=True)
 class NetworkTime:
-    """A request's time outside the server, and its client's span."""
+    """A request's time outside the server, and the client's span that this time was computed
+    from."""
 
     network_s: float
     span: tuple[str, str] | None

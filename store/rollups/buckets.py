@@ -27,8 +27,8 @@ the number of durations, there is no duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
-"""Maximum size of a dense array, divided by the number of bins that are summed. If the array would
-be larger, the bins are sorted instead, which is then faster."""
+"""Maximum size of a dense array as a multiple of the number of bins that are summed. For a larger
+array, sorting the bins is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,8 @@ class RollupBucket:
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
     """Merge buckets, such as those of several shards, or of the minutes of an hour.
 
-    The result has the groupings that all buckets have. Buckets of older versions have fewer.
+    The result has only the groupings that all merged buckets have. Buckets of older versions have
+    fewer groupings.
     """
     sums, sketches = {}, {}
     for grouping in set.intersection(*(set(each.sums) for each in several)):
@@ -122,7 +123,7 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
     Args:
         cells: distinct and sorted.
-        place: (requests,) the index of each request's cell.
+        place: an array (requests,) with the index in `cells` of each request's cell.
     """
     facts = {}
     for name, known in values.items():
@@ -151,8 +152,8 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
-    """Return the sums with `cells` as the new cell of each entry. Entries with the same new cell
-    are added."""
+    """Return the sums with entry i moved to the cell `cells[i]`. Entries that are moved to the same
+    cell are added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -169,14 +170,14 @@ def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Return the sketches with `cells` as the new cell of each entry. Sketches with the same new
-    cell are merged."""
+    """Return the sketches with sketch i moved to the cell `cells[i]`. Sketches that are moved to
+    the same cell are merged."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
 
 def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
-    """Concatenate sums, without adding those of the same cell."""
+    """Concatenate sums. Sums of the same cell are not added."""
     names = several[0].facts if several else {}
     return RollupSums(
         _concatenate([each.cells for each in several]),
@@ -186,7 +187,7 @@ def end_to_end_sums(several: Sequence[RollupSums]) -> RollupSums:
 
 
 def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
-    """Concatenate sketches, without merging those of the same cell."""
+    """Concatenate sketches. Sketches of the same cell are not merged."""
     return Sketches(
         *(
             _concatenate([getattr(each, name) for each in several])
@@ -197,7 +198,7 @@ def end_to_end_sketches(several: Sequence[Sketches]) -> Sketches:
 
 def only_sketches(several: Sketches, wanted: NDArray[np.bool_]) -> Sketches:
     """Return the sketches for which `wanted` is true. The running time depends only on the number
-    of their bins."""
+    of bins of the returned sketches."""
     if wanted.all():
         return several
     place = places_of_bins(several.sizes, wanted)
@@ -216,7 +217,8 @@ def places_of_bins(sizes: IntArray, wanted: NDArray[np.bool_]) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The number of durations in each cell, and its durations with given ranks (within 1 %)."""
+    """The number of durations in each cell, and the durations that have the given ranks. Each
+    duration is exact to within 1 %."""
 
     number: IntArray
     value_s: FloatArray
@@ -227,7 +229,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        cells: the cell of each sketch, from 0.
+        cells: the cell of each sketch. The first cell has the number 0.
         number: the number of cells. Sketches with a higher cell are left out.
     """
     low = int(several.bins.min(initial=0))
@@ -271,7 +273,8 @@ def _merge_equal_bins(
 
     Args:
         cells: distinct and sorted.
-        place: (bins,) the index of each bin's cell. `bins` and `counts` are (bins,) too.
+        place: an array (bins,) with the index in `cells` of each bin's cell. `bins` and `counts`
+            have the same shape.
     """
     if place.size == 0:
         none = np.zeros(0, np.int64)
@@ -296,7 +299,7 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """Return the facts of a quantity, for this number of cells without values."""
+    """Return the facts (count, sum, minimum, maximum) of this number of cells without values."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts

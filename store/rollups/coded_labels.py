@@ -104,7 +104,7 @@ class CodedLabels:
 
 
 def distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct rows of a matrix, and the index of each row among them."""
+    """Return the distinct rows of a matrix, and for each row its index among the distinct rows."""
     key = np.zeros(len(rows), np.int64)
     for column in rows.T:
         key = key * (int(column.max(initial=0)) + 1) + column

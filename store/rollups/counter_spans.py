@@ -45,7 +45,7 @@ class CounterSpans:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "CounterSpans":
-        """Return the spans that a mask or indices select."""
+        """Return the spans that `entries` selects. It is a mask, or an array of indices."""
         return CounterSpans(
             self.owners,
             self.about,

@@ -1,7 +1,11 @@
 """Divide a limited number of places fairly between owners of candidates. Pure.
 
-The places are given in rounds. In each round, every owner receives a place for its best candidate
-without a place. So an owner with many candidates cannot take the places of others.
+For example, the candidates are label values, their owners are tenants, and a place is the right to
+be stored by name.
+
+The places are given in rounds. In each round, every owner receives one place, for the best of its
+candidates that have no place yet. So an owner with many candidates cannot take the places of
+others.
 """
 
 from collections.abc import Sequence
@@ -18,7 +22,7 @@ def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> 
 
     Args:
         owners: (candidates,) each candidate's owner.
-        ranks: arrays (candidates,) of sort keys, the most important first. The smallest is the
+        ranks: arrays (candidates,) of sort keys, the most important first. The smallest key is the
             best.
 
     Returns: the indices of the candidates.

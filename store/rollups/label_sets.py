@@ -120,7 +120,7 @@ class LabelSets:
 
         Args:
             rows: (sets, labels) codes.
-            numbers: (sets,) their numbers of requests.
+            numbers: (sets,) the number of requests of each label set.
         """
         for level, fold in enumerate(_FOLDS):
             lasting = coded.rows([each for each in alive if _folds(each) == level])
@@ -151,7 +151,7 @@ class LabelSets:
 
         Args:
             rows: (sets, labels) codes, which are changed.
-            numbers: (sets,) their numbers of requests.
+            numbers: (sets,) the number of requests of each label set.
         """
         columns = [LABELS.index(label), _MODEL]
         limit = MODELS_EACH * self.names[label].limit

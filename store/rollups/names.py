@@ -2,7 +2,7 @@
 
 Pure. Each label has a limited number of places for values that are stored by name. The values that
 occurred in the most hours of the last day get a place. A value loses its place only to a value that
-occurred in more than twice as many hours, so a burst of invented values has no effect (as in
+occurred in more than twice as many hours. So a burst of invented values has no effect (as in
 decision 075). Clients can invent routes and LoRA names, so their places are divided fairly between
 tenants.
 """
@@ -44,7 +44,7 @@ class LabelValue:
         hours: bit i is set if the value occurred in the hour `newest_hour` - i.
         newest_hour: the newest such hour, in hours since 1970.
         owner: the tenant that sent most requests with the value in its first bucket, or "".
-        named_from_unix_s: since when the value is stored by name, or None for `_other`.
+        named_from_unix_s: since when the value is stored by name; None if it is stored as `_other`.
     """
 
     hours: int
@@ -90,7 +90,8 @@ class LabelValues:
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Return the values of a bucket that are stored by name."""
+        """Record the values that occurred in a bucket. Return those of them that are stored by
+        name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
         for value in occurred:

@@ -229,8 +229,8 @@ class Rollups:
         )
 
     def quantiles(self, latency: str, ranks: Ranks) -> Quantiles:
-        """Return the durations with given ranks in each cell (group and time step); NaN if a cell
-        has none."""
+        """Return the durations with given ranks in each cell (group and time step); NaN in a cell
+        without durations."""
         with reading(self.engine) as connection:
             made = list(self._stored(connection))
         parts = [
@@ -322,7 +322,8 @@ class Rollups:
     def _cells(
         self, numbers: IntArray, at_unix_s: IntArray, meaning: Mapping[int, LabelSet]
     ) -> IntArray:
-        """Return the cell of each label set in each bucket; −1 outside the query."""
+        """Return the cell of each label set in each bucket; −1 if the query does not select the
+        label set."""
         # Arrow's hash table is several times faster than sorting.
         coded = pa.array(numbers).dictionary_encode()
         found = coded.dictionary.to_pylist()

@@ -111,7 +111,7 @@ def buckets_of(
     """Build two rollups of a bucket: one of its simulated requests, and one of its other requests.
 
     Args:
-        label_sets: new label sets are added.
+        label_sets: the known label sets. The new label sets of the bucket are added to them.
 
     Returns: two dictionaries. The first has the rollup of the simulated requests (key True) and of
         the other requests (key False). The second maps the numbers that the rollups contain for

@@ -146,7 +146,7 @@ def read_counter_spans(
 def _estimated_minutes(engine: Engine, start: int, end: int) -> int:
     """Estimate the number of engine minutes plus GPU minutes in a time range.
 
-    The estimate is the last minute's number × the number of minutes.
+    The estimate is the number of engines and GPUs in the last minute, times the number of minutes.
     """
     number = 0
     with reading(engine) as connection:

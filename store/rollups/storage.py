@@ -42,8 +42,8 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: the rollup of simulated requests (key True) and of the others (key False). The
-            stored rollup of an absent key is deleted.
+        buckets: the rollup of simulated requests (key True) and of the others (key False). If a key
+            is absent, the stored rollup of these requests is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -81,7 +81,8 @@ def load_buckets(
 def missing_buckets(
     connection: Connection, grouping: int, width_s: int, from_unix_s: int, to_unix_s: int
 ) -> list[int]:
-    """Return the starts of the buckets without this grouping, which an older version built."""
+    """Return the starts of the buckets without this grouping. An older version built these
+    buckets."""
     between = _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)
     whole, grouped = (
         set(connection.scalars(select(ROLLUPS.c.from_unix_s).where(each, between)))

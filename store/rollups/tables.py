@@ -98,7 +98,8 @@ ROLLUPS: Final = Table(
     # Simulated requests have their own rows, so deleting a simulation changes no other row.
     Column("simulated", Boolean, primary_key=True),
     Column("requests", BigInteger, nullable=False),
-    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer.
+    # Versions with revision 0034 write this column. Remove it when `TELEMETRY.oldest` is newer than
+    # 0034.
     Column("overflowed", BigInteger, nullable=False),
     Column("label_sets", PACKED, nullable=False),
     Column("set_requests", PACKED, nullable=False),

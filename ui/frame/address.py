@@ -20,8 +20,8 @@ address with the path.
     decide=size                 detect incidents by how much the latency grew, not by SLOs
     by=hour                     compliance by the hour, not by the day
     per=model                   label by which costs are grouped; default: the tenant
-    change=rate=1.5x,replicas=3 the changes that the What if page predicts
-    sweep=max_num_seqs=16..512  the values that the What if page predicts one by one
+    change=rate=1.5x,replicas=3 the changes whose effect the What if page predicts
+    sweep=max_num_seqs=16..512  the values whose effects the What if page predicts one by one
     region=… endpoint=…         the region and the endpoint that the Outside page shows
     quantile=p99                the percentile that the Compare page compares; default: p95
     split=replica&before=…&after=…
@@ -85,7 +85,8 @@ def destination(parameters: Mapping[str, str]) -> str:
 
 
 def moved(query: str) -> str | None:
-    """Return the new address of an old link without a path, or None if it shows the first page.
+    """Return the new address of an old link without a path, or None if the link shows the first
+    page.
 
     `query` has no question mark.
     """

@@ -52,10 +52,11 @@ class Background:
     ) -> Future[None] | None:
         """Start to compute an answer, unless it was already computed or a computation is running.
 
-        A failure is logged. A failed version is computed again only if the store did not respond.
+        A failure is logged. After a failure, the same version is computed again only if the store
+        had not responded.
 
         Args:
-            subject: what the answer is about. Only the newest answer is kept.
+            subject: what the answer is about. Only the newest answer about a subject is kept.
             version: all other values on which the answer depends.
             compute: returns the answer, in the thread.
 

@@ -17,7 +17,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256
-"""Maximum characters of a filter's value. The store has no longer labels."""
+"""Maximum characters of a filter's value. No label in the store is longer."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
 """The changes that are options of `tailspan what-if`. All other changes are engine arguments, which
 `--set` takes."""

@@ -36,7 +36,7 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""The comparisons of two values of a label in the same range, by the label."""
+"""The names of the comparisons between two values of a label in the same range, by label."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The option that disables a filter: an empty string, because no label has an empty value."""
@@ -51,8 +51,8 @@ def bar(
 ) -> None:
     """Draw a row of controls: range, latency, filters, pause.
 
-    The page determines the controls. A live range ends at `now_unix_ns`. `values` returns the
-    values that the filter of a label offers.
+    Which controls are drawn depends on the page. A live range ends at `now_unix_ns`. `values`
+    returns the values of a label that its filter offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM

@@ -26,7 +26,7 @@ SHORTEST_S: Final = 5.0
 """A shorter drag is ignored, because it is probably an accident."""
 
 _CHOSEN: Final = "dragged_range"
-"""Session key: the dragged range, and its view."""
+"""Session key: the range that the reader dragged over, and the view at that time."""
 
 
 def chosen(context: Context) -> Window | None:

@@ -68,20 +68,22 @@ class View:
     measure: str = FIRST_MEASURE
     per: str = PAYERS[0]
     change: str = ""
-    """The changes that the What if page predicts, for `replay.edits`, separated by commas."""
+    """The changes whose effect the What if page predicts, separated by commas, in the form that
+    `replay.edits` parses."""
     region: str = ""
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label whose values `before` and `after` the Compare page compares; empty to compare the
-    range with its baseline."""
+    """The label of the values `before` and `after`, which the Compare page compares. If empty, the
+    page compares the range with its baseline."""
     before: str = ""
     """The label's value before the change, such as the stable replica."""
     after: str = ""
     """The label's value after the change, such as the canary."""
     budget: str = NO_BUDGET
     sweep: str = ""
-    """The values that the What if page predicts one by one, for `what_if_search.sweep_of`."""
+    """The values whose effects the What if page predicts one by one, in the form that
+    `what_if_search.sweep_of` parses."""
 
     @property
     def live(self) -> bool:

@@ -26,8 +26,8 @@ def share(cause: Cause) -> str:
 def share_text(share: float, low: float | None, high: float | None) -> str:
     """Format a share of the increase.
 
-    A replay's share is a percentage with its interval. Without an interval, the share is an
-    estimate, and is shown in words.
+    A share that a replay computed has a confidence interval, and is shown as a percentage with this
+    interval. A share without an interval is an estimate, and is shown in words.
     """
     if low is None or high is None:
         return f"<b>{rough_share(share)}</b>"

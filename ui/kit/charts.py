@@ -45,7 +45,8 @@ def percentiles(
     name: str,
     around_s: Sequence[float] = (),
 ) -> go.Figure:
-    """Draw P50, P95 and P99 over time, on a logarithmic axis that includes all of `around_s`."""
+    """Draw P50, P95 and P99 over time, on a logarithmic axis that also includes the latencies
+    `around_s`."""
     figure = go.Figure()
     at = local(bins.middles_unix_ns, zone)
     styles: dict[str, dict[str, Any]] = {

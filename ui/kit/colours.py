@@ -47,7 +47,7 @@ PAID_FOR: Final = {
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
 """Colours of the costs of a label's values, such as tenants, the most expensive value first."""
 OTHERS_PAY: Final = "#a3a8af"
-"""Colour of the cost of all other values of the label together."""
+"""Colour of the total cost of the label values that have no colour in `PAYERS`."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """A heatmap's colours, from the lowest to the highest value."""
@@ -69,7 +69,7 @@ class Ink:
     band: str
     few: str
     many: str
-    """A heatmap's colours of the lowest and the highest count."""
+    """Colours of the lowest and the highest count in a heatmap."""
 
 
 LIGHT: Final = Ink(

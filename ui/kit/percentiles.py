@@ -1,8 +1,8 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
-A percentile is the exact nearest rank over a bin's requests, never an average. A bin has no value
-if the interval's upper end would have a rank above the number of requests. The definitions are the
-same as in `telemetry.quantiles`.
+A percentile is the latency at the exact nearest rank among a bin's requests, never an average. A
+bin has no value if the rank of the confidence interval's upper end would be above the number of
+requests. The definitions are the same as in `telemetry.quantiles`.
 """
 
 import math

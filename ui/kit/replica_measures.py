@@ -21,8 +21,8 @@ class Measure:
     """The start of a sentence. The page appends the length of a time bin, such as "1 min"."""
     shown: Callable[[float | None], str]
     whole: float | None = None
-    """The value that is 100 %, such as 1 for a share, and the top of the scale. None for a measure
-    without a maximum."""
+    """The value at the top of the scale, such as 1 for a share. None for a measure without a
+    maximum."""
     of_gpu: bool = False
 
 

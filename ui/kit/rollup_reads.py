@@ -76,7 +76,8 @@ def read_rolled(
     """Read a range from rollups, or return None if the page must read the requests.
 
     The page must read the requests if there are no rollups or no requests, or if there are few
-    requests and none was deleted. `latency` selects the slowest requests, whose `columns` are read.
+    requests and none was deleted. The slowest requests are those with the highest `latency`. Only
+    these requests are read, with the columns `columns`.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -147,7 +148,8 @@ def _means(sums: RollupSums, steps: int, bins: int) -> tuple[phases.Matrix, IntA
 def _labels_to_omit(latency: str) -> dict[str, str]:
     """Return the labels of requests that a latency's percentiles must exclude.
 
-    For TTFT, these are non-streamed responses.
+    For TTFT, this is the label of non-streamed responses. For other latencies, no request is
+    excluded.
     """
     return {"streamed": "false"} if latency == "ttft_s" else {}
 

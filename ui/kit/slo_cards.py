@@ -158,7 +158,8 @@ def _group(each: SloState, silent_s: float | None) -> str:
 def windows(each: SloState) -> str:
     """Return a table of the window pairs of the objective's alerts.
 
-    A pair alerts if the burn rates over its long and its short window are above its factor.
+    A pair is a long and a short window. It alerts if the burn rates over both windows are above the
+    factor of the pair.
     """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"

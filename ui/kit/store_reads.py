@@ -39,7 +39,7 @@ COLUMNS: Final = tuple(
 """Columns to read for every request. A request's own page reads all columns."""
 
 LONG_NS: Final = 3_600 * 10**9
-"""For longer ranges, the values that the filters offer come from rollups."""
+"""For ranges longer than this, the values that the filters offer come from rollups."""
 
 EVER: Final = Window(0, 2**63 - 1)
 

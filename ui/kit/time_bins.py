@@ -18,8 +18,8 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Wanted mean number of requests per bin. A P99 with an interval requires 381 requests, and some
-bins have fewer requests than the mean."""
+"""Target for the mean number of requests per bin. A P99 with an interval requires 381 requests, and
+some bins have fewer requests than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 
@@ -33,7 +33,8 @@ class Bins:
     count: int
 
     def index(self, at_unix_ns: IntArray) -> IntArray:
-        """Return the index of each instant's bin, or of the nearest bin."""
+        """Return the index of each instant's bin. An instant outside all bins belongs to the
+        nearest bin."""
         raw: IntArray = (at_unix_ns - self.first_unix_ns) // self.width_ns
         return np.clip(raw, 0, self.count - 1)
 

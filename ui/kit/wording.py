@@ -82,7 +82,8 @@ def hidden(requests: int) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Format a ratio as a percentage. A share above 0 is never 0 %, a share below 1 never 100 %."""
+    """Format a ratio as a percentage. A ratio above 0 is never shown as 0 %, and a ratio below 1 is
+    never shown as 100 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     if 0 < ratio < 0.01:

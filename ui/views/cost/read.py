@@ -155,8 +155,8 @@ def _cost_of_step(read_: BillingData, prices: PriceList, equals: Mapping[str, st
 
 
 def _while_up(step: CostStep, up_unix_ns: tuple[int, int] | None) -> CostStep:
-    """Return the step without the time before the first engine was up and after the last one was
-    up."""
+    """Return the step, shortened to the time from the first to the last instant at which an engine
+    was up."""
     start, end = up_unix_ns or (0, 0)
     return replace(
         step,

@@ -61,7 +61,8 @@ class FleetData:
     bounds: Sequence[Bound]
     starts: Starts
     ignored_labels: Sequence[str]
-    """Labels of active filters that engines do not have. These filters apply only to requests."""
+    """Labels that the active filters use, but that engines do not have. Filters by these labels
+    apply only to requests."""
     incident: IncidentRow | None
 
 

@@ -118,7 +118,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engine of each server that is one engine of several, by server name (see `Imbalance`)."""
+    """The engines of the replicas with several engines, by the name of the server (see
+    `Imbalance`)."""
 
     @property
     def servers(self) -> int:

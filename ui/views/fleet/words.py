@@ -13,11 +13,11 @@ from ui.views.fleet.configs import ConfigGroup, shown
 from ui.views.fleet.replicas import SLOW_SHARE, FleetReplicas, Imbalance, ReplicaRow
 
 NAMED: Final = 4
-"""Maximum number of replicas that a sentence names. The sentence contains only the number of all
-other replicas."""
+"""Maximum number of replicas that a sentence names. Instead of the names of all other replicas, the
+sentence contains their number."""
 EVEN: Final = 1.5
-"""Load counts as even if the busiest server has at most 1.5 times the requests of the least
-busy."""
+"""The load is balanced if the busiest server has at most 1.5 times the requests of the least busy
+server."""
 
 
 def sentence(found: FleetReplicas, incident: IncidentRow | None = None) -> str:
@@ -121,7 +121,8 @@ def thinned_requests(one_in: int) -> str | None:
 
 
 def configurations(groups: Sequence[ConfigGroup]) -> str:
-    """Return a table of the configurations, with their differences from the most common."""
+    """Return a table of the configurations, with their differences from the most common
+    configuration."""
     if not groups:
         return "<p class='note'>No engine reported its start arguments.</p>"
     rows = "".join(_row(group) for group in groups)

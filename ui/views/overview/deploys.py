@@ -41,7 +41,7 @@ LINK: Final = "Compare before and after"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The page element with the sentence about a deploy, and the deploy."""
+    """A deploy, and the page element that shows the sentence about this deploy."""
 
     element: Any
     deploy: Deploy

@@ -10,8 +10,8 @@ from store.replicas.hung_replicas import HungReplica, progress
 from ui.kit import wording
 
 MAX_LISTED: Final = 5
-"""Maximum number of replicas that the notice names. The notice contains only the number of all
-other replicas that hang."""
+"""Maximum number of replicas that the notice names. Instead of the names of all other hung
+replicas, the notice contains their number."""
 
 
 def show(engine: Engine, now_unix_ns: int) -> None:

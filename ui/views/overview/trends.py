@@ -27,8 +27,8 @@ MAX_READ: Final = 30_000
 
 DAY_NS: Final = 86_400 * SECOND_NS
 ENOUGH_SHARE: Final = 0.1
-"""The default baseline must have at least this many requests, as a share of the number of requests
-in the selected range."""
+"""Minimum number of requests in the default baseline, as a share of the number of requests in the
+selected range."""
 MIN_BINS: Final = 5
 USUAL: Final = (0.1, 0.9)
 

@@ -23,7 +23,7 @@ from ui.views.overview.trends import DAY_NS, Trend
 MAX_NAMED: Final = 3
 """Maximum number of objectives, or groups of an objective, that a sentence names."""
 MIN_REQUESTS: Final = 30
-"""Minimum number of requests for a sentence that an objective is met or missed."""
+"""With fewer requests than this, no sentence states that an objective is met or missed."""
 
 EXAMPLE: Final = """\
 apiVersion: openslo/v1
@@ -52,7 +52,7 @@ def answer(found: Sequence[SloState], requests: int, length_s: float, zone: tzin
 
     Args:
         found: at least one state of an objective.
-        requests: the requests in the range, including requests that no objective counts.
+        requests: the number of requests in the range, including requests that no objective counts.
         length_s: the length of the selected range.
     """
     paging = [each for each in found if each.pages]
@@ -229,7 +229,8 @@ def _shortest(each: SloState) -> WindowPair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, which rises first, or 0 if it is unknown."""
+    """Return the burn rate over the shortest window, or 0 if it is unknown. It rises before the
+    burn rates over longer windows."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 

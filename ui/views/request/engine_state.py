@@ -46,7 +46,7 @@ class TimeSeries:
     lines: Sequence[EngineStateLine]
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that is 100 %, if there is one."""
+    """The value that corresponds to 100 %, if there is one."""
 
 
 def engine_series(table: pa.Table, received_unix_ns: int) -> list[TimeSeries]:

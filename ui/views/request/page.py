@@ -36,7 +36,8 @@ AGAIN_WORDS_S: Final = 30
 SHOWN: Final = "asked_in_address"
 """Session key: the request's id in the address when the text field was set last."""
 MAX_LISTED: Final = 6
-"""Maximum number of requests in the list of delaying requests. The chart shows more."""
+"""Maximum number of requests in the list of requests that delayed the shown request. The chart
+shows more."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "

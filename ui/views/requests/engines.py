@@ -72,7 +72,7 @@ def gauges_of(table: pa.Table, from_unix_ns: int, to_unix_ns: int) -> EngineGaug
 def _engines(table: pa.Table) -> tuple[list[str], IntArray]:
     """Return the engines' names, and the index of each row's engine.
 
-    The only engine of a replica has the replica's name.
+    If a replica has only one engine, the engine has the replica's name.
     """
     numbers = column_floats(table, "engine")
     pairs = list(zip(texts(table, "replica"), numbers.tolist(), strict=True))

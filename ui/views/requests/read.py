@@ -38,7 +38,7 @@ class RequestsData:
     simulated: bool
     rolled: Rolled | None = None
     """The data from rollups, if there are too many requests. `requests` then contains only the
-    slowest."""
+    slowest requests."""
     joined: JoinedAnswer = NO_JOINED
     """The joined requests among the newest rows; empty with rollups."""
 

@@ -138,7 +138,8 @@ class RootCauseData:
         return None
 
     def counts_probes(self, incident: IncidentRow) -> bool:
-        """Return whether an incident's objective counts probes. The page cannot explain these."""
+        """Return whether an incident's objective counts probes. The page cannot explain such an
+        incident."""
         objective = self.burned.get(incident.slo)
         return objective is not None and isinstance(objective.indicator, GoodProbes)
 

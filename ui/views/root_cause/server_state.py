@@ -26,7 +26,7 @@ class StateLine:
     values: FloatArray
     shown: Callable[[float], str]
     whole: float | None = None
-    """The value that is 100 %, if there is one."""
+    """The value that corresponds to 100 %, if there is one."""
 
 
 _GAUGES: Final = (

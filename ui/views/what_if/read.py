@@ -81,7 +81,7 @@ def read_what_if(
     Without a change and a sweep, predict the effects of changes to try.
 
     Args:
-        equals: labels of the requests to report.
+        equals: labels of the requests whose latencies are predicted.
         latency: the advice must shorten this latency. Used only without a change.
         change: texts for `replay.edits`, separated by commas, or an empty string.
         sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
@@ -116,7 +116,7 @@ def read_what_if(
 def _moves_requests(change: str, sweep_text: str) -> bool:
     """Return whether some of the changes can move requests between replicas."""
     if not change and not sweep_text:
-        return True  # some of the changes to try set replicas
+        return True  # some of the suggested changes set the number of replicas
     try:
         edits = edits_of(change.split(",")) if change else Edits()
         return edits.pools or (bool(sweep_text) and sweep_of(sweep_text).name == "replicas")
