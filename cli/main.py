@@ -50,7 +50,7 @@ INTERRUPTED: Final = 128 + SIGINT
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is used.
+    """A command group that imports a command only when the command is used.
 
     If the reader of the output closes the pipe, the command ends without an error.
     """

@@ -86,7 +86,7 @@ def incident_explained(
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
             incident that began, alerted or was open at this time.
         objectives: files and folders of objectives.
-        metric: the latency to print, or None for the latency of the verdict.
+        metric: the latency to print, or None for the latency that the verdict is about.
         where: labels that select requests among those that the objective counts.
         baseline: returns the chosen baseline for the incident's window; None selects the time
             before the incident.

@@ -93,7 +93,10 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
-    """Return a sentence about an incident, or else about a missed SLO; None without either."""
+    """Return a sentence about the incident, or, without an incident, about the missed SLO.
+
+    Return None if there is neither.
+    """
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"
