@@ -49,7 +49,7 @@ class QuickTailspan(Tailspan):
 
 @dataclass
 class Collectors:
-    """The running collectors. Use `running`."""
+    """The running collectors. `running` creates an instance."""
 
     folder: Path
     url: str

@@ -118,7 +118,8 @@ def _show_failures(out: RunOutcome, seed: int) -> None:
 def _cpu(
     server: PostgreSQL, folder: Path, number: int, databases: int, state_apart: bool
 ) -> tuple[float, float, float]:
-    """Return the spans per second, and the µs of CPU time per span of collectors and database."""
+    """Return the spans per second, and the µs of CPU time per span: of the collectors, and of the
+    database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"

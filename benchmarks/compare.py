@@ -145,8 +145,8 @@ def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bo
     """Compare a case at each look, while the window after the change grows.
 
     Returns:
-        Four values, each true if it happened at any look: a false verdict, an interval without 0, a
-        significant Mann-Whitney test, a significant z-test.
+        Four values, each true if one of these happened at any look: a false verdict, an interval
+        that does not contain 0, a significant Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

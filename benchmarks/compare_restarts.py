@@ -46,7 +46,7 @@ FALSE: Final = 0.02
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on a case: without and with the effect of a restart."""
+    """The verdicts on a case: without and with the effect of a restart in the interval."""
 
     without: CompareVerdict
     with_effect: CompareVerdict

@@ -84,7 +84,7 @@ def minute(rng: np.random.Generator) -> pa.Table:
 
 
 def fill(engine: Engine, max_bytes: float) -> float:
-    """Write the rollups of the day. Return their bytes.
+    """Write the rollups of the day. Return their size in bytes.
 
     Raises:
         SystemExit: the rollups take more than `max_bytes`.

@@ -221,7 +221,7 @@ def _uuid(torch: Any) -> str:
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """Return the first GPU of PyTorch in the driver's list of GPUs."""
+    """Return PyTorch's first GPU from the driver's list of GPUs."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

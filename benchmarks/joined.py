@@ -11,9 +11,9 @@ and with the client's spans.
 The goal: every request is one joined request with both hops (prefill server and decode server), and
 the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery
 phase. Without the client's span, the sum does not contain the time between the client and the
-proxy. The client and the proxy have a higher priority than other processes, because in a fleet they
-would not wait for the CPUs of the servers. The benchmark has the same requirements as `make vllm`,
-and takes about two minutes.
+proxy. The client and the proxy have a higher priority than other processes, because in a real fleet
+they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
+requirements as `make vllm`, and takes about two minutes.
 
 First, the benchmark measures how long joining takes for the largest number of rows that a query
 reads.
@@ -152,8 +152,8 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return the row with this number: an even number is a prefill row, the next one the decode row
-    of the same request."""
+    """Return the row with this number. Each request has two consecutive rows: first its prefill
+    row, which has an even number, and then its decode row."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",

@@ -4,7 +4,7 @@
 
 Each fleet has two prefill servers and two decode servers behind a router. After four minutes, it
 has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the phases of
-each request sum to its E2E, and explains the user's TTFT in the second half.
+each request sum to its E2E, and explains the user's TTFT in the last four minutes.
 
 The pool is right if the explanation lists the pool with the fault first. The cause is right if it
 is the first cause of this pool. Without a fault, no pool may have an incident. The goal: the pool
