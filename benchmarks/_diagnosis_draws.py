@@ -43,7 +43,7 @@ class Drawn:
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
     """Return the type of each case.
 
-    Of five cases, three have one cause, one has two causes, and one has no cause.
+    In every five cases, three have one cause, one has two causes, and one has no cause.
     """
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
@@ -130,8 +130,8 @@ def drawn(
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
     """Return the fleet with properties that the fitted model does not describe.
 
-    The duration of a step also depends on products of the number of sequences and other work. The
-    speed of the engines drifts. One step in twenty takes up to four times as long as usual.
+    Each sequence in a step increases the step's duration by a constant ratio. The speed of the
+    engines drifts. One step in twenty takes up to four times as long as usual.
     """
     world = ForeignWorld(
         slowdown_per_sequence=draw.uniform(0.001, 0.004),

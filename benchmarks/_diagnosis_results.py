@@ -71,12 +71,12 @@ def outcome(of: DiagnosisResult) -> str:
 
 
 def both_named(of: DiagnosisResult) -> bool:
-    """Return whether both causes are among the first three that the diagnoser named."""
+    """Return whether both injected causes are among the first three named causes."""
     return set(of.causes) <= set(of.found[:3])
 
 
 def one_named(of: DiagnosisResult) -> bool:
-    """Return whether at least one cause is among the first three that the diagnoser named."""
+    """Return whether at least one injected cause is among the first three named causes."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 

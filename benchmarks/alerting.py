@@ -1,4 +1,4 @@
-"""Compares the delays and wrong pages (urgent alerts) of three alerting rules on the same days.
+"""Compares three alerting rules on the same days, by their delays and wrong pages (urgent alerts).
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -299,8 +299,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
-        """Count the pages (alerts) of a quiet day and of a day with episodes of bad requests, and
-        the episodes that a page reported.
+        """Add the pages of a quiet day and of a day with episodes of bad requests to the score.
 
         Args:
             burns: the episodes.

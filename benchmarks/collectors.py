@@ -7,13 +7,13 @@ one of them is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP,
 the failures hit the collector that sends notifications. The benchmark counts the messages that a
 webhook received for each burn, and the acknowledged requests that are missing or stored twice. The
 benchmark also measures how soon another collector takes the leases of a failed one. A lease is the
-right to do a task alone. An incident ends 15 s after its last alert instead of 300 s.
+right to do a task alone. An incident ends 15 s (instead of 300 s) after its last alert.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
 of all collectors, their child processes and PostgreSQL. For comparison, the same number of
 collectors receives the same spans on separate databases. These collectors share only the machine.
-Their CPU time also grows with their number, because each collector receives fewer messages and
-finds less of its data in the processor's caches.
+With separate databases, the CPU time also grows with the number of collectors, because each
+collector receives fewer messages and finds less of its data in the processor's caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its

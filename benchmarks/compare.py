@@ -52,9 +52,8 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values: the maximum share of false verdicts at one look and at any of all looks, the
-minimum share of changes that are found, and the minimum share of confidence intervals that contain
-the true change."""
+"""Target values, as shares: at most this many false verdicts at one look, and at any of all looks;
+at least this many changes found; at least this many intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
@@ -125,8 +124,8 @@ def judged(case: ComparedWindows) -> list[JudgedLatency]:
 def on_the_curve(
     decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points of the load curve whose interval contains the true change, and of
-    all points."""
+    """Return the number of points of the load curve whose interval contains the true change, and
+    the number of all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:

@@ -113,7 +113,8 @@ def constants(only: str = "") -> list[NumericConstant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Map each module and name to the modules that import this name, and to its name in them."""
+    """Map each (module, name) to the modules that import this name, each with the name that it uses
+    for the import."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):

@@ -42,8 +42,8 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. The module of a command has the same name. It is
-imported only when the command is used: importing all of them takes a second."""
+"""Each command with its line in `tailspan --help`. The module of each command has the command's
+name, and is imported only when the command is used: importing all modules takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status of a command that Ctrl-C ended, as in a shell."""

@@ -1,4 +1,4 @@
-"""A proxy that routes requests in a fleet that separates prefill and decode.
+"""A proxy in front of a prefill server and a decode server.
 
 The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
 the decode server. If the prefill server does not answer, the decode server computes the prompt
@@ -117,7 +117,8 @@ class Proxy:
             return ProxyAnswer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message, and keep them if it was not accepted."""
+        """Send the finished spans as one message. If the message is not accepted, keep the
+        spans."""
         spans, self._spans = self._spans, []
         if not spans:
             return

@@ -22,7 +22,8 @@ RECENT_S = 60
 requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Each server that reported within this time before the newest telemetry must have a price."""
+"""A server must have a price if its last report is at most this much older than the newest
+telemetry."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
@@ -281,7 +282,7 @@ def refusals(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Chec
             None,
             f"{count:,.0f} {items} since the collector started: {reason}",
             _REFUSED_MENDS.get(
-                reason, "update an old sender; the sender's log has the reason for each refusal"
+                reason, "if the sender is old, update it; its log has the reason for each refusal"
             ),
         )
 

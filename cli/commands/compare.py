@@ -116,10 +116,10 @@ def compare(
     minute and stop at the first "worse". If the range moves (--last), the interval is valid for 20
     looks.
 
-    The output also has the change at each load (number of running requests), the coefficients of
-    the engine steps (the time per unit of work), and the total change, which includes the load that
-    the change itself caused. The total change needs a replay of the requests on a model of the
-    server before the change; --fast omits it.
+    The output also has the change at each load (number of running requests), and the coefficients
+    of the engine steps (the time per unit of work). The total change in the output includes the
+    load that the change itself caused. To compute it, the requests are replayed on a model of the
+    server before the change; --fast omits this.
 
     If tailspan what-if predicted the change, the output compares the prediction with the measured
     change.

@@ -91,8 +91,8 @@ def cost(
     --where selects the requests to group and compare. The bill still includes all requests of the
     engines, unless --where replica=NAME restricts it to one replica.
 
-    The output divides the time in steps between prefill and decode. For each of the two, it has the
-    share of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU) that the GPUs reached.
+    The output divides the time in steps between prefill and decode. For each, it has the reached
+    share of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).
 
     The output also has the price of the same tokens at a managed API (genai-prices), and the volume
     at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.

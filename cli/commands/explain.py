@@ -112,12 +112,12 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    The latency has grown if significantly more requests miss an objective than before. If no
-    objective limits this latency, it has grown if the slowest requests became significantly slower.
+    The latency has grown if significantly more requests miss an objective than before. Without an
+    objective for this latency, it has grown if the slowest requests became significantly slower.
 
-    `tailspan explain` compares the slowest 1 % of the window (more if there are few requests) with
-    the slowest of the baseline, and divides the added time among causes. Each cause has a share,
-    the evidence in numbers, and an action.
+    `tailspan explain` compares the slowest 1 % of the window (a larger share if there are few
+    requests) with the slowest requests of the baseline, and divides the added time among causes.
+    Each cause has a share, the evidence in numbers, and an action.
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce

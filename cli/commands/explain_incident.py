@@ -88,8 +88,8 @@ def incident_explained(
         objectives: files and folders of objectives.
         metric: the latency to print, or None for the latency that the verdict is about.
         where: labels that select requests among those that the objective counts.
-        baseline: returns the chosen baseline for the incident's window; None selects the time
-            before the incident.
+        baseline: a function that returns the baseline for the incident's window. If it returns
+            None, the baseline is the time before the incident.
         stored: whether a stored answer may be used.
 
     Raises:

@@ -46,8 +46,8 @@ def starts(
     the longest start, and an action that shortens it.
 
     A failed start is listed with its parts until the failure, the part in which it failed, and the
-    class of the exception. It is reported when the server ends. A server that is killed with
-    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+    class of the exception. The plugin reports a failed start when the server ends. A server that is
+    killed with SIGKILL, or that ends before its engine begins to start workers, reports nothing.
 
     After a start, the first request of each shape can be slow, because kernels are compiled when
     they are first used. A shape is a range of prompt tokens to compute. A shape is listed if it has

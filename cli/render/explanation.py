@@ -16,8 +16,8 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""Parts of a latency that are shorter than this in both ranges are not listed, because they would
-be shown as 0."""
+"""Parts of a latency that are shorter than this in the window and in the baseline are not listed,
+because they would be shown as 0."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:

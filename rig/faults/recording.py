@@ -121,7 +121,7 @@ def _start(
         )
     try:
         healthy = serve.wait_until_healthy(port, process)
-    except BaseException:  # Ctrl-C does not end the server, because it has its own session.
+    except BaseException:  # Ctrl-C does not end the server, because the server has its own session.
         serve.stop(process)
         raise
     if not healthy:
