@@ -9,9 +9,9 @@ diagnosers.
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
     …
 
-In every five cases, three have one fault, one has two faults, and one has no fault. The seed determines
-severity, load, fleet, traffic and every arrival. In each case, the question is about the latency
-whose tail grew most. Ctrl-C prints the results so far.
+In every five cases, three have one fault, one has two faults, and one has no fault. The seed
+determines severity, load, fleet, traffic and every arrival. In each case, the question is about the
+latency whose tail grew most. Ctrl-C prints the results so far.
 """
 
 import argparse
