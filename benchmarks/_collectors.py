@@ -92,7 +92,8 @@ def running(
     number: int,
     state_url: str | None = None,
 ) -> Iterator[Collectors]:
-    """Run collectors that evaluate an objective for each model, and that all notify a webhook."""
+    """Run collectors that evaluate an objective for each model and send notifications to a
+    webhook."""
     objectives = folder / "objectives"
     objectives.mkdir()
     for model in models:

@@ -41,7 +41,7 @@ class Drawn:
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the type of each case.
+    """Return the kind of each case (single, pair or none), and its causes.
 
     In every five cases, three have one cause, one has two causes, and one has no cause.
     """

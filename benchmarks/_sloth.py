@@ -25,11 +25,11 @@ def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
     """Return a rules file.
 
     Args:
-        bad, total: queries for events over `[{{.window}}]`.
+        bad, total: queries for the bad events and for all events, over `[{{.window}}]`.
         days: one of `PERIODS_D`.
 
     Raises:
-        ValueError: Sloth has no windows for this period, and would reject it.
+        ValueError: Sloth has no windows for this period, and rejects it.
     """
     if days not in PERIODS_D:
         raise ValueError(f"days is {days}; allowed: {', '.join(map(str, PERIODS_D))}")

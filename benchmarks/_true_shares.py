@@ -25,7 +25,8 @@ def true_shares(case: Path, of: ExplanationResult) -> tuple[float, ...] | None:
     of the slow requests did not grow.
 
     Args:
-        case: the folder of the fault, beside the folders of the other faults.
+        case: the folder of the fault's recording. The folders of the other recordings are beside
+            it.
     """
     truth = json.loads((case / "truth.json").read_text())
     windows = _windows_of(case, truth)

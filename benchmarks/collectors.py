@@ -169,7 +169,7 @@ def _database_cpu_s(server: PostgreSQL) -> float:
     while True:
         try:
             return sum(cpu_s(server.pid).values())
-        except FileNotFoundError:  # a connection ended meanwhile
+        except FileNotFoundError:  # the connection's process has ended
             continue
 
 

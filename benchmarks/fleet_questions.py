@@ -158,7 +158,7 @@ ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80
 
 
 def size(engine: Engine) -> float:
-    """Return the bytes of the database."""
+    """Return the size of the database in bytes."""
     with engine.connect() as connection:
         return float(connection.exec_driver_sql(SIZE[engine.dialect.name]).scalar_one())
 

@@ -216,7 +216,7 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """Return the driver's name for PyTorch's first GPU, without its prefix; "" if unknown."""
+    """Return the UUID of PyTorch's first GPU, without the driver's prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 

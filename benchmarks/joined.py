@@ -57,8 +57,8 @@ PROXIES: Final = {
 
 @contextmanager
 def before_other_processes() -> Iterator[None]:
-    """Give this thread, and the threads and processes that it starts, priority over other
-    processes, if the process has the permission."""
+    """Give this thread priority over other processes, if this process has the permission. Threads
+    and processes that this thread starts have the same priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -183,7 +183,7 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print. The exit status is 1 if the goal is not met."""
+    """Compare sums and stopwatch, and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -206,7 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
             engine = open_database(f"sqlite:///{folder}/tailspan.db")
             with Disaggregated(folder, port) as servers:
                 _, first = servers.proxy()
-                ask_all(first, calls(20, arguments.seed + 1_000), 2)  # the first steps are slow
+                ask_all(first, calls(20, arguments.seed + 1_000), 2)  # warm up
                 print(
                     f"{'median and most in ms':63} {'within':>6} {'stopwatch - sum':>19}"
                     f" {'before the sum':>19} {'after it':>19}"

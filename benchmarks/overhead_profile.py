@@ -13,8 +13,8 @@ threads that wait are left out, and so is the time that gRPC's own threads use w
 Consecutive samples with the same stack and line count once. The measured functions are short, so a
 thread stays at one line only while it waits for a core or for the garbage collector.
 
-The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. Install
-py-spy before: pip install py-spy.
+The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. The
+benchmark needs py-spy: pip install py-spy.
 """
 
 import argparse

@@ -142,7 +142,8 @@ def conversations(requests: int, seed: int) -> Trace:
 
 
 def agents(requests: int, seed: int) -> Trace:
-    """Return agents' traffic: loops of calls, and tool definitions of very different popularity."""
+    """Return the traffic of agents that call the model in a loop. The prompt begins with tool
+    definitions. Some tool definitions are used much more often than others."""
     chance = random.Random(seed)
     tools = []
     for _ in range(60):

@@ -54,7 +54,7 @@ class NumericConstant:
 
     @property
     def label(self) -> str:
-        """The name of the constant, after its module's."""
+        """The name of the module and of the constant: `module.NAME`."""
         return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
 
 

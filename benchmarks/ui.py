@@ -162,7 +162,7 @@ def dragged(tab: Any) -> float:
 
 @dataclass
 class RoundTimes:
-    """Seconds of each round."""
+    """The seconds of each round, by the clock and of CPU time."""
 
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

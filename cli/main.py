@@ -114,5 +114,5 @@ def main() -> None:
     """Run the command; the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode
+            stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode
     tailspan.main(prog_name="tailspan")

@@ -35,7 +35,7 @@ _PLAIN: Final = "TabSeparated"
 
 @contextmanager
 def clickhouse_server(folder: Path) -> Iterator[str]:
-    """Run a server with an empty database in its own process.
+    """Run a server with an empty database in a separate process.
 
     Yields: the URL of the database for Tailspan.
 

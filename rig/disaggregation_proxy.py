@@ -45,7 +45,8 @@ class ClientRequest(NamedTuple):
 
 
 class ProxyAnswer(NamedTuple):
-    """When the first and last byte of an answer's body were written, in monotonic seconds.
+    """The times at which the first and last byte of an answer's body were written, in monotonic
+    seconds.
 
     `first_s` is None if there was no answer. The end of the connection is not used, because it is
     later than the end of the answer.

@@ -80,7 +80,7 @@ def cost(
 
     The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
-    This sum equals each engine's price multiplied by its minutes up, added over all engines.
+    This sum equals the price of all engines for the minutes for which they were up.
     A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
     "Idle" is the time between steps. "Loading" is the time from the start of a process until its
     engine was ready. "Unbilled" is step time of requests that have not ended, or whose step times

@@ -37,7 +37,8 @@ class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
     `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
-    explains the same latency as the verdict. `stored` is None if the verdict was computed now.
+    explains the latency that the verdict is about. `stored` is None if the verdict was computed
+    now.
     """
 
     incident: IncidentRow

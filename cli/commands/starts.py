@@ -41,9 +41,9 @@ def starts(
     """Show how long each engine took to start, in parts that sum to the whole.
 
     A start lasts from the start of the server's first process until the server was ready. In a
-    Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
-    vLLM sends the parts after the engine core's first step. The output names the largest part of
-    the longest start, and an action that shortens it.
+    Kubernetes pod with TAILSPAN_KUBERNETES=true, the start begins when the pod was created. The
+    plugin in vLLM sends the parts after the engine core's first step. The output names the largest
+    part of the longest start, and an action that shortens it.
 
     A failed start is listed with its parts until the failure, the part in which it failed, and the
     class of the exception. The plugin reports a failed start when the server ends. A server that is

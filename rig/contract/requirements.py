@@ -87,8 +87,8 @@ class RequiredMethod:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the method with which the plugin replaces vLLM's method accepts this call.
-        The plugin's method has the parameters `takes`, and accepts any further parameters."""
+        """Return whether the plugin's replacement of the method accepts this call. The replacement
+        has the parameters `takes`, and accepts any further parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:

@@ -229,7 +229,7 @@ def record_interval(
 ) -> tuple[RecordedInterval, int, int]:
     """Send the traffic of one period.
 
-    Return its start and end, and the numbers of answered and unanswered requests.
+    Return the period's start and end, and the numbers of answered and unanswered requests.
     """
     meter = Meter()
     begun_s = time.time()

@@ -32,7 +32,7 @@ class PlannedTraffic:
     extra: tuple["PlannedTraffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
-        """Return the calls in the order of time, each with its seconds from the beginning."""
+        """Return the calls in the order of time, each with its time in seconds from the start."""
         found = list(self._own(seed, duration_s))
         for number, other in enumerate(self.extra):
             found += other.arrivals(f"{seed}/{number}", duration_s)
