@@ -373,7 +373,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--pairs", type=int, default=10, help="number of pairs of a quiet day and a day with burns"
+        "--pairs",
+        type=int,
+        default=10,
+        help="number of pairs of a quiet day and a day with episodes",
     )
     parser.add_argument("--seed", type=int, default=20_261_122, help="seed of the simulated days")
     arguments = parser.parse_args()
@@ -390,7 +393,7 @@ def main() -> int:
     together = (two_days((seed, 0, pair), KINDS, busy) for pair in range(number))
     print(f"seed {seed}, {busy:g} requests/s and {quiet * 60:g} requests per minute")
     for title, kinds, days in (
-        (f"\n{number} quiet days and {number} with ten burns", KINDS, together),
+        (f"\n{number} quiet days and {number} with ten episodes", KINDS, together),
         (
             f"\n{number * len(single)} quiet days and as many with one episode",
             single,
