@@ -173,7 +173,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # a wrong further notification arrives within this time
+        time.sleep(20)  # wait for notifications that must not be sent
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

@@ -49,7 +49,7 @@ class QuickTailspan(Tailspan):
 
 @dataclass
 class Collectors:
-    """The running collectors. Use `running`."""
+    """The running collectors. `running` creates an instance."""
 
     folder: Path
     url: str
@@ -92,7 +92,8 @@ def running(
     number: int,
     state_url: str | None = None,
 ) -> Iterator[Collectors]:
-    """Run collectors that evaluate an objective for each model, and that all notify a webhook."""
+    """Run collectors that evaluate an objective for each model and send notifications to a
+    webhook."""
     objectives = folder / "objectives"
     objectives.mkdir()
     for model in models:

@@ -64,8 +64,8 @@ class ComparedWindows:
     def without_change(self, metric: str) -> np.ndarray:
         """Return the latency that each request after the change would have had without the change.
 
-        After the change, all step coefficients are `slower` times as large, so the same work would
-        have taken 1/`slower` of the engine's time.
+        The change multiplies all step coefficients by `slower`. Without the change, the same work
+        would have taken 1/`slower` of the engine's time.
 
         Returns:
             (n,) seconds, in the order of `sides(metric)[1]`.

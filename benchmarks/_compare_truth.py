@@ -32,7 +32,7 @@ class WindowLatencies:
 
 @dataclass(frozen=True, slots=True)
 class TrueChange:
-    """after / before − 1 of a percentile, with its 95 % confidence interval."""
+    """The relative change of a percentile (after / before − 1), with a 95 % confidence interval."""
 
     ratio: float
     low: float

@@ -87,7 +87,7 @@ def record(
     seconds: float,
     log_line: Callable[[str], None],
 ) -> list[ServedWindow]:
-    """Record the usual configuration and the given ones. Ctrl-C ends the recording early.
+    """Record the usual and the changed configurations. Ctrl-C ends the recording early.
 
     Args:
         folder: where to write the database and `FILE`.

@@ -63,7 +63,7 @@ TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Return causes by the increase of the mean of their phase, largest increase first."""
+    """Return causes, ordered by how much the mean of their phase increased, most first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
@@ -77,7 +77,7 @@ def by_phase(requests: Requests, question: Question) -> list[str]:
 
 
 def by_score(requests: Requests, servers: Servers, question: Question) -> list[str]:
-    """Return causes in the order of the robust z-score of their series, largest z-score first."""
+    """Return causes, ordered by the robust z-score of their series, largest z-score first."""
     scores: dict[str, float] = {}
     for name, at_unix_ns, values in _series(requests, servers, question):
         cause = _CAUSE_OF_METRIC[name]
@@ -174,8 +174,8 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds that are added to the latencies of baseline and window before their ratio is computed: a
-queue time of 2 ms does not count as ten times worse than 0.2 ms."""
+"""Seconds to add to the latency of the baseline and to the latency of the window, before one is
+divided by the other. So an increase from 0.2 ms to 2 ms does not count as a tenfold increase."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:

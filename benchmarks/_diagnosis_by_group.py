@@ -1,6 +1,8 @@
-"""Find the cause of each fault with a filter for every tenant, model and replica, and compare it
-with the cause without a filter. For groups that the fault did not slow down, the correct result is
-"no incident", which is counted separately."""
+"""Compare the cause of a simulated fault with and without a filter for one group of requests.
+
+The groups are the requests of each tenant, each model and each replica. For groups that the fault
+did not slow down, the correct result is "no incident", which is counted separately.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -61,8 +63,8 @@ def _first(answer: Explanation) -> str:
 
 
 def compared(of: Everyone) -> Counter[str]:
-    """Count the filters whose largest cause is the same as without a filter, those without an
-    incident, and those with another cause."""
+    """Count the filters by result: the same cause as without a filter, no incident, or another
+    cause."""
     return Counter(
         SAME if first == of.first else QUIET if first == QUIET else OTHER
         for _, _, first in of.answers

@@ -41,9 +41,9 @@ class Drawn:
 
 
 def kinds_of(count: int, seed: int, only: str | None) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the type of each case.
+    """Return the kind of each case (single, pair or none), and its causes.
 
-    Of five cases, three have one cause, one has two causes, and one has no cause.
+    In every five cases, three have one cause, one has two causes, and one has no cause.
     """
     draw = random.Random(f"{seed}/kinds")
     singles: list[str] = []
@@ -128,9 +128,11 @@ def drawn(
 
 
 def _foreign(config: FleetConfig, draw: random.Random) -> FleetConfig:
-    """Return the fleet of the foreign world, which the fitted model does not describe. The duration
-    of a step also depends on products of the number of sequences and other work. The speed of the
-    engines drifts. One step in twenty takes up to four times as long as usual."""
+    """Return the fleet with properties that the fitted model does not describe.
+
+    Each sequence in a step increases the step's duration by a constant ratio. The speed of the
+    engines drifts. One step in twenty takes up to four times as long as usual.
+    """
     world = ForeignWorld(
         slowdown_per_sequence=draw.uniform(0.001, 0.004),
         drift_ratio=draw.uniform(0.03, 0.08),

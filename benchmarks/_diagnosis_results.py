@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""If the smaller of two causes is missed, this is an error only if the cause contributed at least
-this share of the increase of the latency."""
+"""It is an error to miss the smaller of two causes only if this cause contributed at least this
+share of the latency's increase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,18 @@ def outcome(of: DiagnosisResult) -> str:
 
 
 def both_named(of: DiagnosisResult) -> bool:
-    """Return whether both causes are among the first three that the diagnoser named."""
+    """Return whether both injected causes are among the first three named causes."""
     return set(of.causes) <= set(of.found[:3])
 
 
 def one_named(of: DiagnosisResult) -> bool:
-    """Return whether at least one cause is among the first three that the diagnoser named."""
+    """Return whether at least one injected cause is among the first three named causes."""
     return bool(set(of.causes) & set(of.found[:3]))
 
 
 def first_named(results: Iterable[DiagnosisResult], places: int) -> float | None:
-    """Of the cases with a single fault, return the share in which the injected cause is among the
-    first `places` named causes; None without such cases."""
+    """Return the share of single-fault cases in which the injected cause is among the first
+    `places` named causes. Return None if there is no case with a single fault."""
     return share(each.causes[0] in each.found[:places] for each in results)
 
 
@@ -93,7 +93,7 @@ def share(hits: Iterable[bool]) -> float | None:
 
 
 _PARTS = {
-    # The fault makes outputs longer, and removes blocks.
+    # The fault makes outputs longer, and removes KV blocks.
     "preemption": (FactorKind.OUTPUTS, FactorKind.BLOCKS),
     # The added requests have long contexts and long outputs.
     "decode_batch_growth": (FactorKind.LONG_PROMPTS,),

@@ -3,7 +3,7 @@ minutes.
 
     python benchmarks/_quick_collector.py QUIET_S up …
 
-QUIET_S replaces the 300 s without an alert after which an incident is over.
+An incident is over after QUIET_S seconds without an alert, instead of 300 s.
 """
 
 import sys

@@ -107,8 +107,8 @@ def record_once(
     and write the recording to the file.
 
     Args:
-        kept: the file; None to record without a file. Read only your own files, because they are
-            unpickled.
+        kept: the file; None to record without a file. Read only your own files, because unpickling
+            a file can execute code in it.
 
     Raises:
         RuntimeError: a server did not start.

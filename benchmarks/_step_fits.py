@@ -32,7 +32,7 @@ class SingleSteps:
     ended_s: FloatArray
     """(n,) end times in seconds."""
     worked_s: FloatArray
-    """(n,) duration without the stall."""
+    """(n,) duration of each step in seconds, without stalls."""
     work: FloatArray
     """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
 
@@ -52,10 +52,10 @@ class Errors:
     """Errors of a fit on steps that it was not fitted to."""
 
     busy: float
-    """The sum of each second's absolute error of the busy time, divided by the busy time."""
+    """The absolute error of each second's busy time, summed and divided by the total busy time."""
     paced: float
-    """The error as in `busy`, but with the model scaled to the busy time of each `PACE_S` seconds,
-    as in predictions."""
+    """The error as in `busy`, after the model is scaled to the busy time of each `PACE_S` seconds.
+    Predictions scale the model in the same way."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
@@ -106,8 +106,12 @@ def errors(coefficients: FloatArray, steps: SingleSteps) -> Errors:
 def normal_equations(
     steps: SingleSteps, weights: FloatArray, without: int | None = None
 ) -> FloatArray:
-    """Return the least-squares fit to single steps with (n,) weights, without negative
-    coefficients. The coefficient of the column `without` is 0."""
+    """Return the least-squares fit to single steps, without negative coefficients.
+
+    Args:
+        weights: (n,) the weight of each step.
+        without: the column whose coefficient is 0, or None.
+    """
     weighted = steps.work * weights[:, None]
     return solved(weighted.T @ steps.work, weighted.T @ steps.worked_s, without)
 
@@ -115,7 +119,8 @@ def normal_equations(
 def solved(normal: FloatArray, moment: FloatArray, without: int | None = None) -> FloatArray:
     """Return the x ≥ 0 that minimises xᵀ·normal·x − 2·moment·x.
 
-    The solution is exact: the best solution over all subsets of coefficients, with the others at 0.
+    The solution is exact, because the function tries each subset of coefficients and sets all other
+    coefficients to 0.
 
     Args:
         normal: (k, k), XᵀX for k coefficients.
@@ -150,8 +155,7 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression that explains the busy time between two samples by
-    the work."""
+    """Return the coefficients of a regression of the busy time between two samples on the work."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")

@@ -1,7 +1,7 @@
 """Compute the true share of each fault from recordings with and without the fault.
 
 Four windows are recorded one after another on one server, with the same seeds: without a fault,
-with each of two faults, and with both faults. The share of a fault A beside a fault B is the
+with each of two faults alone, and with both faults. The share of a fault A beside a fault B is the
 Shapley value of A: the mean of two increases of the latency. One is the increase with A alone. The
 other is the increase with both faults minus the increase with B alone.
 """
@@ -25,7 +25,8 @@ def true_shares(case: Path, of: ExplanationResult) -> tuple[float, ...] | None:
     of the slow requests did not grow.
 
     Args:
-        case: the folder of the fault, beside the folders of the other faults.
+        case: the folder of the fault's recording. The folders of the other recordings are beside
+            it.
     """
     truth = json.loads((case / "truth.json").read_text())
     windows = _windows_of(case, truth)

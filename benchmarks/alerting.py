@@ -1,4 +1,4 @@
-"""Compares the delays and wrong pages (urgent alerts) of three alerting rules on the same days.
+"""Compares three alerting rules on the same days, by their delays and wrong pages (urgent alerts).
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -26,13 +26,15 @@ minutes". The limit of ten requests is this benchmark's choice. An episode that 
 tenth of the traffic deserves no page, even if it lasts for hours.
 
 The alerting policy is from the sources that alerts/policies names. The policy was checked with
-other seeds: 0 to 20, and 1000 to 10020. The results are:
+other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
 
-- recall: of the episodes that deserve a page, the share during which a page was active;
-- precision: of all pages, the share that was active during an episode that deserves a page, or up
-  to 5 minutes after this episode;
+- recall: the number of episodes with an active page, divided by the number of episodes. Only
+  episodes that deserve a page are counted;
+- precision: the number of pages that were active during an episode that deserves a page, or up to
+  5 minutes after it, divided by the number of all pages;
 - delay: time from an episode's start to the page, unless a page was already active. The formula for
-  the expected delay is factor · budget · long window / bad ratio, for the pair that alerts first.
+  the expected delay is factor · budget · long window / bad ratio. It is computed for each pair of
+  windows in the policy, and the shortest delay is printed.
 """
 
 import argparse
@@ -72,7 +74,7 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """An episode: share of bad requests, duration, and when the counters show it."""
+    """A kind of episode: share of bad requests, duration, and when the counters show them."""
 
     name: str
     bad_ratio: float
@@ -203,7 +205,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: EpisodeKind) -> float | None:
-        """Seconds until detection by the formula; None if the episode ends earlier."""
+        """Return the expected delay of the page in seconds; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -297,8 +299,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
-        """Count the pages (alerts) of a quiet day and of a day with episodes of bad requests, and
-        the episodes that a page reported.
+        """Add the pages of a quiet day and of a day with episodes of bad requests to the score.
 
         Args:
             burns: the episodes.
@@ -372,7 +373,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--pairs", type=int, default=10, help="number of pairs of a quiet day and a day with burns"
+        "--pairs",
+        type=int,
+        default=10,
+        help="number of pairs of a quiet day and a day with episodes",
     )
     parser.add_argument("--seed", type=int, default=20_261_122, help="seed of the simulated days")
     arguments = parser.parse_args()
@@ -389,7 +393,7 @@ def main() -> int:
     together = (two_days((seed, 0, pair), KINDS, busy) for pair in range(number))
     print(f"seed {seed}, {busy:g} requests/s and {quiet * 60:g} requests per minute")
     for title, kinds, days in (
-        (f"\n{number} quiet days and {number} with ten burns", KINDS, together),
+        (f"\n{number} quiet days and {number} with ten episodes", KINDS, together),
         (
             f"\n{number * len(single)} quiet days and as many with one episode",
             single,

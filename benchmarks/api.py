@@ -8,8 +8,8 @@ simulated fleet.
 - Time: the median durations of `GET /api/v1/stats` for this hour, of the command `tailspan stats
   --format json`, and of a SELECT of the same columns, measured in rotation.
 - Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). The committed spans
-  per second are measured without a question, and while one or two questions are computed all the
-  time. A question is an explanation of the simulated hour, with replay.
+  per second are measured three times: without questions, with one question at a time, and with two
+  questions at a time. A question asks for an explanation of the simulated hour, with replay.
 """
 
 import argparse

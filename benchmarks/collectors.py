@@ -7,13 +7,13 @@ one of them is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP,
 the failures hit the collector that sends notifications. The benchmark counts the messages that a
 webhook received for each burn, and the acknowledged requests that are missing or stored twice. The
 benchmark also measures how soon another collector takes the leases of a failed one. A lease is the
-right to do a task alone. An incident ends 15 s after its last alert instead of 300 s.
+right to do a task alone. An incident ends 15 s (instead of 300 s) after its last alert.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
 of all collectors, their child processes and PostgreSQL. For comparison, the same number of
 collectors receives the same spans on separate databases. These collectors share only the machine.
-Their CPU time also grows with their number, because each collector receives fewer messages and
-finds less of its data in the processor's caches.
+With separate databases, the CPU time also grows with the number of collectors, because each
+collector receives fewer messages and finds less of its data in the processor's caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
 in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its
@@ -118,7 +118,8 @@ def _show_failures(out: RunOutcome, seed: int) -> None:
 def _cpu(
     server: PostgreSQL, folder: Path, number: int, databases: int, state_apart: bool
 ) -> tuple[float, float, float]:
-    """Return the spans per second, and the µs of CPU time per span of collectors and database."""
+    """Return the spans per second, and the µs of CPU time per span: of the collectors, and of the
+    database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
@@ -168,7 +169,7 @@ def _database_cpu_s(server: PostgreSQL) -> float:
     while True:
         try:
             return sum(cpu_s(server.pid).values())
-        except FileNotFoundError:  # a connection ended meanwhile
+        except FileNotFoundError:  # the connection's process has ended
             continue
 
 

@@ -52,9 +52,8 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values: the maximum share of false verdicts at one look and at any of all looks, the
-minimum share of changes that are found, and the minimum share of confidence intervals that contain
-the true change."""
+"""Target values, as shares: at most this many false verdicts at one look, and at any of all looks;
+at least this many changes found; at least this many intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
@@ -125,8 +124,8 @@ def judged(case: ComparedWindows) -> list[JudgedLatency]:
 def on_the_curve(
     decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points of the load curve whose interval contains the true change, and of
-    all points."""
+    """Return the number of points of the load curve whose interval contains the true change, and
+    the number of all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -145,8 +144,8 @@ def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bo
     """Compare a case at each look, while the window after the change grows.
 
     Returns:
-        Four values, each true if it happened at any look: a false verdict, an interval without 0, a
-        significant Mann-Whitney test, a significant z-test.
+        Four values, each true if one of these happened at any look: a false verdict, an interval
+        that does not contain 0, a significant Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)

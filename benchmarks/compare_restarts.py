@@ -3,9 +3,9 @@
     python benchmarks/compare_restarts.py               20 cases of each kind, 15 minutes
     python benchmarks/compare_restarts.py --cases 40 --seed 41000 --spread 0.03
 
-In each simulated case, a replica is restarted several times with the same arguments, and then with
-or without a change of the server. The speed of each process differs by a random factor. The
-verdicts are about TPOT P50 and TTFT P50, with the confidence interval for one look (a single
+In each simulated case, a replica is restarted several times with the same arguments, and then once
+more, with or without a change of the server. The speed of each process differs by a random factor.
+The verdicts are about TPOT P50 and TTFT P50, with the confidence interval for one look (a single
 comparison) and 1,000 requests before and after the last restart. Each verdict is computed with and
 without the effect of a restart in the interval. The goal is that at most 2 % of the verdicts
 without a change are `worse` or `better`. The exit status is 1 if the goal is missed.
@@ -46,7 +46,7 @@ FALSE: Final = 0.02
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on a case: without and with the effect of a restart."""
+    """The verdicts on a case: without and with the effect of a restart in the interval."""
 
     without: CompareVerdict
     with_effect: CompareVerdict

@@ -9,9 +9,9 @@ diagnosers.
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
     …
 
-Of five cases, three have one fault, one has two faults, and one has no fault. The seed determines
-severity, load, fleet, traffic and every arrival. In each case, the question is about the latency
-whose tail grew most. Ctrl-C prints the results so far.
+In every five cases, three have one fault, one has two faults, and one has no fault. The seed
+determines severity, load, fleet, traffic and every arrival. In each case, the question is about the
+latency whose tail grew most. Ctrl-C prints the results so far.
 """
 
 import argparse
@@ -148,8 +148,9 @@ def _true_shares(
     """Return the true shares of the causes, from simulations with and without each cause.
 
     The share of a cause is its Shapley value, divided by the increase of the latency from the
-    baseline to the window. The Shapley value is the mean of two increases. For one, the cause is
-    added to a simulation without causes; for the other, to a simulation with the other cause.
+    baseline to the window. The Shapley value is the mean of two increases of the latency: the
+    increase if this cause is added to a simulation without causes, and the increase if it is added
+    to a simulation that already has the case's second cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL

@@ -143,7 +143,7 @@ def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> l
 
 
 def main() -> int:
-    """Record, explain and print.
+    """Record and explain the faults, and print the results.
 
     The exit status is 1 if the cause of a fault was not named first.
     """

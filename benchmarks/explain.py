@@ -5,10 +5,10 @@
 The requests are already in memory as columns; benchmarks/query.py measures how long reading takes.
 Half of the requests are in the baseline and half in the window, where they wait for KV blocks.
 
-With --hour, an hour of four simulated replicas with two faults, and the hour before it, are read
-from SQLite instead. The first answer is computed from the recorded times (accounting). The second
-answer has shares from replays, which a child process computes, and the predicted effects of the
-actions.
+With --hour, the requests are read from SQLite instead: an hour of four simulated replicas with two
+faults, and the hour before this hour. The first answer is computed from the recorded times
+(accounting). The second answer has shares from replays, which a child process computes, and the
+predicted effects of the actions.
 """
 
 import argparse

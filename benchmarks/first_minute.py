@@ -12,7 +12,7 @@ events:
 - the function that reads the Overview page's data returns the cause of the incident.
 
 The benchmark also prints the CPU time that each of Tailspan's processes used until the last event.
-The exit status is 1 if the median time until the cause exceeds its limit.
+The exit status is 1 if the median time until the last event exceeds its limit.
 """
 
 import argparse

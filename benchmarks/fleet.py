@@ -5,12 +5,13 @@
 The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
 message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
 transport and the evaluation of objectives are not included; `ingest.py` measures the whole path.
-The load of a fleet is a multiple of these costs.
+The load of a fleet is its number of rows, multiplied by these costs.
 
 Messages arrive from 64 senders in turn. A sender of engine samples (the plugin) or of GPU samples
-(`tailspan gpus`) samples every second, and sends a message every 5 s. The first messages, from
-which the collector learns each sender's layouts (docs/decisions/091), are not measured. The column
-"point by point" has the CPU time without layouts.
+(`tailspan gpus`) samples every second, and sends a message every 5 s. From the first messages, the
+collector learns each sender's layouts: the positions of the numbers in a message
+(docs/decisions/091). These messages are not measured. The column "point by point" has the CPU time
+without layouts.
 """
 
 import argparse
@@ -139,7 +140,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def turns(number: int) -> Iterator[tuple[list[int], int]]:
-    """Yield the times of the samples and the sender of each message."""
+    """Yield, for each message, the times of its samples and the number of its sender."""
     seconds, now_ns = -(-number // SENDERS) * SAMPLES_EACH, time.time_ns()
     for count in range(number):
         turn, sender = divmod(count, SENDERS)

@@ -4,7 +4,7 @@
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
 The requests of a few minutes are generated at random and passed to Tailspan's rollup code. Each
-minute of the day is a copy of one of these minutes, with its own time: the duration of a query
+minute of the day is a copy of one of these minutes, with new timestamps: the duration of a query
 depends only on the number and size of the rollups. No rows of requests are written, because a day
 would take 90 GB. Each question is asked once before the measurement. The exit status is 1 if a
 figure is above its limit.
@@ -84,7 +84,7 @@ def minute(rng: np.random.Generator) -> pa.Table:
 
 
 def fill(engine: Engine, max_bytes: float) -> float:
-    """Write the rollups of the day. Return their bytes.
+    """Write the rollups of the day. Return their size in bytes.
 
     Raises:
         SystemExit: the rollups take more than `max_bytes`.
@@ -158,7 +158,7 @@ ABOUT = {ENGINES.rollups.name: "region-0", DEVICES.rollups.name: "NVIDIA H100 80
 
 
 def size(engine: Engine) -> float:
-    """Return the bytes of the database."""
+    """Return the size of the database in bytes."""
     with engine.connect() as connection:
         return float(connection.exec_driver_sql(SIZE[engine.dialect.name]).scalar_one())
 

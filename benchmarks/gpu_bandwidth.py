@@ -216,12 +216,12 @@ def _copier(torch: Any, size_bytes: int) -> Callable[[], float]:
 
 
 def _uuid(torch: Any) -> str:
-    """Return the driver's name for PyTorch's first GPU, without its prefix; "" if unknown."""
+    """Return the UUID of PyTorch's first GPU, without the driver's prefix; "" if unknown."""
     return str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
 
 
 def _ours(gpus: Sequence[GpuReading], uuid: str) -> GpuReading:
-    """Return the first GPU of PyTorch in the driver's list of GPUs."""
+    """Return PyTorch's first GPU from the driver's list of GPUs."""
     return next((gpu for gpu in gpus if uuid and gpu.gpu.endswith(uuid)), gpus[0])
 
 

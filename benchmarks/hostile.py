@@ -247,7 +247,7 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
 def idle(server: RunningTailspan) -> list[HostileResult]:
     """Open 1,500 connections that send no data.
 
-    Then send a probe, a scrape and another sender's message.
+    Then send a health check, a scrape and another sender's message.
     """
     size = server.log.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:

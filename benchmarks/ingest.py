@@ -115,8 +115,11 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the user and system time in /proc/PID/stat in seconds. `first` is the field of the
-    user time: of the process itself, or of its ended child processes."""
+    """Return the sum of a user time and a system time in /proc/PID/stat, in seconds.
+
+    `first` is the index of the field with the user time. The system time is in the next field. Two
+    pairs of fields exist: for the process itself, and for its child processes that have ended.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
 

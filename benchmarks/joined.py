@@ -11,9 +11,9 @@ and with the client's spans.
 The goal: every request is one joined request with both hops (prefill server and decode server), and
 the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery
 phase. Without the client's span, the sum does not contain the time between the client and the
-proxy. The client and the proxy have a higher priority than other processes, because in a fleet they
-would not wait for the CPUs of the servers. The benchmark has the same requirements as `make vllm`,
-and takes about two minutes.
+proxy. The client and the proxy have a higher priority than other processes, because in a real fleet
+they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
+requirements as `make vllm`, and takes about two minutes.
 
 First, the benchmark measures how long joining takes for the largest number of rows that a query
 reads.
@@ -57,8 +57,8 @@ PROXIES: Final = {
 
 @contextmanager
 def before_other_processes() -> Iterator[None]:
-    """Give this thread, and the threads and processes that it starts, priority over other
-    processes, if the process has the permission."""
+    """Give this thread priority over other processes, if this process has the permission. Threads
+    and processes that this thread starts have the same priority."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -152,8 +152,8 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return the row with this number: an even number is a prefill row, the next one the decode row
-    of the same request."""
+    """Return the row with this number. Each request has two consecutive rows: first its prefill
+    row, which has an even number, and then its decode row."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",
@@ -183,7 +183,7 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure and print. The exit status is 1 if the goal is not met."""
+    """Compare sums and stopwatch, and print. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -206,7 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
             engine = open_database(f"sqlite:///{folder}/tailspan.db")
             with Disaggregated(folder, port) as servers:
                 _, first = servers.proxy()
-                ask_all(first, calls(20, arguments.seed + 1_000), 2)  # the first steps are slow
+                ask_all(first, calls(20, arguments.seed + 1_000), 2)  # warm up
                 print(
                     f"{'median and most in ms':63} {'within':>6} {'stopwatch - sum':>19}"
                     f" {'before the sum':>19} {'after it':>19}"

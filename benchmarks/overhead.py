@@ -60,8 +60,8 @@ ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "se
 reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
-"""Number of KV blocks of each engine if a server has several: 65,536 tokens, enough for all
-requests of a turn."""
+"""Number of KV blocks of each engine, if a server has several engines. They contain 65,536 tokens,
+enough for all requests of a turn."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -92,7 +92,7 @@ class ServerTurns:
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
-    """Clock and CPU time at the start of each turn, and after the last turn."""
+    """Clock time and CPU time in seconds, at the start of each turn and after the last turn."""
     requests_per_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
     """Mean TPOT of each turn, measured by the client."""
@@ -222,7 +222,7 @@ def block(
             server.kind: ServerTurns((server.cpu_s() - before[server.kind]) / IDLE_S)
             for server in servers
         }
-        # A fixed order, so that a server's turns are one round apart.
+        # The order is fixed, so that a server's turns are one round apart.
         draw.shuffle(servers)
         for number in range(rounds):
             for server in servers:

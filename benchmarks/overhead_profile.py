@@ -10,11 +10,11 @@ hide small costs in `overhead.py`.
 A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
 the server. A frame of the standard library or of OpenTelemetry counts for its caller. Samples of
 threads that wait are left out, and so is the time that gRPC's own threads use without Python code.
-Consecutive samples with the same stack and line count once: a thread stays at one line of such
-short functions only while it waits for a core or for the garbage collector.
+Consecutive samples with the same stack and line count once. The measured functions are short, so a
+thread stays at one line only while it waits for a core or for the garbage collector.
 
-The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. Install
-py-spy before: pip install py-spy.
+The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. The
+benchmark needs py-spy: pip install py-spy.
 """
 
 import argparse
@@ -53,8 +53,8 @@ REQUESTS = 60
 PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
 HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
 WAITS = re.compile(r"(^|\.)(wait|_blocking|select) \(")
-"""The innermost frames of threads that wait: for a lock, for gRPC, or for a socket. py-spy takes
-some of them for active."""
+"""The innermost frames of threads that wait: for a lock, for gRPC, or for a socket. py-spy reports
+some of these threads as active."""
 SHOWN = 15
 """Number of functions of the plugin that are printed."""
 

@@ -5,9 +5,9 @@
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
 block. A prefix ladder has only a few of these hashes (rungs). The benchmark computes the hit rate
-from the ladders, and from the cached tokens of each request at the first cache size. It does so for
-three cache sizes, and for a router that prefers the replica with the longest cached prefix. The
-error is the computed hit rate minus the true hit rate.
+from two inputs: the ladders, and the number of cached tokens of each request at the first cache
+size. The hit rate is computed for three cache sizes, and also for a router that prefers the replica
+with the longest cached prefix. The error is the computed hit rate minus the true hit rate.
 
 Three traces are generated from the seed. The first two imitate traces that Qin et al. publish
 ("Mooncake", FAST 2025). The published averages are:
@@ -55,8 +55,8 @@ RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
 """Blocks in each replica's cache: 640,000 tokens, a quarter of this, and four times this."""
 
 RECENT, SLACK = 40, 6
-"""The router selects the replica with the longest cached prefix. But of the last 40 requests, this
-replica may have received at most 6 more than the replica with the fewest."""
+"""The router selects the replica with the longest cached prefix. If this replica received over 6
+more of the last 40 requests than the least used replica, the least used replica is selected."""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
@@ -142,7 +142,8 @@ def conversations(requests: int, seed: int) -> Trace:
 
 
 def agents(requests: int, seed: int) -> Trace:
-    """Return agents' traffic: loops of calls, and tool definitions of very different popularity."""
+    """Return the traffic of agents that call the model in a loop. The prompt begins with tool
+    definitions. Some tool definitions are used much more often than others."""
     chance = random.Random(seed)
     tools = []
     for _ in range(60):
@@ -191,8 +192,8 @@ def trace_of(turns: list[tuple[float, int, int, BlockSequence]], requests: int) 
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Return a published trace, whose blocks of 512 tokens are divided, and whose responses get new
-    hashes."""
+    """Read a published trace. Its blocks of 512 tokens are divided into blocks of 16 tokens, and
+    the blocks of its responses get random hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []
@@ -259,7 +260,7 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
 
 
 def cut(positions: Iterable[int]) -> np.ndarray:
-    """Return the largest number of positions whose rungs fit into 200 characters."""
+    """Return the first positions, limited to as many rungs as fit into 200 characters."""
     rungs = (CHARS_LIMIT - len(f"{BLOCK}:")) // 4 - 1
     kept = [each for each in positions if each <= LONGEST]
     return np.array(kept[:rungs])

@@ -13,8 +13,8 @@ probes are always in flight. Lateness is the time from the scheduled to the real
 Network: probes go through `rig/network_proxy.py`, which adds known delays. The error is the network
 time (the client's first event minus the server's first byte) minus the delay that the proxy added.
 
-Target values: memory below 100 MB; exactly one result for every scheduled time; a 99th percentile
-of the lateness of at most 1 % of the interval; a median error of at most 2 ms or 5 % of the delay.
+Target values: memory below 100 MB; exactly one result for every scheduled time; P99 of the lateness
+at most 1 % of the interval; median error at most 2 ms or 5 % of the delay.
 """
 
 import argparse

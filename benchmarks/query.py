@@ -4,7 +4,7 @@
 
 The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. Their rows
 are not written, because they would take 6 GB and five more minutes. A million other requests are
-written and read as rows, on which the cost of rollups is measured.
+written and read as rows. The CPU time of computing rollups is measured on these rows.
 """
 
 import argparse
@@ -173,8 +173,8 @@ def day(requests: int, folder: Path) -> None:
 
 
 def rows(number: int, folder: Path) -> None:
-    """Write rows with and without marks (notes of the rollups to compute), compute their rollups,
-    and read all rows."""
+    """Write rows and marks (notes of the rollups to compute), compute the rollups, and read the
+    rows. Print the durations."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     begin(engine)
     took_s = 0.0

@@ -3,8 +3,8 @@
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
 Fleets of several sizes are measured, up to the limit of label values, with every feature enabled.
-In the last five minutes, every replica has served `--requests` requests from 20 tenants, with
-prices. Its engine and GPUs report every field. The formats are those that Prometheus requests:
+In the last five minutes, every replica has served `--requests` requests from 20 tenants. Each
+request has a cost. The engine and the GPUs report every field. Prometheus requests these formats:
 OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
@@ -242,8 +242,11 @@ def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's recent latencies in kB. The latencies of its model use the
-    same amount, and so do the latencies of its tenants together."""
+    """Return the memory of a replica's recent latencies in kB.
+
+    The same latencies are also stored for the replica's model, and for its tenants. So the result
+    is a third of the measured memory.
+    """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)
     RecentLatencies().add(bulk)

@@ -3,9 +3,9 @@
     python benchmarks/span_cost.py [--requests 4000]
 
 Tailspan's plugin and vLLM's native tracing run alternately in one process of the real vLLM's
-environment. The measured work begins at the hook at the end of a request (for the plugin, at the
-HTTP layer), ends with the serialised export, and includes the telemetry threads. The plugin reports
-five times as many values.
+environment. The measured work of native tracing begins at its hook at the end of a request. The
+measured work of the plugin begins at the HTTP layer. Both end with the serialised export, and
+include the telemetry threads. The plugin reports five times as many values.
 """
 
 import argparse

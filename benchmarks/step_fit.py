@@ -11,7 +11,7 @@ as reported                   the median of the coefficients that the plugin fit
                               scaled so that they explain the total busy time (used for predictions)
 seconds                       a regression of the busy time between two samples on the work
 steps                         the normal equations of single steps
-steps, worst seconds dropped  the same without the worst quarter of the seconds, scaled
+steps, worst seconds dropped  as `steps`, but without the worst quarter of the seconds, and scaled
 steps, relative errors        the normal equations with the relative errors of steps, scaled
 steps, without κ              the normal equations without attention pairs
 

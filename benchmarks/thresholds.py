@@ -54,7 +54,7 @@ class NumericConstant:
 
     @property
     def label(self) -> str:
-        """The name of the constant, after its module's."""
+        """The name of the module and of the constant: `module.NAME`."""
         return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
 
 
@@ -113,8 +113,8 @@ def constants(only: str = "") -> list[NumericConstant]:
 
 @cache
 def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Return, for each name of a source module, the modules that import it, each with its name
-    there."""
+    """Map each (module, name) to the modules that import this name, each with the name that it uses
+    for the import."""
     found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
     for module, source in _sources().items():
         for node in ast.walk(ast.parse(source)):
@@ -126,7 +126,7 @@ def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
 
 
 def _holders(constant: NumericConstant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, each with the constant's name there."""
+    """Return the modules that define or import a constant, with its name in each module."""
     importing = _imports().get((constant.module, constant.name), ())
     return [(sys.modules[constant.module], constant.name), *importing]
 

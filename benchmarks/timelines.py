@@ -1,7 +1,7 @@
 """Compares when pages (urgent alerts) of Tailspan's and of Sloth's rules fire, in promtool.
 
     python benchmarks/timelines.py           the table
-    python benchmarks/timelines.py --table   the same as Markdown, as in docs/benchmarks.md
+    python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md
 
 Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
 request per second. These hours fill the long windows of both rule sets. Series are scraped and
@@ -288,7 +288,7 @@ def timeline(fault: TimelineFault, lasts_s: int | None = None) -> Timeline:
         done = subprocess.run(
             ["promtool", "test", "rules", "test.yaml"],
             cwd=folder,
-            env={**os.environ, "GOGC": "400"},  # makes promtool a fifth faster
+            env={**os.environ, "GOGC": "400"},  # with this, promtool needs a fifth less time
             capture_output=True,
             text=True,
             check=False,

@@ -146,7 +146,7 @@ def pressed(tab: Any) -> float:
 
 
 def dragged(tab: Any) -> float:
-    """Return the seconds from dragging over a part of the heatmap to its explanation."""
+    """Return the seconds from dragging over a part of the heatmap until this part is explained."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
@@ -162,7 +162,7 @@ def dragged(tab: Any) -> float:
 
 @dataclass
 class RoundTimes:
-    """Seconds of each round."""
+    """The seconds of each round, by the clock and of CPU time."""
 
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

@@ -11,8 +11,8 @@ arrivals. The target for the error of a prediction is 1.5 times the noise, or 10
 at P99, whichever is larger. The goal is that four of five cases reach the target, and that no
 saturated case is predicted as safe.
 
-Two other predictions are also printed: "no change", and "M/M/c", a queue with as many servers as
-the engine has running requests.
+Two other predictions are also printed: "no change", and "M/M/c", a queue with one server for each
+request that the engine can run at the same time.
 """
 
 import argparse

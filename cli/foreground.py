@@ -57,9 +57,9 @@ async def run(stack: Stack, *, vllm: str | None) -> None:
 
 
 def _log_defect(task: asyncio.Task[None]) -> None:
-    """Log the error of an announcement task as soon as the task ends."""
+    """Log the error of a task that prints messages, as soon as the task ends."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("announcements ended; the collector still runs", exc_info=error)
+        _log.error("a task that prints messages failed; the collector still runs", exc_info=error)
 
 
 def _exclude_imports_from_gc() -> None:

@@ -121,8 +121,9 @@ async def _report_changes(sampler: GpuSampler, forwarder: Forwarder) -> None:
 
 
 def acceptance_change(is_rejecting: bool, sent: int, queued_bytes: int) -> tuple[bool, str | None]:
-    """Return whether the collector rejects messages, and a line to print, or None if nothing
-    changed.
+    """Return whether the collector rejects messages, and a line to print.
+
+    The line is None if nothing has changed since the last check.
 
     Args:
         is_rejecting: whether the collector rejected messages at the last check.

@@ -42,15 +42,15 @@ COMMANDS: Final = {
     "doctor": "Check each connection and the local GPUs, and print how to repair failures.",
     "simulate": "Simulate a vLLM fleet and send its telemetry to a collector.",
 }
-"""Each command with its line in `tailspan --help`. The module of a command has the same name. It is
-imported only when the command is used: importing all of them takes a second."""
+"""Each command with its line in `tailspan --help`. The module of each command has the command's
+name, and is imported only when the command is used: importing all modules takes a second."""
 
 INTERRUPTED: Final = 128 + SIGINT
 """The exit status of a command that Ctrl-C ended, as in a shell."""
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is used.
+    """A command group that imports a command only when the command is used.
 
     If the reader of the output closes the pipe, the command ends without an error.
     """
@@ -114,5 +114,5 @@ def main() -> None:
     """Run the command; the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode
+            stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode
     tailspan.main(prog_name="tailspan")

@@ -35,7 +35,7 @@ _PLAIN: Final = "TabSeparated"
 
 @contextmanager
 def clickhouse_server(folder: Path) -> Iterator[str]:
-    """Run a server with an empty database in its own process.
+    """Run a server with an empty database in a separate process.
 
     Yields: the URL of the database for Tailspan.
 
@@ -88,7 +88,8 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # The names of columns are only printed for a statement that returns a result.
+            # A line with column names shows that the statement returned a result, even an empty
+            # one.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return HttpReply(200, answer.partition(b"\n")[2], headers)

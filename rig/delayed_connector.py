@@ -30,7 +30,10 @@ class Beginning(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is not insta
 
 
 class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """vLLM creates one instance in the scheduler and one in the worker."""
+    """A connector whose loads take a fixed time and copy nothing.
+
+    vLLM creates one instance in the scheduler and one in the worker.
+    """
 
     _cache_hit_source = CacheHitSource.HOST
 

@@ -1,4 +1,4 @@
-"""A proxy that routes requests in a fleet that separates prefill and decode.
+"""A proxy in front of a prefill server and a decode server.
 
 The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
 the decode server. If the prefill server does not answer, the decode server computes the prompt
@@ -45,7 +45,8 @@ class ClientRequest(NamedTuple):
 
 
 class ProxyAnswer(NamedTuple):
-    """When the first and last byte of an answer's body were written, in monotonic seconds.
+    """The times at which the first and last byte of an answer's body were written, in monotonic
+    seconds.
 
     `first_s` is None if there was no answer. The end of the connection is not used, because it is
     later than the end of the answer.
@@ -117,7 +118,8 @@ class Proxy:
             return ProxyAnswer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message, and keep them if it was not accepted."""
+        """Send the finished spans as one message. If the message is not accepted, keep the
+        spans."""
         spans, self._spans = self._spans, []
         if not spans:
             return

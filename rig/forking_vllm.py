@@ -14,7 +14,8 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Prevent the CPU platform from changing the start method when it checks the configuration."""
+    """Keep the start method (fork), which vLLM's CPU platform would change in its configuration
+    check."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 
@@ -26,8 +27,7 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
-    # Imported here, because the import takes seconds, and programs that import `keep_method` to use
-    # `LLM` do not need it.
+    # This import takes seconds. Programs that import only `keep_method` do not need it.
     from vllm.entrypoints.cli.main import main
 
     keep_method()

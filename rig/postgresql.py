@@ -140,7 +140,7 @@ class PostgreSQL:
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        with output.open("ab") as out:  # not a pipe, because the server would keep it open
+        with output.open("ab") as out:  # the server would keep a pipe open, so this is a file
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,

@@ -1,5 +1,5 @@
-"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes it and evaluates its
-rules."""
+"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes Tailspan and evaluates
+Tailspan's rules."""
 
 import json
 import shutil

@@ -1,6 +1,6 @@
 """OTLP senders that send each message until it is acknowledged.
 
-A test can compare the recorded responses with the store.
+A test can then check that the store has every acknowledged span.
 """
 
 import threading

@@ -1,4 +1,5 @@
-"""Prints the bytes and FLOPs that vLLM computes for some steps, and the plugin's model shape.
+"""Prints the bytes and FLOPs that vLLM estimates for some steps, and the model shape that
+Tailspan's plugin reports.
 
 Run this module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
 contains a model's config.json. The output has one JSON object per line.
@@ -18,7 +19,8 @@ and whether it is in prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:
-    """Return the shape of the model in a folder, and vLLM's bytes and FLOPs of `STEPS`."""
+    """Return the shape of the model in a folder, and vLLM's estimates of bytes and FLOPs for
+    `STEPS`."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics

@@ -1,7 +1,7 @@
 """A vLLM plugin that writes each engine step to a file, for `benchmarks/step_fit.py`.
 
-vLLM loads the plugin if this folder is on PYTHONPATH. It requires Tailspan's plugin and the
-environment variable `STEP_RECORDER_FILE`, the path of the file.
+vLLM loads this plugin if its folder is on PYTHONPATH. This plugin requires Tailspan's plugin, and
+the environment variable `STEP_RECORDER_FILE` with the path of the file.
 """
 
 import json

@@ -11,11 +11,11 @@ from telemetry.printable import printable
 
 LEAD = "tailspan_clock_lead_seconds"
 LATE_S = 60.0
-"""Exporters send every few seconds. If data is older than this on arrival, it was delayed, or the
-sender's clock is behind."""
+"""Maximum age of data on arrival. Exporters send every few seconds, so older data was delayed, or
+its sender's clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""The check reports a deletion of old rows that is late by more than this. After a downtime of
-Tailspan, the deletion catches up within the length of the downtime."""
+"""Maximum delay of the deletion of old rows. After Tailspan was down, deletion needs at most the
+length of this downtime to catch up."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""
@@ -78,8 +78,8 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
             "clocks",
             False,
             f"Tailspan's own clock is {length(abs(jump_s))} {way} the time that alerts and"
-            " retention use: the clock jumped, or was wrong at the start, and the senders' clocks"
-            " do not confirm the change",
+            " retention use: the clock jumped, or was wrong at the start; the senders' clocks do"
+            " not confirm the clock's new time",
             "set it by NTP (timedatectl, chronyc tracking); a jump that no sender contradicts is"
             " accepted after 5 min",
         )
@@ -94,7 +94,7 @@ def _own_clock(jump_s: float, behind_s: float) -> Iterator[CheckFinding]:
 
 
 def against_clients(url: str | None) -> Iterator[CheckFinding]:
-    """Compare the clocks of servers and clients, by the requests that both reported."""
+    """Compare each server's clock with its clients' clocks, using requests that both reported."""
     from store.queries import Window
     from store.replicas.clock_offsets import offsets
 

@@ -22,13 +22,14 @@ RECENT_S = 60
 requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Each server that reported within this time before the newest telemetry must have a price."""
+"""A server must have a price if its last report is at most this much older than the newest
+telemetry."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
     """Check that the database opens, and that its telemetry is recent.
 
-    Old telemetry is a failure only with `server_expected`.
+    Without `server_expected`, old telemetry is not a failure.
     """
     from store.columns.request_columns import slow_because
     from store.database import masked_url, open_database
@@ -196,7 +197,7 @@ def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC's message lists the attempts to connect, and then the last error.
+            # gRPC's message lists all attempts to connect. Only its last error is shown.
             why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield CheckFinding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -281,7 +282,7 @@ def refusals(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Chec
             None,
             f"{count:,.0f} {items} since the collector started: {reason}",
             _REFUSED_MENDS.get(
-                reason, "update an old sender; the sender's log has the reason for each refusal"
+                reason, "if the sender is old, update it; its log has the reason for each refusal"
             ),
         )
 

@@ -30,7 +30,7 @@ def guarded(look: Iterator[CheckFinding]) -> Iterator[CheckFinding]:
     """Yield the findings of a check, and a finding for an error that the check raises."""
     try:
         yield from look
-    except Exception as error:  # a defect
+    except Exception as error:  # any error here is a defect of the check
         what = getattr(look, "__name__", "look")
         detail = printable(f"the check failed: {type(error).__name__}: {error}", _WIDEST)
         yield CheckFinding(

@@ -11,9 +11,10 @@ _Found = TypeVar("_Found")
 
 
 def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
-    """Call `query` with the open database and the unix ns of its newest data. Return the result.
+    """Call `query` with the open database and the time of its newest data (unix ns).
 
-    Return None if the database is empty or does not respond; another check reports these problems.
+    Return the result of `query`, or None if the database is empty or does not respond. Another
+    check reports an empty or silent database.
     """
     from store.database import open_database
     from store.errors import StoreError

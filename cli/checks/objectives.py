@@ -30,12 +30,11 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
-    """Yield one finding for each blind objective, and one for all other objectives on requests or
-    probes.
+    """Yield a finding for each blind objective. An objective is blind if it counts too few requests
+    or probes to alert. For example, its filter names a model that no server has.
 
-    An objective is blind if it cannot alert, because it counts too few requests or probes. For
-    example, its filter names a model that no server has. Yield nothing if the database has no
-    recent requests.
+    Then yield one finding that lists all other objectives on requests, and one that lists those on
+    probes. Yield nothing if the database has no recent requests.
 
     Without `paths`, the built-in objectives are checked. `port` is the port of `/metrics`.
     """
@@ -77,15 +76,15 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
     """Map each objective on `/metrics` to the reason why it is blind, or to None."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # These counters are totals since the start of Tailspan, and may contain requests that arrived
-    # late hours ago. Late requests are a problem only if a sender's clock is behind now.
+    # These counters are totals since Tailspan started, so they may count requests that arrived late
+    # in the past. Late requests are a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")
         if sample.name == LEAD:
             late_now |= sample.value < -SLO_LATE_S
         elif sample.name == vocabulary.EVENTS:
-            events[slo] = events.get(slo, 0) + int(sample.value)  # over all groups
+            events[slo] = events.get(slo, 0) + int(sample.value)  # the sum of all groups
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {
@@ -101,8 +100,8 @@ def _reasons(
 ) -> Mapping[str, str | None]:
     """Map each objective to the reason why it is blind, or to None.
 
-    An objective on requests is omitted if no request was received in the last hour, and an
-    objective on probes if no probe was due.
+    Objectives on requests are omitted if no request was received in the last hour. Objectives on
+    probes are omitted if no probe was due in the last hour.
     """
     from_s = at_s - LOOKBACK_S
     hour = Window(from_s * 10**9, at_s * 10**9)

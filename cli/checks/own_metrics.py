@@ -11,8 +11,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 
 TIMEOUT_S: Final = 3.0
 MAX_BYTES: Final = 64 * 2**20
-"""Maximum size of the response. A thousand replicas export about 40 MB, and the metrics for these
-checks come last."""
+"""Maximum size of the response. For a thousand replicas, Tailspan exports about 40 MB, and the
+metrics that `tailspan doctor` needs come last."""
 
 
 def own_series(

@@ -14,8 +14,8 @@ TIMEOUT_S = 60
 
 
 def refused(objectives: Sequence[Objective]) -> list[DocumentError]:
-    """Return an error for each objective whose rules promtool rejects. Return [] without
-    promtool."""
+    """Return an error for each objective whose rules promtool rejects. Return [] if promtool is not
+    installed."""
     promtool = shutil.which("promtool")
     if promtool is None or not objectives or _refusal(promtool, objectives) is None:
         return []

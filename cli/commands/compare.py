@@ -103,8 +103,8 @@ def compare(
     as a canary and the rest, use --before-where and --after-where, with --last, or with --from and
     --to.
 
-    The difference of the percentile is the sum of three parts: mix (other requests), load (other
-    work on the engines at the same time) and change (the rest). To compute them, each request after
+    The difference of the percentile is the sum of three parts: mix (the requests differ), load (the
+    other work on the engines differs) and change (the rest). To compute them, each request after
     the change is matched with requests before the change that have the same tenant, route and
     adapter, and about the same work. The length of the output is not matched, because a change can
     affect it.
@@ -116,10 +116,10 @@ def compare(
     minute and stop at the first "worse". If the range moves (--last), the interval is valid for 20
     looks.
 
-    The output also has the change by load (the number of running requests), the coefficients of the
-    engine steps (the time per unit of work), and the total change, which includes the load that the
-    change itself caused. The total change needs a replay of the requests on a model of the server
-    before the change; --fast omits it.
+    The output also has the change at each load (number of running requests), and the coefficients
+    of the engine steps (the time per unit of work). The total change in the output includes the
+    load that the change itself caused. To compute it, the requests are replayed on a model of the
+    server before the change; --fast omits this.
 
     If tailspan what-if predicted the change, the output compares the prediction with the measured
     change.

@@ -80,7 +80,7 @@ def cost(
 
     The bill is the sum of requests, recomputation, idle time, loading and unbilled time.
 
-    This sum equals the price of each engine multiplied by the minutes for which the engine was up.
+    This sum equals the price of all engines for the minutes for which they were up.
     A request costs its share of each engine step. "Recomputed" is work repeated after an eviction.
     "Idle" is the time between steps. "Loading" is the time from the start of a process until its
     engine was ready. "Unbilled" is step time of requests that have not ended, or whose step times
@@ -91,8 +91,8 @@ def cost(
     --where selects the requests to group and compare. The bill still includes all requests of the
     engines, unless --where replica=NAME restricts it to one replica.
 
-    The time in steps is divided between prefill and decode, each with its share of the peak FLOP/s
-    (MFU) and of the peak memory bandwidth (MBU).
+    The output divides the time in steps between prefill and decode. For each, it has the reached
+    share of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).
 
     The output also has the price of the same tokens at a managed API (genai-prices), and the volume
     at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.

@@ -69,9 +69,9 @@ Examples:
 @click.option(
     "--baseline",
     metavar="FROM/TO|AGO",
-    help="The range to compare with: FROM/TO, or how much earlier it is. 24h is the same hour of"
-    " the day before; 7d is the same hour a week before.  [default: the previous range of the same"
-    " length, or the range before an open incident]",
+    help="The range to compare with: FROM/TO, or a duration by which it is earlier. 24h is the same"
+    " time on the day before; 7d is the same time a week before.  [default: the previous range of"
+    " the same length, or the range before an open incident]",
 )
 @click.option(
     "--incident",
@@ -82,7 +82,7 @@ Examples:
 @click.option(
     "--by-size",
     is_flag=True,
-    help="Detect an incident by the size of the growth, not by the objectives.",
+    help="Ignore the objectives: detect an incident by how much the latency grew.",
 )
 @click.option(
     "--fast",
@@ -112,21 +112,22 @@ def explain(
 ) -> None:
     """Explain why a latency grew.
 
-    The latency has grown if significantly more requests miss an objective than before. If no
-    objective is about this latency, the size of the growth decides.
+    The latency has grown if significantly more requests miss an objective than before. Without an
+    objective for this latency, it has grown if the slowest requests became significantly slower.
 
-    `tailspan explain` compares the slowest 1 % of the window (more if there are few requests) with
-    the slowest of the baseline, and divides the added time among causes. Each cause has a share,
-    the evidence in numbers, and an action.
+    `tailspan explain` compares the slowest 1 % of the window (a larger share if there are few
+    requests) with the slowest requests of the baseline, and divides the added time among causes.
+    Each cause has a share, the evidence in numbers, and an action.
 
     To compute the shares, the command replays the window on a model of each engine, with and
     without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
     the growth, the shares are estimates from the step ledger, printed as "probably most" or "a
     part".
 
-    If prefill and decode are on different servers, the output begins with the joined requests: the
-    phases of the user's TTFT or E2E, and the causes in each pool of servers. The shares of these
-    causes are estimates from the step ledger.
+    If prefill and decode are on different servers, the rows of both servers are joined to one
+    request. The output then begins with the joined requests: the phases of their TTFT or E2E, and
+    the causes in each pool of servers. The shares of these causes are estimates from the step
+    ledger.
 
     While Tailspan runs, it stores the answer of each incident. --incident prints the stored answer,
     and when it was computed. With --fast, --baseline or --where, the answer is computed now. A

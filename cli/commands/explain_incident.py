@@ -37,7 +37,8 @@ class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
     `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
-    explains the same latency as the verdict. `stored` is None if the verdict was computed now.
+    explains the latency that the verdict is about. `stored` is None if the verdict was computed
+    now.
     """
 
     incident: IncidentRow
@@ -86,10 +87,10 @@ def incident_explained(
         named: the objective's name, which selects the newest incident. `NAME@TIME` selects the
             incident that began, alerted or was open at this time.
         objectives: files and folders of objectives.
-        metric: the latency to print, or None for the latency of the verdict.
+        metric: the latency to print, or None for the latency that the verdict is about.
         where: labels that select requests among those that the objective counts.
-        baseline: returns the chosen baseline for the incident's window; None selects the time
-            before the incident.
+        baseline: a function that returns the baseline for the incident's window. If it returns
+            None, the baseline is the time before the incident.
         stored: whether a stored answer may be used.
 
     Raises:

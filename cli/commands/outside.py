@@ -40,9 +40,9 @@ def outside(
 ) -> None:
     """Print the latency, the failures and the cost of endpoints, measured where users are.
 
-    The results come from `tailspan probe`, by endpoint, model and region. Latencies are those of
-    complete answers of the model; `cached` is the number of answers from a gateway's cache. The
-    phases sum to the total wait: late, dns, connect, tls, server, network, content and transfer.
+    The results come from `tailspan probe`, by endpoint, model and region. The latencies include
+    only complete answers of the model. `cached` is the number of answers from a gateway's cache.
+    The phases sum to the total wait: late, dns, connect, tls, server, network, content, transfer.
     If the server reported no row for the probe, not_split replaces server and network. P95 and P99
     are null for too few probes. The prefix cache helps if the whole 95 % interval of the median
     difference (repeated prompt minus new prompt) is below 0.

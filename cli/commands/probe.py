@@ -39,7 +39,7 @@ Examples:
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="PATH",
     show_default="in $XDG_STATE_HOME/tailspan",
-    help="File with the spent part of today's budget, so that a restart does not spend it again.",
+    help="File that stores how much of today's budget is spent. It is read after a restart.",
 )
 @format_option("A line for each probe, or one JSON object per probe and line.")
 @insecure_credentials_option

@@ -106,7 +106,7 @@ Examples:
     type=FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Severity of the fault of --incident. 1 is easy to see.",
+    help="Severity of the fault of --incident. A fault of severity 1 is easy to see.",
 )
 @click.option(
     "--router",

@@ -285,7 +285,8 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents that had alerted by `at_s`. Incidents that ended later are open."""
+    """Return the incidents that had alerted by `at_s`. Incidents that ended after `at_s` are
+    returned as open incidents."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows

@@ -41,17 +41,17 @@ def starts(
     """Show how long each engine took to start, in parts that sum to the whole.
 
     A start lasts from the start of the server's first process until the server was ready. In a
-    Kubernetes pod with TAILSPAN_KUBERNETES=true, it begins when the pod was created. The plugin in
-    vLLM sends the parts after the engine core's first step. The output names the largest part of
-    the longest start, and an action that shortens it.
+    Kubernetes pod with TAILSPAN_KUBERNETES=true, the start begins when the pod was created. The
+    plugin in vLLM sends the parts after the engine core's first step. The output names the largest
+    part of the longest start, and an action that shortens it.
 
     A failed start is listed with its parts until the failure, the part in which it failed, and the
-    class of the exception. It is reported when the server ends. A server that is killed with
-    SIGKILL, or that ends before its engine begins to start workers, reports nothing.
+    class of the exception. The plugin reports a failed start when the server ends. A server that is
+    killed with SIGKILL, or that ends before its engine begins to start workers, reports nothing.
 
     After a start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if its
-    first request was slower than all of at least 19 later requests of this shape.
+    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if it has
+    at least 19 later requests, and its first request was slower than all of them.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

@@ -69,8 +69,8 @@ Examples:
     type=click.Choice(["auto", "exact", "sketch"]),
     default="auto",
     show_default=True,
-    help="exact reads the requests. sketch reads rollups, within 1 %. auto is exact for up to"
-    f" {MAX_READ:,} stored requests.",
+    help="exact reads the requests. sketch reads rollups, with an error of at most 1 %. auto is"
+    f" exact for up to {MAX_READ:,} stored requests.",
 )
 @click.option(
     "--joined",

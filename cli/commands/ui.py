@@ -61,7 +61,7 @@ def ui(
 ) -> None:
     """Run the explorer alone until Ctrl-C.
 
-    The explorer only reads the database. On loopback it needs no access control. On other
+    The explorer only reads the database. On loopback, no access control is needed. On other
     addresses, use --sign-in, or a proxy with a login.
     """
     from collector.errors import ListenError

@@ -232,7 +232,7 @@ def up(
         raise click.UsageError(NO_SIGN_IN)
     if simulate and access.tokens is not None and access.own_token is None:
         raise click.UsageError(
-            "--simulate: all tokens have a role, and can only read; add a token without a role"
+            "--simulate: all tokens have a role, and cannot send data; add a token without a role"
         )
     if simulate and access.tls:
         raise click.UsageError(

@@ -110,11 +110,11 @@ def what_if(
 ) -> None:
     """Predict what a change would do to the recorded traffic.
 
-    `tailspan what-if` replays the requests of the range on a model of each engine, unchanged and
-    with the edits. Each model is fitted to the engine's own samples. The output states how much the
-    latencies of the unchanged replay differ from the measured latencies. If they differ too much,
-    there is no prediction. All requests are replayed; --where selects the requests to report. The
-    cost is always the cost of all requests, and includes idle time.
+    `tailspan what-if` replays the requests of the range on a model of each engine, once unchanged
+    and once with the change. Each model is fitted to the engine's own samples. The output states
+    how much the latencies of the unchanged replay differ from the measured latencies. If they
+    differ too much, there is no prediction. All requests are replayed; --where selects the requests
+    to report. The cost is always the cost of all requests, and includes idle time.
 
     Each prediction has a 95 % interval. A warning is printed if the edited servers cannot keep up
     with the load, because the latencies then depend on how long the load lasts.

@@ -27,8 +27,8 @@ def check_exposure(option: str, url: str, what: str, insecure: bool) -> None:
     """Raise an error if a credential would be sent over an unencrypted connection.
 
     Args:
-        option: sets the address.
-        what: describes the credential.
+        option: the option with the address, for the error.
+        what: the name of the credential, for the error.
 
     Raises:
         click.UsageError: the address is neither https nor loopback, and `insecure` is false.

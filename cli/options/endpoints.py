@@ -46,9 +46,9 @@ allowed_host_option = setting(
     metavar="NAME",
     help=(
         "DNS name that clients may use for OTLP/HTTP, /metrics, /api and the explorer. Web pages"
-        " of this name may also send requests. *.NAME allows every subdomain of NAME. IP addresses"
-        " and localhost are always allowed. May be repeated. In the variable, separate names by"
-        " commas."
+        " served from NAME may also send requests to Tailspan. *.NAME allows every subdomain of"
+        " NAME. IP addresses and localhost are always allowed. May be repeated. In the environment"
+        " variable, separate names by commas."
     ),
 )
 

@@ -14,7 +14,7 @@ FORMATS: Final = ("text", "json")
 
 
 def format_option(shape: str) -> Callable[[_Command], _Command]:
-    """Return the option `--format`, as `form`.
+    """Return the option `--format`, which passes its value to the command as `form`.
 
     `shape` describes the output, as in "A table, or one JSON object per line."
     """

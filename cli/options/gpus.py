@@ -68,8 +68,8 @@ _OPTIONS = (
         show_default=True,
         metavar="TEMPLATE",
         help=(
-            "Template for the name of the replica that uses a dcgm-exporter's GPU, from labels of"
-            " the GPU's series, such as {namespace}/{pod}."
+            "Template for the name of the replica that uses a dcgm-exporter's GPU, such as"
+            " {namespace}/{pod}. Each name in braces is a label of the GPU's series."
         ),
     ),
 )

@@ -6,10 +6,10 @@ import click
 
 
 class HostNames(click.ParamType[str]):
-    """DNS names. In the variable, the names are separated by commas or blanks."""
+    """DNS names. In an environment variable, the names are separated by commas or blanks."""
 
     name = "name"
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Split the value of the variable."""
+        """Return the names in the value of the environment variable."""
         return rv.replace(",", " ").split()

@@ -7,8 +7,8 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number in a range. For other text, click's own error message does not state the
-    range."""
+    """A whole number in a range. The error for other text states the range, unlike click's own
+    error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""

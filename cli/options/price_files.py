@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # importing it would delay each command
 def prices_of(path: Path | None) -> "PriceList":
     """Return the prices of engines.
 
-    They come from `--prices`, or else from the file that an environment variable names. Without a
-    file, they are the built-in list prices.
+    Read the file of `--prices`, or else the file that an environment variable names. Without a
+    file, return the built-in list prices.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.
@@ -30,7 +30,7 @@ def prices_of(path: Path | None) -> "PriceList":
 
 
 def own_peaks() -> Mapping[str, Any]:
-    """Return the peak FLOP/s and memory bandwidth of GPUs, from a file that a variable names.
+    """Return the peak FLOP/s and memory bandwidth of GPUs, from the file in TAILSPAN_PEAKS.
 
     Raises:
         click.UsageError: the file cannot be read, or contains an invalid value.

@@ -122,7 +122,7 @@ def dimensions_of(by: str, labels: Sequence[str], grouped: str) -> list[str]:
 
     Args:
         by: labels, as LABEL,LABEL.
-        grouped: names what is grouped, for errors.
+        grouped: the things to group, such as `costs`, for errors.
 
     Raises:
         click.UsageError: a label is unknown or repeated.

@@ -44,7 +44,7 @@ def replay_question(
 def print_compiling() -> None:
     """If the output is a terminal, print that the replay is being compiled."""
     if sys.stderr.isatty():
-        click.echo("Compiling the replay, once for each version: about 15 s …", err=True)
+        click.echo("Compiling the replay (only once after an upgrade): about 15 s …", err=True)
 
 
 @contextmanager

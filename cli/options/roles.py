@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from analysis.access.roles_file import Roles
 
 NO_SIGN_IN: Final = (
-    "--roles: set --sign-in FILE, because the explorer gets a reader's roles from the sign-in,"
-    " or start tailspan up with --no-explorer"
+    "--roles: the explorer gets a reader's roles from the sign-in: set --sign-in FILE, or start"
+    " tailspan up with --no-explorer"
 )
 
 roles_option = setting(

@@ -48,8 +48,8 @@ _OPTIONS = (
         metavar="FOLDER",
         show_default="the folder of the --scrape-file",
         help=(
-            "Folder that must contain all files that a --scrape-file names, such as tokens. Links"
-            " are resolved before the check."
+            "Folder that must contain all files that a --scrape-file names, such as tokens."
+            " Symbolic links are resolved before the check."
         ),
     ),
     setting(

@@ -44,8 +44,8 @@ _OTHER_VARIABLES: Final = frozenset(
         *("TENANT_HEADER", "KUBERNETES", "PREFIX_KEY", "PREFIX_KEY_FILE", "LINK", "START"),
     }
 )
-"""Variables that are not settings (docs/configuration.md), without the prefix TAILSPAN_. Some of
-them resemble the variable of a setting."""
+"""Environment variables that are not settings (docs/configuration.md). The prefix TAILSPAN_ is left
+out here. Some of these names resemble the variable of a setting."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
 letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
@@ -82,11 +82,11 @@ class Setting(click.Option):
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """The name of the environment variable."""
         return str(self.envvar)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Omit the variable from the help if its name is TAILSPAN_ and the flag's name."""
+        """Omit the variable from the help if its name is TAILSPAN_ followed by the flag's name."""
         extra = super().get_help_extra(ctx)
         if self.variable == _variable_of(self.flag.removeprefix("--")):
             extra.pop("envvars", None)
@@ -191,7 +191,7 @@ def _read(ctx: click.Context, given: Path | None) -> None:
     """
     if ctx.resilient_parsing:
         return
-    if ctx.parent is not None:  # None for a question of the API
+    if ctx.parent is not None:  # it is None if the API runs the command to answer a question
         _warn_of_unknown_variables()
     file = given or Path(FILE_NAME)
     if given is None and not file.exists():

@@ -83,7 +83,7 @@ block_size_option = click.option(
     default=512,
     show_default=True,
     metavar="TOKENS",
-    help="Tokens of each block in a trace's hash_ids.",
+    help="Number of prompt tokens per number in a trace's hash_ids.",
 )
 
 

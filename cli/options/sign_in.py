@@ -21,7 +21,7 @@ base_path_option = setting(
     group="Ports",
     default="",
     metavar="PATH",
-    show_default="the path of url in --sign-in, otherwise none",
+    show_default="the path of the url in the --sign-in file, or none",
     help="Path under which a proxy serves the explorer.",
 )
 

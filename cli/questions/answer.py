@@ -60,7 +60,7 @@ class _LimitedText(io.StringIO):
 
 
 class _TooMuchError(BaseException):
-    """The answer exceeds a limit. A BaseException, so that no command catches this exception."""
+    """The answer exceeds a limit. This is a BaseException, so that no command catches it."""
 
 
 def answered(
@@ -112,5 +112,5 @@ def answered(
 def _run(name: str, command: click.Command, words: list[str]) -> None:
     with command.make_context(name, words, obj=READS_ONLY) as context:
         check_rows(name, context.params)
-        with suppress(Exit):  # the exit status of a finding
+        with suppress(Exit):  # a command raises Exit to set the exit status for a finding
             command.invoke(context)

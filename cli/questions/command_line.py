@@ -21,8 +21,8 @@ def arguments(question: QuestionCommand, given: Sequence[tuple[str, str]]) -> li
 
     Raises:
 
-        QuestionRefused: a parameter is unknown, is repeated although only one is allowed, or has
-            an invalid value.
+        QuestionRefused: a parameter is unknown, has an invalid value, or is repeated although this
+            is not allowed.
     """
     if len(given) > MAX_PARAMETERS:
         raise QuestionRefused(f"{len(given)} parameters; allowed: at most {MAX_PARAMETERS}")

@@ -25,15 +25,16 @@ PAGES: Final[Mapping[str, str]] = {
 }
 """The page of each question. Other questions have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""The labels by which a question's page can be filtered, if they differ from `FILTERS`. They are
-query parameters of the page."""
+"""For each question whose page has other filters than `FILTERS`: the labels by which the page can
+be filtered. These labels are query parameters of the page."""
 _NS: Final = 10**9
 
 
 def page_link(explorer: str, name: str, given: Sequence[tuple[str, str]]) -> str | None:
-    """Return the link to the page with the same range and requests, or None without such a page.
+    """Return the link to the page that shows the range and the requests of a question.
 
     `given` contains the parameters of the question, which the question's command has accepted.
+    Return None if no page shows them.
     """
     if name not in PAGES:
         return None

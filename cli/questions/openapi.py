@@ -20,10 +20,10 @@ _ERRORS: Final = {
     "504": "The answer took too long",
 }
 _DESCRIPTION: Final = (
-    "Read-only questions about the recorded requests. The parameters are the options of the"
-    " command with the same name, without the dashes, and the answer is what the command prints"
-    " with --format json. If the command prints one object per line, the answer is an array of"
-    " these objects."
+    "Read-only questions about the recorded requests. Each question has the name of a command of"
+    " tailspan. Its parameters are the command's options, without the dashes. Its answer is what"
+    " the command prints with --format json. If the command prints one object per line, the answer"
+    " is an array of these objects."
 )
 
 

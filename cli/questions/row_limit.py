@@ -74,9 +74,9 @@ def _range_of(chosen: Mapping[str, Any], place: int) -> tuple[str, str]:
 
 
 def limited(name: str, given: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the parameters, with a `limit` for the question `requests`.
+    """Return the given parameters. For the question `requests`, add a `limit`.
 
-    Without the reader's limit, `limit` is `MAX_LINES` + 1, so that an answer with more than
+    If the reader sets no limit, `limit` is `MAX_LINES` + 1, so that an answer with more than
     `MAX_LINES` requests is detected and refused.
 
     Raises:

@@ -85,7 +85,7 @@ def serve(messages: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _error_position(error: Exception) -> str:
-    """Return the type and position of a defect, because its message may contain data."""
+    """Return an error's type and code line, without its message, which may contain user data."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 

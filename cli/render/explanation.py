@@ -16,8 +16,8 @@ from telemetry.printable import first_upper, printable
 _MAX_HITS = 6
 _WIDEST = 300
 _SHOWN_S = 5e-5
-"""Parts of a latency that are shorter than this in both ranges are not listed, because they would
-be shown as 0."""
+"""Parts of a latency that are shorter than this in the window and in the baseline are not listed,
+because they would be shown as 0."""
 
 
 def of_answer(answer: ExplainAnswer) -> Iterator[str]:
@@ -93,7 +93,10 @@ def _percent(ratio: float) -> str:
 
 
 def _still_slow(answer: ExplainAnswer) -> str | None:
-    """Return a sentence about an incident, or else about a missed SLO; None without either."""
+    """Return a sentence about the incident, or, without an incident, about the missed SLO.
+
+    Return None if there is neither.
+    """
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:
         began = f"{time_text.moment(row.began_unix_s * 10**9)} UTC"

@@ -43,7 +43,7 @@ def rate(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars, with cents from $1 on and with three digits below $1."""
+    """Format dollars: three digits below $1, cents from $1 on, and no cents from $1,000 on."""
     if value is None:
         return UNKNOWN
     sign, size = ("-" if value < 0 else ""), abs(value)
@@ -51,7 +51,7 @@ def usd(value: float | None) -> str:
         return f"{sign}${size:,.0f}"
     if size >= 0.995:
         return f"{sign}${size:,.2f}"
-    if size < 5e-10:  # the rounding error of a sum
+    if size < 5e-10:  # a sum that should be 0 can have a rounding error
         return "$0"
     return f"{sign}${size:.{2 - floor(log10(size))}f}"
 

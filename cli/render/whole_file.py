@@ -18,8 +18,8 @@ def whole_file(option: str, path: Path | None) -> Iterator[TextIO]:
     written directly.
 
     Args:
-        option: names the path in errors.
-        path: None for standard output.
+        option: the option that sets the path, for errors.
+        path: the file to write, or None for standard output.
 
     Raises:
         click.UsageError: the file cannot be written.

@@ -34,7 +34,7 @@ class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
-        """Check a source tree for this requirement in the modules `where`."""
+        """Check whether the modules `where` of a source tree meet this requirement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RequiredMethod:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
             `guard.argument` looks for them by name, then by position. If the plugin implements the
             method, vLLM's calls with keywords must use these names.
-        called_on: the last part of the names of the objects on which vLLM calls the method.
+        called_on: the objects on which vLLM calls the method, by the last part of their names.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
         overridden_in: a folder with subclasses. If they override the method, they must call the
@@ -87,8 +87,8 @@ class RequiredMethod:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the method with which the plugin replaces vLLM's method accepts this call.
-        The plugin's method has the parameters `takes`, and accepts any further parameters."""
+        """Return whether the plugin's replacement of the method accepts this call. The replacement
+        has the parameters `takes`, and accepts any further parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -109,7 +109,7 @@ class RequiredMethod:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Attributes, fields, properties or members of a class.
+    """Attributes that a class must have: fields, properties, members or other attributes.
 
     Attributes:
         settable: whether instances must accept an additional attribute, which the plugin sets.

@@ -1,4 +1,4 @@
-"""Measures how much of the machine other processes use during a recording.
+"""Measures how much CPU time other processes use during a recording.
 
 Other processes can make the server slow too, so the measurement is stored with the ground truth.
 Before a recording, the program waits for a limited time until the machine is idle.

@@ -50,7 +50,7 @@ def long_prompt_blocking(
 
 
 def longer_prompts(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Lengthen the unshared part of each prompt."""
+    """Lengthen the part of each prompt that follows the shared prefix."""
     more = int(draw.uniform(450, 650) * severity)
     return ServerFault(
         cause="longer_prompts",

@@ -121,7 +121,7 @@ def _start(
         )
     try:
         healthy = serve.wait_until_healthy(port, process)
-    except BaseException:  # Ctrl-C does not end the server, because it has its own session.
+    except BaseException:  # Ctrl-C does not end the server, because the server has its own session.
         serve.stop(process)
         raise
     if not healthy:
@@ -229,7 +229,7 @@ def record_interval(
 ) -> tuple[RecordedInterval, int, int]:
     """Send the traffic of one period.
 
-    Return its start and end, and the numbers of answered and unanswered requests.
+    Return the period's start and end, and the numbers of answered and unanswered requests.
     """
     meter = Meter()
     begun_s = time.time()

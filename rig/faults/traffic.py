@@ -19,10 +19,11 @@ class PlannedTraffic:
 
     rate_per_s: float
     prefix_tokens: int = 640
-    """Number of tokens at the start of each prompt, the same for all requests of a tenant."""
+    """Number of tokens in the prefix of each prompt. If `shared`, all prompts of a tenant have the
+    same prefix."""
     shared: bool = True
     prompt_tokens: tuple[int, int] = (32, 160)
-    """Minimum and maximum number of further tokens in the prompt, drawn uniformly."""
+    """Minimum and maximum number of prompt tokens after the prefix, drawn uniformly."""
     output_tokens: tuple[int, int] = (16, 40)
     tenants: tuple[str, ...] = ("ada", "bob", "cyd", "dan")
     stream: bool = True
@@ -31,7 +32,7 @@ class PlannedTraffic:
     extra: tuple["PlannedTraffic", ...] = ()
 
     def arrivals(self, seed: str, duration_s: float) -> list[tuple[float, Call]]:
-        """Return the calls in the order of time, each with its seconds from the beginning."""
+        """Return the calls in the order of time, each with its time in seconds from the start."""
         found = list(self._own(seed, duration_s))
         for number, other in enumerate(self.extra):
             found += other.arrivals(f"{seed}/{number}", duration_s)
