@@ -19,8 +19,8 @@ def one_of_each(
 
     Within a trace, only the reports of the service with the earliest report are used. This service
     is the application, if the application reports lookups. If a span and its parent report the same
-    lookup, the parent's report is used. Reports with a known result are preferred. The lookups of
-    an embedding and of an answer in one trace are two lookups.
+    lookup, the parent's report is used. Reports with a known result are preferred. If a trace has a
+    lookup in a cache of embeddings and a lookup in a cache of answers, these are two lookups.
 
     Args:
         models: the models of calls, for reports without a model.

@@ -14,8 +14,8 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this duration in seconds, the ratio of two replays is not meaningful. A prediction then
-adds the difference of the replays to the measured value."""
+"""If a latency is below this duration in seconds, the ratio of two replays is not meaningful. The
+prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
 """Minimum number of blocks of time from which a confidence interval is computed by resampling.

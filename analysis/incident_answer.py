@@ -93,8 +93,8 @@ class StoredAnswer:
 
     @property
     def replay_took_too_long(self) -> bool:
-        """Whether the answer has no shares computed from replays because the time limit ended the
-        replay. The server then tries again, and a command or a page that can replay computes its
+        """Whether the replay was ended by its time limit, so that the answer has no shares from
+        replays. If so, the server tries again, and a command or a page that can replay computes its
         own answer."""
         return took_too_long(self.verdict.first.not_replayed)
 
@@ -223,7 +223,7 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
         question = dataclass_json.read(AskedQuestion, row.question)
         found = dataclass_json.read(_Explanations, row.answer).explanations
         if not found or found[0].question != question.question:
-            raise ValueError("it does not answer its question")
+            raise ValueError("its explanation is about another question")
         _check_names(found)
         phase = Phase(row.phase)
     except (ValueError, TypeError) as error:

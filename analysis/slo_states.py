@@ -177,8 +177,9 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    The start of the counted range is rounded down to a multiple of `EVALUATION_S`, the step of the
-    stored counts. So the counts are the same before and after they are stored.
+    Counts come from the stored requests at first, and later from stored counts, which exist for
+    each step of `EVALUATION_S`. The start of the counted range is rounded down to such a step, so
+    that the result does not depend on where the counts come from.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
@@ -265,8 +266,10 @@ def incident_of(
     incident.
 
     Args:
-        rows: the burn's pages, its ticket, or both. The cause is that of the newest page.
-        status: its burn rate may be higher than the stored peak.
+        rows: the burn's incidents of severity page, its incident of severity ticket, or both. The
+            cause of the newest incident of severity page is shown.
+        status: the current status. If its burn rate is higher than the stored peak, this burn rate
+            is the peak.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
@@ -303,8 +306,9 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn that began before a window and overlaps the range of
-    the same length just before the window, in unix nanoseconds; None without such a burn."""
+    """Return the start of the earliest burn that overlaps the usual baseline of a window, in unix
+    nanoseconds; None without such a burn. The usual baseline is the range of the same length just
+    before the window."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [

@@ -129,7 +129,8 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The pool's model already contains the router and the number of engines.
+    # The model in `served` already contains the edited router and number of engines, so these edits
+    # are not applied again.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))

@@ -43,7 +43,7 @@ class Sweep:
     values: Sequence[str]
 
     def present(self, config: EngineConfig, replicas: int) -> float:
-        """Return the value before the change."""
+        """Return the value of the setting before the change; 1 for a factor."""
         if self.name == "replicas":
             return replicas
         return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
@@ -199,7 +199,7 @@ def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
 
 
 def _highest(met: Callable[[float], bool]) -> float | None:
-    """Return the highest factor that meets the SLO, rounded to 1 %."""
+    """Return the highest factor that meets the SLO, exact to about 2 % (`RATE_STEP`)."""
     low = high = 1.0
     while met(high):
         if high >= MAX_RATE:

@@ -54,7 +54,7 @@ class ProcessEffect:
     @property
     def sentence(self) -> str:
         """Return how large the effect is, as a sentence."""
-        other = "Other processes served the requests after the change."
+        other = "The processes that served the requests before and after the change differ."
         if self.log_sd is None:
             return (
                 f"{other} A restart alone may also change the latency. The interval does not"
@@ -89,8 +89,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        of_configuration: the requests of each process, by configuration. A group must have the same
-            group number as in `before`.
+        of_configuration: for each configuration, the requests of each process. A group (tenant,
+            route and adapter) must have the same group number as in `before`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:

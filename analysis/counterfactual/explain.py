@@ -63,8 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window. If there is no
-    replay, return the explanation with the detectors' estimates (shares by accounting), and None.
+    """Return an explanation with shares from replays, and the replayed window. If nothing can be
+    replayed, return the explanation with the detectors' estimates (shares by accounting), and None.
 
     Args:
         read: returns the window and the baseline to replay.
@@ -151,7 +151,7 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the last part of the baseline that has at most `MAX_REQUESTS` requests."""
+    """Return the end of the baseline, with at most its last `MAX_REQUESTS` requests."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:

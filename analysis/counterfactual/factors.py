@@ -38,7 +38,7 @@ class FactorKind(Enum):
     BLOCKS = "KV blocks"
     """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Lost KV blocks, and the lengths of the outputs, which no longer fit into the cache."""
+    """Lost KV blocks and longer outputs together, if the requests no longer fit into the cache."""
     CONFIG = "configuration"
 
 
@@ -53,7 +53,8 @@ LENGTHS: Final = (
     ),
     FactorKind.GRAMMAR,
 )
-"""If one of these factors is reset, each request gets another value in one column."""
+"""Factors that are reset by giving each request another value in one column, such as its number of
+output tokens."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,

@@ -306,7 +306,7 @@ SLO_GROUPS: Final = MetricSeries(
 )
 SLO_GOOD_EVENTS: Final = MetricSeries(
     vocabulary.GOOD_EVENTS,
-    "Requests that met the objective, compared with its exact threshold.",
+    "Requests that met the objective. Latencies are compared with the exact threshold.",
     (vocabulary.SLO,),
 )
 SLO_EXCLUDED_EVENTS: Final = MetricSeries(
@@ -367,7 +367,7 @@ LABEL_OVERFLOWS: Final = MetricSeries(
 TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
     "When this collector began to count all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it began at its start. A sum over collectors is complete if every"
+    " unix seconds; 0 if it did so at its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

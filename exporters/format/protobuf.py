@@ -145,7 +145,8 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the encoded label `trace_id` up to its value, which has this length."""
+    """Return the part of the encoded label `trace_id` before its value. `size` is the length of the
+    value."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 

@@ -106,7 +106,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent processes
+        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent process ids
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1

@@ -81,8 +81,9 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return for each value the time in unix ns since which all of its rows are admitted. At 0,
-        all of its rows since the start are admitted."""
+        """Return, for each value, the unix nanoseconds since which all rows with this value keep it
+        as their label. Earlier rows may have the label `other`. 0 if no row has had the label
+        `other` since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -172,8 +173,8 @@ class ExporterLabels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return for each tenant the time in unix ns since which it is exported by name. 0 means
-        since the start."""
+        """Return, for each tenant, the unix nanoseconds at which the exporter began to use the
+        tenant's name. 0 means at the start of the exporter."""
         # A tenant may itself be named `other`.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
