@@ -60,7 +60,7 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Return whether the P99 falls for all values in the change's confidence interval."""
+        """Return whether all values in the confidence interval of the P99's change are below 0."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 

@@ -77,7 +77,8 @@ def answer_in_child(
 
     Args:
         engine: the database, from `open_database`; another process must be able to read it.
-        compiling: called if the replay must be compiled first.
+        progress: called after each step of the computation.
+        compiling: called before the code of the replay is compiled.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
     opened, access = urls(engine), access_of(engine)

@@ -79,7 +79,7 @@ class CacheGroup:
         rate: hits / (hits + misses), and the lower and upper bound of its 95 % confidence interval;
             None if there are neither hits nor misses.
         answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
-        saved_usd: the estimated savings of the `priced_hits`; None without such hits.
+        saved_usd: the estimated US dollars that the `priced_hits` saved; None without such hits.
         saved_engine_s: the estimated engine time in seconds that the `timed_hits` saved.
     """
 
@@ -116,7 +116,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class CachesAnswer:
-    """What caches answered in a window.
+    """The lookups in caches in a window, and what their hits saved.
 
     Attributes:
         window: the range that was read; shorter than the given range if there are too many reports.

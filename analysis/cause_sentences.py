@@ -18,11 +18,11 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""If a cause's share by accounting is above this value, the text says that the cause explains
-"probably most" of the growth of the latency. A share by accounting is a detector's estimate from
-the work and time of engine steps. It is less reliable than a share by replay. In simulations,
-"most" was right for 94 % of single faults, and for 63 % of the cases with two faults at the same
-time. More precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""If a cause's share by accounting is above this value, texts call it "probably most" of the growth
+of the latency. A share by accounting is a detector's estimate from the work and time of engine
+steps. It is less reliable than a share by replay. In simulations, "most" was right for 94 % of
+single faults, and for 63 % of the cases with two faults at the same time. More precise words were
+wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:

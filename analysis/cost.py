@@ -130,7 +130,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
     """Return the price of all engines in a window, in dollars per hour. Return None if an engine
-    has no price, or if the reader's role does not allow a bill."""
+    has no price, or if the reader may not see costs."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:

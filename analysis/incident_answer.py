@@ -88,7 +88,7 @@ class StoredAnswer:
 
     @property
     def replayed(self) -> bool:
-        """Whether the shares of the first cause come from a replay."""
+        """Whether the shares in the explanation that the verdict is about come from a replay."""
         return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property
@@ -125,7 +125,8 @@ def stored_answer(
     engine: Engine, objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
     """Return the newest answer of an incident, or None if there is none. If incidents of severity
-    "page" overlap a ticket, return the answer of the newest of these incidents instead.
+    "page" overlap an incident of severity "ticket", return the answer of the newest of these
+    incidents instead.
 
     An answer about an earlier version of the objective is ignored. An answer that cannot be read is
     ignored too, with a line in the log.

@@ -116,7 +116,7 @@ class RecordedEngine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """The traffic of a window: all requests with phases from the plugin."""
+    """The traffic of a window: all requests whose phases the plugin reported."""
 
     window: Window
     requests: pa.Table

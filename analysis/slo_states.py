@@ -49,7 +49,7 @@ class SloIncident:
     """The newest incident of severity page if there is one; otherwise, the incident of severity
     ticket. Links open this incident."""
     severity: str
-    """`page` if both a page and a ticket are open."""
+    """`page` or `ticket`. It is `page` if incidents of both severities are open."""
     began_unix_s: int
     ended_unix_s: int | None
     """End of the incident, or None while it is open."""
@@ -62,8 +62,8 @@ class SloIncident:
     """The share of the error budget that the burn spent; None if it is known only after the instant
     for which the status is computed."""
     bad: int | None = None
-    """Number of requests that missed the objective since the incident began; None once it has
-    ended."""
+    """Number of requests that missed the objective since the incident began; None after the
+    incident ended."""
     cause: str | None = None
     """The likely cause, from the stored answer."""
 
@@ -100,12 +100,12 @@ class SloState:
 
     @property
     def pages(self) -> bool:
-        """Whether a page is firing."""
+        """Whether an alert of severity page is firing, or an incident of severity page is open."""
         return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
 
     @property
     def burns(self) -> bool:
-        """Whether the burn rate is high enough for a page or a ticket."""
+        """Whether a pair of burn-rate windows fires, or an incident is open."""
         return self.firing is not None or bool(self.open)
 
     @property
@@ -225,8 +225,8 @@ def objective_status(
 
     Args:
         count: from `by_second`. Pass the same object for all objectives, because it has a cache.
-        since: returns further instants of a group, in unix seconds, from which the caller may sum
-            the group's counts.
+        since: returns instants for a group, in unix seconds. The caller may sum the group's counts
+            from each of these instants.
     """
     groups = []
     for group in expanded(engine, [objective]):

@@ -182,7 +182,7 @@ def expected(
     quantile: str,
     parts: PercentileParts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a deployed change that was requested before the deploy, or
+    """Return, for a deployed change, the latest prediction that was requested before the deploy, or
     None. Pure.
 
     Args:
@@ -200,7 +200,8 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return the predictions of a deployed change that were requested before the deploy. Pure."""
+    """Return, for a deployed change, the predictions that were requested before the deploy.
+    Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy

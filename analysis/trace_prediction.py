@@ -247,7 +247,8 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """Return the share of good requests for each objective; None if it selects no request."""
+        """Return the share of good requests for each objective; None if the objective selects no
+        request."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS

@@ -35,7 +35,7 @@ class Interface(StrEnum):
 
 
 class AuditLog:
-    """The audit log.
+    """The log of sign-ins, and of the requests that readers opened.
 
     Args:
         path: the file. Its folder must exist.

@@ -13,7 +13,8 @@ LONGEST_VALUE: Final = 1_024
 
 
 class ClaimError(ValueError):
-    """A claim that gives roles has a value of another type, or is too long."""
+    """The value of a claim that gives roles is neither a text nor a list of texts, or is too
+    long."""
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:

@@ -27,7 +27,7 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """A role.
+    """A role, which determines what persons or tokens may see.
 
     Attributes:
         name: the name, by which tokens refer to the role.

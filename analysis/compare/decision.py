@@ -58,8 +58,8 @@ class Criteria:
     Most queueing times are 0, so both percentiles may be 0. The ratio of the two sums is still
     defined."""
     restart_half: float = 0.0
-    """Half of the width of the 95 % confidence interval of a restart's effect, as a logarithm of a
-    ratio."""
+    """Half of the width of the 95 % confidence interval of a restart's effect. The effect is the
+    logarithm of a ratio: the percentile after the restart / before it."""
 
 
 @dataclass(frozen=True, slots=True)

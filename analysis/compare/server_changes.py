@@ -154,8 +154,8 @@ def _nearest_end(
 def _first_starts(starts: Sequence[EngineStart]) -> int:
     """Return the number of starts that belong to the first deployment of a fleet.
 
-    The first deployment ends when an engine starts again, or when no engine starts for more than
-    `ROLLING_NS`.
+    The first deployment ends when an engine starts for the second time, or when no engine starts
+    for more than `ROLLING_NS`.
     """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):

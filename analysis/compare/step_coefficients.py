@@ -1,4 +1,4 @@
-"""Compute the coefficients of the engine steps before and after a change, from the sums in the
+"""Compute the coefficients of the step model before and after a change, from the totals in the
 engine samples.
 
 Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
@@ -163,9 +163,8 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """Return how much slower the steps became. The pace before and the pace after the change are
-    each the busy time divided by the time that the coefficients predict; the result is after /
-    before."""
+    """Return by which factor the steps became slower: the ratio (busy time / predicted time) after
+    the change, divided by the same ratio before the change."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

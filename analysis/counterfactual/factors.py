@@ -79,8 +79,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""The causes that a replay can remove. `replay/` does not model restarts, hangs, retries, adapters
-and encoders."""
+"""The kind of factor for each cause that a replay can remove. `replay/` does not model restarts,
+hangs, retries, adapters and encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Factor:
     engine: int | None = None
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Return whether the property of this engine is reset."""
+        """Return whether the factor applies to this engine of this replica."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 

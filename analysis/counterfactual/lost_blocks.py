@@ -24,7 +24,8 @@ the measured mean. Without a fault, replayed means are within 5 % of measured me
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window without the lost blocks, or None if no blocks are lost.
+    """Return the window with fewer KV blocks (without the lost blocks), or None if no blocks are
+    lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.

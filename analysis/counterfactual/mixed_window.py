@@ -265,9 +265,9 @@ class MixedWindow:
         a baseline request of the same tenant and a similar length. If the window's cache evicts
         prefixes, the share is reduced.
 
-        If prompts became longer and this factor is not reset, the additional tokens of a prompt are
-        not shared. Each request then gets the number of cached tokens, not the share, of the
-        baseline request with the same rank of prompt length.
+        If prompts became longer and this factor is not reset, prompts do not share their additional
+        tokens with other prompts. Each request then gets the number of cached tokens, not the
+        share, of the baseline request with the same rank of prompt length.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:

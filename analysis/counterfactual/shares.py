@@ -228,7 +228,8 @@ def _of_causes(
 ) -> list[Share]:
     """Divide the share of each factor among its causes, in proportion to the detectors' estimates
     of the causes' shares. The replay cannot test this division. If a factor has several causes,
-    each interval therefore reaches from 0 to the upper bound of the factor."""
+    the interval of each cause therefore reaches from 0 to the upper bound of the factor's
+    interval."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):

@@ -109,8 +109,8 @@ class EndpointResults:
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event. Only probes for which the store has the
-    server's row are included."""
+    """Time outside the server until the first event. Only probes for which the store has a row from
+    the server are included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int

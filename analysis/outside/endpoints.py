@@ -73,7 +73,7 @@ class Results:
         step_s: int,
         scale: float,
     ) -> Self:
-        """Return the results in a table with `COLUMNS`.
+        """Convert a table with `COLUMNS` to results.
 
         Args:
             server_s: from `store.requests.network_time.server_times`.

@@ -48,7 +48,7 @@ class LabelCap(Generic[_Value]):
         """The owners that have both an admitted value and a value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value that occurs in this number of rows. Return False if it is beyond the
+        """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the
         limit."""
         if value not in self._seen_unix_ns:
             if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
@@ -221,7 +221,7 @@ class ExporterLabels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """Return the label of a model that is already admitted, or `other`."""
+        """Return the label of a model: its name if the model is admitted, otherwise `other`."""
         return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:
