@@ -194,7 +194,7 @@ TOKENS: Final = {
     ),
     "cached_tokens": MetricSeries(
         "tailspan_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests that were found in a prefix cache.",
+        "Prompt tokens found in a prefix cache, for ended requests.",
         REQUEST_LABELS,
     ),
     "output_tokens": MetricSeries(
@@ -202,7 +202,7 @@ TOKENS: Final = {
     ),
     "reasoning_tokens": MetricSeries(
         "tailspan_reasoning_tokens_total",
-        "Output tokens of ended requests that are reasoning.",
+        "Reasoning tokens in the output of ended requests.",
         REQUEST_LABELS,
     ),
 }
@@ -237,7 +237,7 @@ TENANT_TOKENS: Final = {
     ),
     "cached_tokens": MetricSeries(
         "tailspan_tenant_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests found in a prefix cache.",
+        "Prompt tokens found in a prefix cache, for ended requests.",
         TENANT_LABELS,
     ),
     "output_tokens": MetricSeries(
@@ -340,7 +340,7 @@ TRUNCATED_TEXTS: Final = MetricSeries(
 )
 DROPPED_VALUES: Final = MetricSeries(
     "tailspan_collector_dropped_values_total",
-    "Invalid optional values; their requests were stored without them.",
+    "Invalid optional values. The requests were stored without these values.",
     ("reason",),
 )
 LISTENER_FAILURES: Final = MetricSeries(

@@ -77,7 +77,8 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return the encoded metrics up to their values. Each value takes eleven more bytes."""
+    """Return a cache of encoded metrics without their values, by label values. The encoded length
+    of a metric includes the eleven bytes of its value."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)

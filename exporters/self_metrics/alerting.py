@@ -23,7 +23,7 @@ OLDEST_PENDING: Final = MetricSeries(
 
 
 class AlertingMetrics(Families):
-    """Reports when alerts were last evaluated, and the undelivered notifications.
+    """Reports when alerts were last evaluated, and how old the undelivered notifications are.
 
     Args:
         evaluated_unix_s: returns the time of the last complete evaluation, if any.

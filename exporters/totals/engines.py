@@ -1,7 +1,7 @@
 """Computes totals and gauges of engines, from the samples of one or several processes per engine.
 
-Several processes (vLLM's API servers) may report one engine. Each reports totals of its own
-requests, and only one of them reports the totals of the engine's steps. Totals are summed over the
+Several processes (vLLM's API servers) may report one engine. Each process reports totals of its own
+requests, and only one process reports the totals of the engine's steps. Totals are summed over the
 processes.
 
 A total decreases only when the server restarts. The server has restarted if a process with a new
