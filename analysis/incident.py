@@ -102,9 +102,9 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
     """Return the incident whose stored answer is shown for `incident`.
 
     An objective may have an incident of severity page and an incident of severity ticket at the
-    same time. Both then report the same burn of the error budget. So if incidents of severity page
-    overlap an incident of severity ticket, the answer of the newest of them is shown for the
-    ticket.
+    same time. Both then report the same burn of the error budget. So for an incident of severity
+    ticket, the answer of an overlapping incident of severity page is shown. If several overlap it,
+    the answer of the newest is shown.
 
     Args:
         rows: all incidents of the objective, in any order.

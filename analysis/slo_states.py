@@ -324,8 +324,9 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert, from the stored answers, or from
-    the notifications of an earlier version of Tailspan."""
+    """Return the likely causes by severity and time of the alert. They come from the stored
+    answers. Without a stored answer, they come from the notifications of an earlier version of
+    Tailspan."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

@@ -108,9 +108,8 @@ def store_answer(
     """Store a prediction. Return the stored row, or None if the prediction is not stored.
 
     A prediction is not stored if labels select a part of the requests, or if the reader may not see
-    all requests. A prediction is not stored either if the engines cannot keep up with the load,
-    because the latencies then depend on how long the load lasts. The same change is stored at most
-    once an hour.
+    all requests. A prediction for overloaded engines is not stored either, because their latencies
+    depend on how long the load lasts. The same change is stored at most once an hour.
 
     Raises:
         StoreUnavailable: the database cannot be written.

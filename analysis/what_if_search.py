@@ -91,9 +91,8 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
-    starting at LOW, and HIGH is the last value. A range of factors (multipliers, such as 0.5x..2x)
-    has `STEPS` values.
+    If a range has more than `MAX_POINTS` whole numbers, the values are LOW, 2 × LOW, 4 × LOW and so
+    on, and at last HIGH. A range of factors (multipliers, such as 0.5x..2x) has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.

@@ -36,9 +36,9 @@ MIN_BLOCKS: Final = 8
 """Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, as a share of them. This error is the
-same in all draws, so the spread of the draws does not include it, and it is added to each interval.
-Without it, the 95 % intervals for a single computation contained the true change in only 14 to 20
-of 20 pairs of simulated windows, depending on the latency and the change."""
+same in all draws, so the spread of the draws does not include it. Therefore, it is added to each
+interval. Without it, the 95 % intervals for a single computation contained the true change in only
+14 to 20 of 20 pairs of simulated windows, depending on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them
@@ -106,8 +106,9 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: True if the interval must contain the true change with a probability of 95 % however
-            often the result is computed (each computation is a look), False if it is computed once.
+        looks: False if the result is computed only once. True if it is computed repeatedly (each
+            computation is a look), and the intervals of all looks together must contain the true
+            change with a probability of 95 %.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)

@@ -26,8 +26,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 MIN_FREEDOM: Final = 3
-"""Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3, so
-that an effect of 5 % would hide changes up to 30 %."""
+"""Minimum degrees of freedom: processes minus configurations. With 2 degrees of freedom, Student's
+quantile is 4.3. If processes differ by 5 %, changes of up to 30 % could then not be detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the standard deviation of the restart's effect on the logarithm of after / before, in
-    units of the standard deviation between processes.
+    """Return by how much a restart changes the logarithm of (percentile after / percentile before).
+    The result is a standard deviation, in units of the standard deviation between processes.
 
     Args:
         before, after: the share of the requests before and after the change that each process

@@ -17,8 +17,9 @@ from replay.kv_cache import blocks_for
 _BISECTIONS: Final = 8
 """Number of bisections. The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""No blocks are lost if the mean latency of the replay with all blocks is at least this share of
-the measured mean. Without a fault, replayed means are within 5 % of measured means."""
+"""The window is replayed with all blocks. If the mean latency of this replay is at least this share
+of the measured mean latency, no blocks were lost. Without a fault, replayed means are within 5 % of
+measured means."""
 
 
 def without_lost_blocks(

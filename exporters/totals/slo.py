@@ -2,8 +2,8 @@
 Latencies are compared with the exact threshold, not with a bucket bound.
 
 The counters begin at 0, so that Prometheus does not miss the first event. A request whose row
-arrives long after the request's end is counted as `late` instead, because Prometheus cannot store
-it with its own timestamp.
+arrives long after the request's end is counted as `late`, and not as good or bad, because
+Prometheus cannot store the count with the time of the request's end.
 
 A request in flight is reported several times. A bad request is counted at the first report that
 shows it is bad, and not again. To recognise the first such report, each report contains the
