@@ -22,7 +22,8 @@ simulated window is up to 3 % off (docs/benchmarks.md#what-if)."""
 
 FEWER_DRAWS: Final = 8
 """Number of resampled replays (draws) for a lever that does not shorten the latency. The confidence
-interval of such a lever does not affect the ranking, so its width may be wrong by 25 %."""
+interval of such a lever does not affect the ranking, so an error of 25 % in its width is
+acceptable."""
 
 _SETTING, _MACHINES, _MODEL = 1, 2, 4
 """The effort of each kind of change, relative to a restart with a changed argument. The numbers
@@ -59,13 +60,13 @@ class Advice:
 
     @property
     def helps(self) -> bool:
-        """Return whether the P99 falls for all values in the change's confidence interval."""
+        """Return whether all values in the confidence interval of the P99's change are below 0."""
         return shortens(self.answer, self.metric) and (self.gain.high is None or self.gain.high < 0)
 
 
 def shortens(answer: WhatIfAnswer, metric: str) -> bool:
-    """Return whether the predicted P99 falls by at least `MIN_GAIN` and the engines keep up. The
-    confidence interval of the change is ignored."""
+    """Return whether the predicted P99 falls by at least `MIN_GAIN`, and the engines can keep up
+    with the load. The confidence interval of the change is ignored."""
     gain = answer.gains[metric]["p99"].value
     return not answer.saturated and gain is not None and gain <= -MIN_GAIN
 
@@ -96,7 +97,7 @@ def advise(
         question: selects the requests whose latencies are reported. Its edits are ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the confidence interval of each lever that shortens
-            the latency. For each other lever, there are at most `FEWER_DRAWS`.
+            the latency. Each other lever gets at most `FEWER_DRAWS` replays.
     """
     unknown: list[str] = []
     levers = list(_levers(recorded, unknown))
@@ -115,7 +116,8 @@ def advise(
 
 
 def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
-    """Yield the levers that apply, in the usual order of optimisation.
+    """Yield the levers (possible changes) that apply to the recorded engines, in the usual order of
+    optimisation.
 
     Levers that a replay cannot judge are appended to `unknown`.
     """
@@ -139,8 +141,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
             unknown.append(f"quantisation {name}: {reason}")
     if not config.enable_prefix_caching:
         unknown.append(
-            "prefix caching: it is off, so shared prefixes are not recorded; switch it on to"
-            " measure them, which costs little"
+            "prefix caching: it is off, so shared prefixes are not recorded; to measure them,"
+            " switch prefix caching on (it costs little)"
         )
     elif any(each.arrivals.prefixes is not None for each in recorded.engines):
         more = f"num_gpu_blocks={round(config.num_gpu_blocks * 1.5)}"

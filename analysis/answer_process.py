@@ -33,9 +33,9 @@ MAX_AT_A_TIME: Final = 2
 """Maximum number of child processes at the same time. Further computations wait."""
 
 _STEP, _COMPILING, _FOUND, _FAILED, _NO_STORE = b".", b"c", b"=", b"!", b"s"
-"""The first byte of each message that the child sends. It is the kind of the message. After `_STEP`
-and `_COMPILING`, nothing follows. After the other bytes, the length of the content follows, in
-`_LENGTH` bytes, and then the content."""
+"""The kinds of messages that the child sends. The first byte of a message is its kind. A message of
+kind `_STEP` or `_COMPILING` has only this byte. In all other messages, the length of the content
+follows (in `_LENGTH` bytes), and then the content."""
 _LENGTH: Final = 8
 _LONGEST: Final = 2**26
 """Maximum length of the content of a message, in bytes."""
@@ -48,7 +48,8 @@ Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
 """A function that yields answers, each better than the previous one. It must be a function of a
 module, or a `functools.partial` of one, so that the child can import it. It calls its second
-argument after each step, and its third argument if it must compile the replay first."""
+argument after each step of the computation. If the code of the replay must be compiled, it calls
+its third argument before the compilation."""
 
 
 class ChildAnswer(NamedTuple):
@@ -72,11 +73,12 @@ def answer_in_child(
     compiling: Step = nothing,
     nice: int = 0,
 ) -> ChildAnswer:
-    """Compute answers in a child process, and return the newest one.
+    """Compute answers in a child process, and return the last answer before the child ended.
 
     Args:
         engine: the database, from `open_database`; another process must be able to read it.
-        compiling: called if the replay must be compiled first.
+        progress: called after each step of the computation.
+        compiling: called before the code of the replay is compiled.
     """
     # The URLs may contain a password, so they are sent on standard input, not as arguments.
     opened, access = urls(engine), access_of(engine)

@@ -1,4 +1,5 @@
-"""Choose the default baseline of a window: the latest range before it without an incident.
+"""Choose the default baseline of a window: the latest range that lies before the window and has no
+incident.
 
 Pure. Usually the baseline is the range just before the window. If an incident was open in that
 range, both ranges are slow, and the comparison finds no difference. The baseline then ends at the
@@ -26,7 +27,7 @@ class Baseline:
 def usual_baseline(
     window: Span, incidents: Sequence[IncidentRow], length_ns: int | None = None
 ) -> Baseline:
-    """Return the latest range before a window that no incident overlaps.
+    """Return the latest range that lies before a window and overlaps no incident.
 
     Args:
         length_ns: length of the baseline in nanoseconds; None for the window's length.

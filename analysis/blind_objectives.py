@@ -42,8 +42,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # Read the number of all requests only if the objective's `where` may match no request. If a
-    # request was excluded, `where` matched at least this request.
+    # The number of all requests shows whether the objective's `where` matches no request. It is not
+    # needed if any request was counted or excluded, because `where` matched this request.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -1,7 +1,7 @@
 """Select one report of each lookup in a cache.
 
-Several spans may report one lookup: the span of the model's call, the HTTP span inside it with the
-response's header, and the gateway's own spans. Pure.
+Several spans may report one lookup: the span of the call to the model, the HTTP span inside that
+span (from a header of the response), and the gateway's own spans. Pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ def one_of_each(
 
     Within a trace, only the reports of the service with the earliest report are used. This service
     is the application, if the application reports lookups. If a span and its parent report the same
-    lookup, the parent's report is used. Reports with a known result are preferred. The lookups of
-    an embedding and of an answer in one trace are two lookups.
+    lookup, the parent's report is used. Reports with a known result are preferred. If a trace has a
+    lookup in a cache of embeddings and a lookup in a cache of answers, these are two lookups.
 
     Args:
-        models: the models of calls, for reports without a model.
+        models: the model of each call, which is used for reports that contain no model.
     """
     known = [each for each in reports if each.result in KNOWN]
     traces = {_trace(each) for each in known}

@@ -76,11 +76,11 @@ class CacheGroup:
     """The lookups with the same labels.
 
     Attributes:
-        rate: hits as a share of hits and misses, with its 95 % interval; None if there are neither
-            hits nor misses.
+        rate: hits / (hits + misses), and the lower and upper bound of its 95 % confidence interval;
+            None if there are neither hits nor misses.
         answer_on_hit: duration of the whole answer of a hit, as the client or gateway measured it.
-        saved_usd: the estimated savings of the `priced_hits`; None without such hits.
-        timed_hits: the number of hits whose saved seconds `saved_engine_s` contains.
+        saved_usd: the estimated US dollars that the `priced_hits` saved; None without such hits.
+        saved_engine_s: the estimated engine time in seconds that the `timed_hits` saved.
     """
 
     labels: tuple[str | None, ...]
@@ -116,16 +116,17 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class CachesAnswer:
-    """What caches answered in a window.
+    """The lookups in caches in a window, and what their hits saved.
 
     Attributes:
         window: the range that was read; shorter than the given range if there are too many reports.
         reports: the number of reports in the given range. Several reports may describe the same
             lookup.
-        groups: the largest first. Groups beyond `MAX_GROUPS` are one group `_other`.
-        similarity: the bins with lookups of the cache `similarity_of`.
-        similarity_of: the cache that reported the most similarities. Each cache has its own
-            threshold.
+        groups: the groups of lookups, the group with the most lookups first. Groups beyond
+            `MAX_GROUPS` are one group `_other`.
+        similarity: for the cache `similarity_of`, the bins that have lookups.
+        similarity_of: the cache that reported the most similarities. Only this cache is shown,
+            because each cache has its own threshold.
         other_similarities: the number of similarities of other caches.
         lowest_hit: the smallest similarity of a hit. A wrong answer is most likely near this
             similarity.
@@ -182,15 +183,15 @@ def _matches(lookup: CacheLookupReport, where: Mapping[str, str | None]) -> bool
 
 
 _Key = tuple[str | None, str]
-"""A tenant, or `EVERY` for all tenants, and a model."""
+"""The tenant (`EVERY` for all tenants) and the model."""
 EVERY: Final = "\x00every tenant"
 """Stands for all tenants. No tenant has this name, because the collector replaces null
 characters."""
 
 
 def _means(engine: Engine, window: Window, prices: PriceList) -> dict[_Key, MeanRequest]:
-    """Return the mean values of the answered requests, for each tenant and model, and for each
-    model. Empty if the reader's role does not allow a bill."""
+    """Return the mean values of the answered requests: for each pair of tenant and model, and for
+    each model over all tenants. Empty if the reader may not see costs."""
     try:
         costs = bill(read_billing_data(engine, window, _BY), prices).costs
     except NotAllowed:
@@ -245,8 +246,9 @@ def _group(
 def _replaced_request(
     hit: CacheLookupReport, means: Mapping[_Key, MeanRequest]
 ) -> MeanRequest | None:
-    """Return the mean values of the requests that the hit's tenant sent to the same model. If there
-    are none, return the mean values over all tenants, or None if no tenant sent requests."""
+    """Return the mean values of the requests that the hit's tenant sent to the hit's model. If this
+    tenant sent no requests to the model, return the mean values over all tenants; None if no tenant
+    did."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

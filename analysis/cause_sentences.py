@@ -18,15 +18,16 @@ NAMES: Final = {
 
 
 MAJORITY_SHARE: Final = 0.5
-"""A share by accounting is a detector's estimate from the step ledger, in contrast to a share by
-replay. The text calls a share by accounting "most" of the growth if it is above this value. In
-simulations, "most" is right for 94 % of single faults and 63 % of two simultaneous faults. More
-precise words were wrong more often (docs/benchmarks.md#shares-by-replay)."""
+"""If a cause's share by accounting is above this value, texts call it "probably most" of the growth
+of the latency. A share by accounting is a detector's estimate from the work and time of engine
+steps. It is less reliable than a share by replay. In simulations, "most" was right for 94 % of
+single faults, and for 63 % of the cases with two faults at the same time. More precise words were
+wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share of the growth in words. Shares by accounting are given in words, because their
-    percentages are not reliable."""
+    """Return a share of the growth in words. It is used for shares by accounting (a detector's
+    estimates), because their percentages are not reliable."""
     return "probably most" if share > MAJORITY_SHARE else "a part"
 
 
@@ -68,7 +69,7 @@ def network_sentence(growth: NetworkGrowth, seconds: Callable[[float | None], st
 
 
 def method_sentence(explanation: Explanation, seconds: Callable[[float | None], str]) -> str:
-    """Return how the shares of the causes were computed."""
+    """Return a sentence that states how the shares of the causes were computed."""
     replay = explanation.replay
     if replay is not None:
         return (

@@ -14,8 +14,8 @@ from replay.arrivals import FloatArray
 from telemetry.quantiles import Z_95
 
 NEGLIGIBLE_S: Final = 1e-3
-"""Below this duration in seconds, the ratio of two replays is not meaningful. A prediction then
-adds the difference of the replays to the measured value."""
+"""If a latency is below this duration in seconds, the ratio of two replays is not meaningful. The
+prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
 """Minimum number of blocks of time from which a confidence interval is computed by resampling.
@@ -83,9 +83,9 @@ class RankCorrection:
     """Corrects each value of an edited replay with the error of the unchanged replay.
 
     The correction multiplies a value by the ratio: measured value / value of the unchanged replay,
-    both at the rank of the corrected value. If one of the two is below `NEGLIGIBLE_S`, the
-    correction adds their difference instead. A rank is a position in ascending order, from 0
-    (smallest value) to 1.
+    both at the rank of the corrected value. If one of these two values is below `NEGLIGIBLE_S`, the
+    correction adds their difference instead of multiplying. A rank is a position in ascending
+    order, from 0 (smallest value) to 1.
 
     Args:
         now: the values of the unchanged replay; NaN if unknown.
@@ -169,8 +169,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor by which a normal interval from few resampled blocks must be wider; None
-    below `MIN_BLOCKS`.
+    """Return the factor by which a normal interval from few resampled blocks must be wider. Return
+    None for fewer than `MIN_BLOCKS` blocks.
 
     Args:
         z: half the width of the normal interval in standard deviations.

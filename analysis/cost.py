@@ -48,7 +48,8 @@ class CostQuestion:
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
     """Labels that select the requests to group and compare. None selects requests without the
-    label. Only the label `replica` changes the bill, which is computed for each engine."""
+    label. The label `replica` also restricts the bill to the engines of this replica. No other
+    label changes the bill."""
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""
     peaks: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +77,8 @@ class CostAnswer:
     not_compared: Sequence[str]
     """Reasons why a part of the traffic has no managed price."""
     break_even: BreakEven | None
-    """The break-even volume, or None if part of the traffic has no price."""
+    """The request rate above which self-hosting is cheaper than a managed API. None if part of the
+    traffic has no price, or if a label other than `replica` selects the requests."""
     energy: Energy | None
     group_energy: Sequence[GroupEnergy | None]
     """Energy of each group of the bill."""
@@ -128,7 +130,7 @@ def answer_cost(engine: Engine, question: CostQuestion) -> CostAnswer:
 
 def engines_usd_per_hour(engine: Engine, window: Window, prices: PriceList) -> float | None:
     """Return the price of all engines in a window, in dollars per hour. Return None if an engine
-    has no price, or if the reader's role does not allow a bill."""
+    has no price, or if the reader may not see costs."""
     try:
         found = answer_cost(engine, CostQuestion(window, prices)).bill
     except NotAllowed:
@@ -196,7 +198,7 @@ def sustained_rate(
 
     Args:
         window: begins and ends at whole minutes.
-        replica: return this replica's part of the rate.
+        replica: if given, only this replica's requests count in the returned rate.
     """
     found = [
         (each, each.indicator, read_counts(engine, each.indicator.digest, *_seconds(window)))

@@ -7,8 +7,8 @@ bytes and FLOPs of each side.
 steps (`cost.bill`). The step model divides the time of these steps (`cost.weights`): work on prompt
 tokens is prefill, work on output tokens is decode, and the fixed time of a step is divided among
 the sequences of the step. The bytes of the weights that a step reads are divided like the fixed
-time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is the time of
-hours without a step model.
+time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is the cost of the
+steps in hours for which no step model is known.
 
 Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
 of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). The chunks of a prompt read the

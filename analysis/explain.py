@@ -74,7 +74,7 @@ def explain_window(
         engine, Question(metric, window, against.span, where), objectives
     )
     if against.before is not None and explanation.verdict is ExplanationVerdict.INSUFFICIENT_DATA:
-        # The data before the incident was deleted or never recorded.
+        # The data before the incident is missing. Try the range just before the window instead.
         nearer = explain_question(
             engine, replace(explanation.question, baseline=window.before), objectives
         )

@@ -52,7 +52,8 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The explanation that the verdict is about, and those of the other latencies."""
+    """The verdict on an incident: the explanation of the latency that it is about (`first`), and
+    the explanations of the other latencies of the objective."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -101,8 +102,9 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
     """Return the incident whose stored answer is shown for `incident`.
 
     An objective may have an incident of severity page and an incident of severity ticket at the
-    same time. Both then report the same burn of the error budget. So for a ticket, the answer of
-    the newest page that overlaps the ticket is shown, if there is one.
+    same time. Both then report the same burn of the error budget. So for an incident of severity
+    ticket, the answer of an overlapping incident of severity page is shown. If several overlap it,
+    the answer of the newest is shown.
 
     Args:
         rows: all incidents of the objective, in any order.
@@ -164,7 +166,8 @@ def incident_verdict(
 
 
 def leading_verdict(explanations: Sequence[Explanation]) -> IncidentVerdict | None:
-    """Choose the verdict among the explanations of several latencies, or None if there are none."""
+    """Return the verdict on an incident from the explanations of several latencies, or None if
+    there are no explanations."""
     if not explanations:
         return None
     first = max(

@@ -88,13 +88,13 @@ class StoredAnswer:
 
     @property
     def replayed(self) -> bool:
-        """Whether the shares of the first cause come from a replay."""
+        """Whether the shares in the explanation that the verdict is about come from a replay."""
         return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property
     def replay_took_too_long(self) -> bool:
-        """Whether the answer has no shares computed from replays because the time limit ended the
-        replay. The server then tries again, and a command or a page that can replay computes its
+        """Whether the replay was ended by its time limit, so that the answer has no shares from
+        replays. If so, the server tries again, and a command or a page that can replay computes its
         own answer."""
         return took_too_long(self.verdict.first.not_replayed)
 
@@ -125,7 +125,8 @@ def stored_answer(
     engine: Engine, objective: Objective, incident: IncidentRow
 ) -> StoredAnswer | None:
     """Return the newest answer of an incident, or None if there is none. If incidents of severity
-    "page" overlap a ticket, return the answer of the newest of these incidents instead.
+    "page" overlap an incident of severity "ticket", return the answer of the newest of these
+    incidents instead.
 
     An answer about an earlier version of the objective is ignored. An answer that cannot be read is
     ignored too, with a line in the log.
@@ -223,7 +224,7 @@ def _read(row: AnswerRow) -> StoredAnswer | None:
         question = dataclass_json.read(AskedQuestion, row.question)
         found = dataclass_json.read(_Explanations, row.answer).explanations
         if not found or found[0].question != question.question:
-            raise ValueError("it does not answer its question")
+            raise ValueError("its explanation is about another question")
         _check_names(found)
         phase = Phase(row.phase)
     except (ValueError, TypeError) as error:

@@ -38,5 +38,6 @@ def _rank_indices(number: int) -> IntArray:
 
 
 def shown(number: int) -> list[int]:
-    """Return the indices in `CURVE` of the percentiles for which this number of values suffices."""
+    """Return the indices in `CURVE` of the percentiles that can be estimated from `number`
+    values."""
     return [place for place, q in enumerate(CURVE) if number >= least_number(q)]

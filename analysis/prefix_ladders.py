@@ -45,8 +45,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
     Returns:
         The unchanged traffic if no tokens were cached, if no edit changes which tokens the engines
         find in their caches, or if the ladders cannot be used. Otherwise, the traffic with
-        `prefixes`. `cached_tokens` then contains only tokens from outside the engine, or of prompts
-        from before the recording.
+        `prefixes`. In this traffic, `cached_tokens` contains only the hits that the replay cannot
+        compute: tokens from outside the engine, and prefixes that were cached before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -124,17 +124,18 @@ def prefixes_of(
     """Return the prefixes that prompts share, and the requests whose cache hits exceed these
     prefixes.
 
-    Two prompts begin to differ between their last equal rung and the next rung. If cache hits
-    of these requests end between these rungs, the shared prefix ends where the shortest of these
-    hits ends. Otherwise, it ends at the last equal rung.
+    Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
+    hit shows the place more exactly. If cache hits of the requests end between the two rungs, the
+    shared prefix ends where the shortest of these hits ends. Otherwise, it ends at the last equal
+    rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
         positions: number of KV blocks from the start of a prompt to each rung, ascending.
 
     Returns:
-        The prefixes; and (n,) whether a request's cache hit contains a rung after the last rung
-        that the request shares with an earlier request of the window.
+        The prefixes; and (n,) whether each request's cache hit reaches at least one rung beyond the
+        prefix that the request shares with earlier requests of the window.
     """
     nodes = _shared_nodes(ladders)
     found_blocks = found_tokens // np.maximum(ladders.block_tokens, 1)
@@ -179,7 +180,8 @@ class _Nodes(NamedTuple):
 
 
 def _shared_nodes(ladders: Ladders) -> _Nodes:
-    """Find the nodes, one rung after another, as long as another request has the same rungs."""
+    """Find the nodes (prefixes that at least two requests have), from the shortest to the longest.
+    A request is followed from rung to rung until no other request has the same rungs."""
     lengths = np.diff(ladders.offsets)
     rows = np.flatnonzero(lengths)
     # Requests with different block sizes share no blocks.
@@ -201,7 +203,7 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
         shared = count[key] > 1
         rows, parents = rows[shared], known + key.reshape(-1)[shared]
         known += len(pairs)
-        if level:  # the first rung belongs to the empty prompt
+        if level:  # the first rung is that of the empty prompt, which is not a node
             found.append((rows, np.full(len(rows), level - 1), parents))
     row, level_of, key = (
         np.concatenate([each[place] for each in found]) if found else np.zeros(0, dtype=np.int64)
@@ -224,10 +226,10 @@ def _shared_nodes(ladders: Ladders) -> _Nodes:
 def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
-    """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. If
-    requests found the node's rung in the cache, but not the next rung, the end is the smallest
-    number of blocks that one of these requests found. If there are no such requests, the end is the
-    position of the node's rung."""
+    """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. Some
+    requests may have found the node's rung in the cache, but not the next rung. The end is then the
+    smallest number of blocks that one of these requests found. Without such requests, the end is
+    the position of the node's rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]

@@ -56,8 +56,9 @@ MAX_LEFT_OUT: Final = 0.05
 """Maximum share of requests without phases from the plugin, and maximum share of requests of
 engines that cannot be replayed.
 
-Requests without phases were also a part of the engines' steps, and the replay omits them. Requests
-of engines that cannot be replayed would be missing if a change moved requests between replicas.
+Requests without phases also took time in the engines' steps, but the replay cannot include them.
+Requests of engines that cannot be replayed would be missing if a change moved requests between
+replicas.
 """
 MAX_NAMED: Final = 3
 """If engines cannot be replayed, the output names at most this many of them, one per line. One more
@@ -109,12 +110,13 @@ class RecordedEngine:
     start: EngineStart
     """The engine's start event."""
     waiting: Sequence[int] = ()
-    """The tenants whose clients wait for each answer before they send the next request."""
+    """Indices in `Recorded.tenants` of the tenants whose clients wait for each answer before they
+    send the next request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """The traffic of a window: all requests with phases from the plugin."""
+    """The traffic of a window: all requests whose phases the plugin reported."""
 
     window: Window
     requests: pa.Table
@@ -441,11 +443,11 @@ def _acceptance(
 ) -> FloatArray | None:
     """Return the probability that a drafted token is accepted, for each request.
 
-    A request's number of decode steps is the time of its own decode work, divided by the time that
-    one step with only this request needs. The number of tokens per step is then scaled to the mean
-    in the samples.
-    After a rejected token, all further drafted tokens are rejected. If each of k drafted tokens is
-    accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on average.
+    A request's number of decode steps is estimated: the time of its own decode work, divided by the
+    time that one step with only this request needs. The number of tokens per step is then scaled to
+    the mean in the samples. After a rejected token, all further drafted tokens are rejected. If
+    each of k drafted tokens is accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens
+    on average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

@@ -75,7 +75,7 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
     """Read a sign-in file.
 
     Args:
-        path: relative paths in the file start at its folder.
+        path: the sign-in file. Relative paths in it start at the folder of the file.
         environ: the environment variables, for `client_secret_env`.
 
     Raises:
@@ -105,7 +105,8 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 def in_force() -> SignIn | None:
     """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`, so that the explorer shows no page without sign-in.
+    Raises the errors of `load_sign_in`. With an invalid file, the explorer then shows no page,
+    instead of pages that need no sign-in.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
@@ -117,7 +118,7 @@ def _address(whole: MappingReader, key: str) -> str:
     Plain HTTP is allowed on loopback only, because requests contain the session cookie.
     """
     text = whole.text(key).rstrip("/")
-    allowed = "allowed: https://host/…, or http://localhost/… to try it"
+    allowed = "allowed: https://host/…, or http://localhost/… for a test"
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port

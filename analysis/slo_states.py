@@ -49,7 +49,7 @@ class SloIncident:
     """The newest incident of severity page if there is one; otherwise, the incident of severity
     ticket. Links open this incident."""
     severity: str
-    """`page` if both a page and a ticket are open."""
+    """`page` or `ticket`. It is `page` if incidents of both severities are open."""
     began_unix_s: int
     ended_unix_s: int | None
     """End of the incident, or None while it is open."""
@@ -62,8 +62,8 @@ class SloIncident:
     """The share of the error budget that the burn spent; None if it is known only after the instant
     for which the status is computed."""
     bad: int | None = None
-    """Number of requests that missed the objective since the incident began; None once it has
-    ended."""
+    """Number of requests that missed the objective since the incident began; None after the
+    incident ended."""
     cause: str | None = None
     """The likely cause, from the stored answer."""
 
@@ -100,12 +100,12 @@ class SloState:
 
     @property
     def pages(self) -> bool:
-        """Whether a page is firing."""
+        """Whether an alert of severity page is firing, or an incident of severity page is open."""
         return self.status.severity == "page" or any(each.severity == "page" for each in self.open)
 
     @property
     def burns(self) -> bool:
-        """Whether the burn rate is high enough for a page or a ticket."""
+        """Whether a pair of burn-rate windows fires, or an incident is open."""
         return self.firing is not None or bool(self.open)
 
     @property
@@ -177,8 +177,9 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    The start of the counted range is rounded down to a multiple of `EVALUATION_S`, the step of the
-    stored counts. So the counts are the same before and after they are stored.
+    Counts come from the stored requests at first, and later from stored counts, which exist for
+    each step of `EVALUATION_S`. The start of the counted range is rounded down to such a step, so
+    that the result does not depend on where the counts come from.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
@@ -224,8 +225,8 @@ def objective_status(
 
     Args:
         count: from `by_second`. Pass the same object for all objectives, because it has a cache.
-        since: returns further instants of a group, in unix seconds, from which the caller may sum
-            the group's counts.
+        since: returns instants for a group, in unix seconds. The caller may sum the group's counts
+            from each of these instants.
     """
     groups = []
     for group in expanded(engine, [objective]):
@@ -265,8 +266,10 @@ def incident_of(
     incident.
 
     Args:
-        rows: the burn's pages, its ticket, or both. The cause is that of the newest page.
-        status: its burn rate may be higher than the stored peak.
+        rows: the burn's incidents of severity page, its incident of severity ticket, or both. The
+            cause of the newest incident of severity page is shown.
+        status: the current status. If its burn rate is higher than the stored peak, this burn rate
+            is the peak.
     """
     at_s = status.at_s
     ordered = sorted(rows, key=lambda each: (each.severity != "page", -each.fired_unix_s))
@@ -303,8 +306,9 @@ def _recent_incidents(rows: Sequence[IncidentRow], window: Window, at_s: int) ->
 
 
 def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
-    """Return the start of the earliest burn that began before a window and overlaps the range of
-    the same length just before the window, in unix nanoseconds; None without such a burn."""
+    """Return the start of the earliest burn that overlaps the usual baseline of a window, in unix
+    nanoseconds; None without such a burn. The usual baseline is the range of the same length just
+    before the window."""
     length_s = (window.to_unix_ns - window.from_unix_ns) // _NS
     from_s = window.from_unix_ns // _NS
     began = [
@@ -320,8 +324,9 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert, from the stored answers, or from
-    the notifications of an earlier version of Tailspan."""
+    """Return the likely causes by severity and time of the alert. They come from the stored
+    answers. Without a stored answer, they come from the notifications of an earlier version of
+    Tailspan."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

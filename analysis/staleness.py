@@ -1,4 +1,4 @@
-"""Detect that data no longer arrives, because pages would show old values as if they were current.
+"""Detect that data no longer arrives, so that pages do not show old values as if they were current.
 Pure.
 """
 

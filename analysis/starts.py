@@ -56,7 +56,7 @@ class FirstRequest:
         from_tokens: the shape has at least this many prompt tokens to compute.
         to_tokens: the shape has fewer prompt tokens to compute than this.
         prefill_s: the first request's prefill in seconds, without the work of other requests.
-        usual_s: the median over the later requests.
+        usual_s: the median of the later requests' prefill, in seconds.
     """
 
     from_tokens: int

@@ -71,8 +71,8 @@ class StatsAnswer:
 def answer_stats(engine: Engine, question: StatsQuestion) -> StatsAnswer:
     """Compute the statistics of each group.
 
-    They come from the stored requests, or from rollups if there are too many requests or some were
-    deleted.
+    The statistics come from the stored requests. If there are too many requests, or if some were
+    deleted, the statistics come from rollups.
 
     Raises:
         ValueError: a label does not exist, or `precision` is `sketch` and rollups do not have a

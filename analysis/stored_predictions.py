@@ -108,9 +108,8 @@ def store_answer(
     """Store a prediction. Return the stored row, or None if the prediction is not stored.
 
     A prediction is not stored if labels select a part of the requests, or if the reader may not see
-    all requests. A prediction is not stored either if the engines cannot keep up with the load,
-    because the latencies then depend on how long the load lasts. The same change is stored at most
-    once an hour.
+    all requests. A prediction for overloaded engines is not stored either, because their latencies
+    depend on how long the load lasts. The same change is stored at most once an hour.
 
     Raises:
         StoreUnavailable: the database cannot be written.
@@ -182,7 +181,7 @@ def expected(
     quantile: str,
     parts: PercentileParts | None,
 ) -> Expected | None:
-    """Return the latest prediction of a deployed change that was requested before the deploy, or
+    """Return, for a deployed change, the latest prediction that was requested before the deploy, or
     None. Pure.
 
     Args:
@@ -200,7 +199,8 @@ def expected(
 
 
 def of_change(known: Iterable[Prediction], deploy: Deployed | None) -> list[Prediction]:
-    """Return the predictions of a deployed change that were requested before the deploy. Pure."""
+    """Return, for a deployed change, the predictions that were requested before the deploy.
+    Pure."""
     if deploy is None:
         return []
     change, at_ns = deploy

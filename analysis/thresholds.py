@@ -45,7 +45,7 @@ def thresholds(objectives: Iterable[Objective], metric: Metric) -> list[LatencyT
 
 
 def metrics_of(goodput: Goodput) -> tuple[Metric, ...]:
-    """Return the distinct latencies in an objective's `good`."""
+    """Return the distinct latencies in the condition `good` of an objective."""
     fields = dict.fromkeys(leaf.field for leaf in comparisons(goodput.good))
     return tuple(Metric(LATENCIES[field]) for field in fields if field in LATENCIES)
 

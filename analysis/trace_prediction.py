@@ -129,7 +129,8 @@ def predict_trace(
     if of_window.refused is not None:
         return answer
     served = _served(recorded, trace, edits)
-    # The pool's model already contains the router and the number of engines.
+    # The model in `served` already contains the edited router and number of engines, so these edits
+    # are not applied again.
     rest = replace(edits, replicas=None, data_parallel_size=None, router=None)
     window = _Window(recorded, question, now)
     then = replayed(served, traffic_of(served), rest, "trace", np.random.default_rng(0))
@@ -246,7 +247,8 @@ class _Window:
         self.objectives = counted_objectives(question)
 
     def good_ratios(self, then: Replayed, trace: Arrivals) -> list[float | None]:
-        """Return the share of good requests for each objective; None if it selects no request."""
+        """Return the share of good requests for each objective; None if the objective selects no
+        request."""
         served = ~then.rejected
         known: dict[str, Any] = {
             name: self.corrections[name].corrected(then.values[name][served]) for name in METRICS

@@ -25,7 +25,7 @@ seconds."""
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """The number of predicted percentiles, and of those whose interval contains the measured
+    """The number of predicted percentiles, and how many of their intervals contain the measured
     change."""
 
     deploys: int
@@ -43,7 +43,8 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """Return the track record; None if no deploy's change was predicted."""
+    """Return how many predictions of the latest deploys contained the measured change; None if no
+    deploy's change was predicted."""
     known = predictions(engine)
     if not known:
         return None

@@ -308,7 +308,7 @@ class _Reporting:
         self.assumptions = assumptions
         self.question = question
         self.chosen = recorded.counted & matching(recorded.requests, question.equals)
-        """(n,) whether a request is reported."""
+        """(n,) whether the latencies of each recorded request are reported."""
         if not self.chosen.any():
             labels = ", ".join(f"{name}={value or ''}" for name, value in question.equals.items())
             reasons = "; ".join(recorded.left_out)
@@ -384,8 +384,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw, the share of its latencies that do not exceed each percentile of the
-        edited replay of the whole traffic."""
+        """For each draw, by metric: the shares of the draw's latencies that do not exceed each
+        percentile of the edited replay. This replay is of the whole traffic, not resampled."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))

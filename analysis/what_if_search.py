@@ -43,7 +43,7 @@ class Sweep:
     values: Sequence[str]
 
     def present(self, config: EngineConfig, replicas: int) -> float:
-        """Return the value before the change."""
+        """Return the value of the setting before the change; 1 for a factor."""
         if self.name == "replicas":
             return replicas
         return 1.0 if self.name in FACTORS else float(getattr(config, ARGUMENTS[self.name].field))
@@ -91,9 +91,8 @@ class SearchResult:
 def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
-    If a range has more than `MAX_POINTS` whole numbers, each value is twice the previous value,
-    starting at LOW, and HIGH is the last value. A range of factors (multipliers, such as 0.5x..2x)
-    has `STEPS` values.
+    If a range has more than `MAX_POINTS` whole numbers, the values are LOW, 2 × LOW, 4 × LOW and so
+    on, and at last HIGH. A range of factors (multipliers, such as 0.5x..2x) has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -199,7 +198,7 @@ def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
 
 
 def _highest(met: Callable[[float], bool]) -> float | None:
-    """Return the highest factor that meets the SLO, rounded to 1 %."""
+    """Return the highest factor that meets the SLO, exact to about 2 % (`RATE_STEP`)."""
     low = high = 1.0
     while met(high):
         if high >= MAX_RATE:

@@ -40,7 +40,8 @@ class ReplayTraffic:
     rows: Sequence[IntArray]
     """The index of the recorded request that each arrival copies."""
     since_s: float
-    """Start of the counted range. Earlier requests only fill the engines."""
+    """Start of the range whose requests are counted, on the time axis of `Arrivals.received_s`.
+    Earlier requests only fill the engines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +71,7 @@ class Blocks(NamedTuple):
     """The blocks of time into which a window is divided. `resampled` draws from these blocks."""
 
     since_s: float
-    """Start of the first block, in seconds."""
+    """Start of the first block in seconds, on the time axis of `Arrivals.received_s`."""
     length_s: float
     """Length of each block in seconds: a multiple of `PACE_INTERVAL_S`, so that no time interval of
     constant speed is divided."""

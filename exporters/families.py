@@ -28,12 +28,12 @@ _Labels = TypeVar("_Labels", bound=tuple[str, ...])
 
 
 def counter(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
-    """Return a family with one counter."""
+    """Return a counter with one series for each set of label values."""
     return Scalars(of, "counter", dict[Labels, float](values.items()))
 
 
 def gauge(of: MetricSeries, values: Mapping[_Labels, float]) -> Family:
-    """Return a family with one gauge."""
+    """Return a gauge with one series for each set of label values."""
     return Scalars(of, "gauge", dict[Labels, float](values.items()))
 
 

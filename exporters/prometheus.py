@@ -166,7 +166,8 @@ class PrometheusExporter(Families):
         At most `LIMIT` tenants are allowed. These tenants replace other tenants if necessary.
         """
         with self._lock:
-            # The waiting requests arrived before these tenants were exported by name.
+            # Count the waiting requests first, because they arrived before these tenants were
+            # exported by name.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 
@@ -253,7 +254,8 @@ class PrometheusExporter(Families):
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        # Clients' rows are left out, because Tailspan may not monitor the servers that they call.
+        # Leave out rows that a client reported. The client may have called a server that Tailspan
+        # does not monitor.
         if Source.CLIENT in rows.column("source"):
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])

@@ -36,8 +36,8 @@ class ProbeAnswer:
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     server_queue_s: float | None = None
-    """Duration in the server's queue. The server measures this duration and the next two, and sends
-    them in the response."""
+    """Duration in the server's queue. The server measures the durations of queue, prefill and
+    decode, and sends them in the response."""
     server_prefill_s: float | None = None
     server_decode_s: float | None = None
 

@@ -116,8 +116,8 @@ def _in_a_thread(
 def reason_of(error: BaseException) -> str:
     """Return a short reason for an error.
 
-    asyncio's messages also contain the address. So if the error has a number, the reason is the
-    operating system's text for this number.
+    asyncio's messages also contain the address. So if the error has an error number (errno), the
+    reason is the operating system's text for this number.
     """
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:

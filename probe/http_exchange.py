@@ -60,7 +60,8 @@ class Response:
 
 
 OnBody = Callable[[bytes, float], None]
-"""Receives a part of a successful response's body, and when it arrived on the loop's clock."""
+"""Receives a part of a successful response's body, and the time at which it arrived, on the event
+loop's clock."""
 
 
 async def exchange(
@@ -74,7 +75,7 @@ async def exchange(
 
     Args:
         timings: receives the measurements. After a failure, it has the completed steps.
-        response: receives the head.
+        response: receives the status and the headers.
         context: has the trusted certificates.
         on_body: called with each part of the body, if the status is below 300.
 

@@ -37,7 +37,7 @@ def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
 
 
 def check_prices(plan: ProbePlan, price_of: PriceOf = list_price) -> None:
-    """Check that the budget can limit each endpoint.
+    """Check that the budget can limit the spending for each endpoint.
 
     Raises:
         PlanError: the budget is in dollars only, and an endpoint has no known price.
@@ -62,11 +62,11 @@ async def run(
     environment: Mapping[str, str] = os.environ,
     report: Callable[[str], None] = lambda _: None,
 ) -> ResultSender | None:
-    """Probe until `stop` is set, or once, and send the results.
+    """Probe the endpoints on schedule until `stop` is set, and send the results.
 
     Args:
         stop: ends the probing. Running probes get the outcome `abort`.
-        once: probe each endpoint once.
+        once: probe each endpoint once and return, without a schedule.
         state: the file with today's spending.
         environment: has the keys, and OpenTelemetry's settings.
         report: called with sentences about the collector.

@@ -240,7 +240,8 @@ class _Sending:
         return None if at is None or ready_at is None else at - ready_at
 
     def _sentence(self, failure: ProbeFailure) -> str:
-        """Return the failure's sentence on one line, without the key, which a server may repeat."""
+        """Return the failure's sentence on one line. The endpoint's key is removed, because a
+        server may repeat it in an error message."""
         sentence = str(failure)
         for each in self._secrets:
             sentence = sentence.replace(each, HIDDEN)

@@ -103,5 +103,5 @@ async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) ->
             each.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
     for end in ends:
-        if isinstance(end, Exception):  # a defect
+        if isinstance(end, Exception):  # a defect of the prober
             raise end

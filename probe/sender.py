@@ -117,7 +117,7 @@ class ResultSender:
             return False
         self._backoff.reset()
         for each in batch:
-            if self._queue and self._queue[0] is each:  # a full queue may have dropped it
+            if self._queue and self._queue[0] is each:  # offer() may have dropped the result
                 self._queue.popleft()
         refused = outcome.rejected if outcome.verdict is ExportVerdict.ACCEPTED else len(batch)
         self.sent += len(batch) - refused

@@ -35,7 +35,7 @@ class Interface(StrEnum):
 
 
 class AuditLog:
-    """The audit log.
+    """The log of sign-ins, and of the requests that readers opened.
 
     Args:
         path: the file. Its folder must exist.
@@ -56,7 +56,7 @@ class AuditLog:
         self._append({"event": "sign_in", "who": who, "result": result})
 
     def read(self, interface: Interface, who: str, request: str, *, found: bool) -> None:
-        """Record that a reader asked for a single request.
+        """Record that a reader opened, or tried to open, a single request.
 
         Args:
             who: the person, or the token's number and role.

@@ -13,15 +13,15 @@ LONGEST_VALUE: Final = 1_024
 
 
 class ClaimError(ValueError):
-    """A claim does not have the form that a role needs."""
+    """The value of a claim that gives roles is neither a text nor a list of texts, or is too
+    long."""
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
     """Return what a person may see, or None if the claims give the person no role.
 
     Args:
-        unverified: True if an e-mail address gives a role even if the provider has not verified the
-            address.
+        unverified: True if e-mail addresses that the provider has not verified give roles too.
 
     Raises:
         ClaimError: a claim that gives roles is neither a text nor a list of texts, or is too long.

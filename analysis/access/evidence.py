@@ -36,7 +36,8 @@ def explained_where(engine: Engine, where: Mapping[str, str | None]) -> Mapping[
 
 
 def require_all_tenants(engine: Engine, what: str) -> None:
-    """Check that a reader may see the requests of all tenants. An error message begins with `what`.
+    """Check that a reader may see the requests of all tenants. `what` is the subject of the error
+    message, such as "a comparison".
 
     Raises:
         NotAllowed: the reader may not see the requests of all tenants.
@@ -49,8 +50,8 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives whose latency thresholds a reader may apply to requests. They are those
-    that the reader may see, and those that name no tenant, model, adapter or route."""
+    """Return the objectives whose latency thresholds a reader may apply to requests: each objective
+    that the reader may see, and each objective that names no tenant, model, adapter or route."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

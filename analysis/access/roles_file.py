@@ -27,7 +27,7 @@ _ROLE_KEYS: Final = ("claims", "tenants", "models", "costs")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """A role.
+    """A role, which determines what persons or tokens may see.
 
     Attributes:
         name: the name, by which tokens refer to the role.
@@ -59,7 +59,8 @@ def load_roles(path: Path) -> Roles:
     """Read a roles file.
 
     Args:
-        path: a relative path of the audit log starts at this file's folder.
+        path: the roles file. If it contains a relative path of the audit log, this path starts at
+            the folder of the roles file.
 
     Raises:
         DocumentError: the file is invalid.

@@ -16,7 +16,8 @@ from store.access.restricted import access_of, restricted
 def restricted_with_objectives(
     engine: Engine, access: Access, objectives: Sequence[Objective]
 ) -> Engine:
-    """Return an engine that is restricted to the rows and the objectives that a reader may see."""
+    """Return a database engine that is restricted to the rows and the objectives that a reader may
+    see."""
     if not access.limits_rows:
         return restricted(engine, access)
     found = [each for each in expanded(engine, objectives) if is_visible(each, access)]
@@ -34,7 +35,8 @@ def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple
 
 
 def is_visible(objective: Objective, access: Access) -> bool:
-    """Return whether a reader may see all requests that an objective or a group counts."""
+    """Return whether a reader may see all requests that an objective counts. The objective may be
+    one group of an objective with groups."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
         return False  # the objective is a Prometheus query

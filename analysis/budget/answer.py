@@ -37,7 +37,8 @@ class BudgetAnswer:
         measured: for each extent (which of server, network and application are known), the number
             of requests whose latency is divided into layers.
         left_out: the number of requests that are not counted, by reason.
-        spending: the layers, or None if there are too few requests.
+        spending: the time in each layer, compared with its budget; None if there are too few
+            requests.
         needed: the minimum number of requests for the budget's percentile.
     """
 

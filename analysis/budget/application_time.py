@@ -35,8 +35,9 @@ def time_around_call(span_id: str, trace: Sequence[ApplicationOperation]) -> Tim
         trace: all operations of the trace, in any order.
 
     Returns:
-        The time by operation. None if `trace` does not have the span of the call, if all operations
-        of the process are calls, or if the trace has so many operations that some were not stored.
+        The time by operation. None in three cases: `trace` does not have the span of the call; all
+        operations of the process are calls; or the trace has so many operations that some were not
+        stored.
     """
     spans = {each.span_id: _Span.of(each) for each in trace}
     call = spans.pop(span_id, None)

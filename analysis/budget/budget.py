@@ -12,8 +12,8 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LAYERS: Final = (
     *("before", "network", "frontend", "queue", "prefill", "decode", "delivery", "after"),
 )
-"""The layers of E2E, in the order of time. `network` includes the time of the request and the time
-of the response."""
+"""The layers of the E2E latency, in the order of time. `network` includes the time of the request
+and the time of the response."""
 
 BEYOND_TTFT: Final = ("decode", "after")
 """The layers that come after the first token."""

@@ -101,8 +101,8 @@ def _why_unknown(answer: BudgetAnswer) -> str:
 
 
 def reductions(answer: BudgetAnswer, seconds: Seconds) -> Iterator[tuple[str, str]]:
-    """Yield each layer that overspends, with the reduction that it needs, the largest first. Yield
-    nothing if the percentile is within the budget."""
+    """Yield each layer that overspends, with a sentence on the reduction that it needs. The layer
+    that overspends most comes first. Yield nothing if the percentile is within the budget."""
     spending = answer.spending
     if spending is None or answer.verdict is not BudgetVerdict.OVER or not spending.assigned:
         return

@@ -61,11 +61,12 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpending:
-    """The seconds that each layer used in the tail. The known times of the lines that have a
-    budget, including `unassigned`, sum to `mean_s`.
+    """The seconds that each layer used in the tail. `mean_s` is the sum of the known times of all
+    lines that have a budget. `unassigned` is one of these lines.
 
     Attributes:
-        lines: the layers, and last `unassigned`: the sum of the layers without a budget.
+        lines: the lines of the layers, and of operations with a budget. The last line is
+            `unassigned`, the sum of all layers and operations without a budget.
         total_s: the total budget, less the budgets of layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """

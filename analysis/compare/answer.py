@@ -39,7 +39,8 @@ _NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class DecisionResult:
-    """The decision on the question of a comparison."""
+    """The question of a comparison, the verdict with its numbers, and the number of compared
+    requests on each side."""
 
     question: CompareQuestion
     decision: CompareDecision
@@ -63,7 +64,7 @@ class CompareAnswer(DecisionResult):
 
 
 def answer_compare(engine: Engine, question: CompareQuestion, replay: bool = True) -> CompareAnswer:
-    """Compare two sides.
+    """Compare the requests before and after a change (the two sides).
 
     Args:
         replay: whether to compute the total change by replay, which takes some seconds.
@@ -99,8 +100,8 @@ def read_sides(engine: Engine, question: CompareQuestion) -> tuple[list[Chosen],
 
     Raises:
         CompareError: a side has too many requests, or both sides have the same request.
-        NotAllowed: the reader may not see the requests of all tenants. The load consists of all of
-            these requests.
+        NotAllowed: the reader may not see the requests of all tenants. The load is computed from
+            all requests, so the comparison needs them.
     """
     require_all_tenants(engine, "a comparison")
     before, after = (_read(engine, side, question) for side in (question.before, question.after))
@@ -223,8 +224,9 @@ def _coefficients(
 def _expected(
     engine: Engine, question: CompareQuestion, sides: Sequence[Chosen], found: CompareDecision
 ) -> Expected | None:
-    """Return the stored what-if prediction of the change. Return None without a prediction, or if
-    the sides are not two separate ranges of all requests."""
+    """Return the stored what-if prediction of the change, and the measured change. Return None if
+    no prediction is stored. Also return None if the two ranges overlap, or if labels select the
+    requests, because predictions are for all requests of a range."""
     known = [] if question.overlap or question.labels else predictions(engine)
     if not known:
         return None

@@ -1,6 +1,6 @@
-"""Decide whether a latency is worse after a change. A decision contains the parts of the
-difference, its confidence interval, its curve over the load, and the verdict, or the reason why
-there is no verdict.
+"""Decide whether a latency is worse after a change. A decision contains the difference, divided
+into parts, with a confidence interval and as a curve over the load. It also contains the verdict,
+or the reason why there is no verdict.
 
 Pure.
 """
@@ -30,15 +30,15 @@ from telemetry.quantiles import least_number
 
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MIN_REQUESTS: Final = 100
-"""Minimum number of requests before the change and after it (the two sides), and minimum effective
-number of requests before the change (`Matches.effective`). With fewer, the 95 % confidence
-interval of a P50 is wider than P40 to P60."""
+"""Minimum number of requests on each side (before the change, and after it). The effective number
+of requests before the change (`Matches.effective`) has the same minimum. With fewer requests, the
+95 % confidence interval of a P50 is wider than P40 to P60."""
 MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
-"""The minimum share for the verdict `worse`. It is lower than `MIN_COMPARED`: on a much slower
-server so many requests run together that most have no counterpart before the change. A deployment
-pipeline must then stop too."""
+"""For the verdict `worse`, the minimum share of the requests after the change that can be compared.
+It is lower than `MIN_COMPARED`: on a much slower server, so many requests run together that most
+have no counterpart before the change. A deployment pipeline must stop in this case too."""
 MAX_COMPARED: Final = 10_000
 """Maximum number of requests before the change, and after it, so that the intervals take only
 seconds. If there are more, only every nth request is used."""
@@ -54,16 +54,17 @@ class Criteria:
     """True if the confidence interval must stay valid although the result is computed repeatedly
     while data arrives (several looks)."""
     floor_s: float = 0.0
-    """Seconds that are added to both percentiles before the ratio is computed, because most
-    queueing times are 0."""
+    """Seconds that are added to the percentile before the change and to the percentile after it.
+    Most queueing times are 0, so both percentiles may be 0. The ratio of the two sums is still
+    defined."""
     restart_half: float = 0.0
-    """Half of the width of the 95 % confidence interval of a restart's effect, as a logarithm of a
-    ratio."""
+    """Half of the width of the 95 % confidence interval of a restart's effect. The effect is the
+    logarithm of a ratio: the percentile after the restart / before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareDecision:
-    """The verdict and its numbers; None if unknown."""
+    """The verdict on a change, with its numbers. Unknown numbers are None."""
 
     verdict: CompareVerdict
     before_s: float | None

@@ -1,8 +1,9 @@
 """The expected latency of a request on the server before the change.
 
-Pure. The expected latency is a sum of non-negative terms, one for each kind of work, like the
-duration of an engine step. Its coefficients are fitted to the requests before the change. With the
-expected latency, requests of different sizes and under different load are comparable.
+Pure. The expected latency is a sum of non-negative terms, one for each kind of work. The step model
+computes the duration of an engine step in the same way. The coefficients of the terms are fitted to
+the requests before the change. With the expected latency, requests of different sizes and under
+different load are comparable.
 
 Source: Hansen, "The prognostic analogue of the propensity score", Biometrika 2008.
 """

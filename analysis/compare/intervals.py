@@ -36,16 +36,17 @@ MIN_BLOCKS: Final = 8
 """Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, as a share of them. This error is the
-same in all draws, so the spread of the draws does not include it. Without this addition, the
-intervals for one look contained the true change in 70 to 100 % of 20 pairs of simulated windows,
-depending on the latency and the change."""
+same in all draws, so the spread of the draws does not include it. Therefore, it is added to each
+interval. Without it, the 95 % intervals for a single computation contained the true change in only
+14 to 20 of 20 pairs of simulated windows, depending on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them
 does not contain it."""
 TUNED_BLOCKS: Final = 20
-"""Number of blocks of time for which the factor that widens an interval for all looks is smallest.
-For 5 to 400 blocks, the factor is at most a fifth larger."""
+"""An interval that is valid for all looks (repeated computations) is wider than one for a single
+look, by a factor that depends on the number of blocks of time. The factor is smallest for this
+number of blocks. For 5 to 400 blocks, it is at most a fifth larger."""
 
 
 Statistic = TypeVar("Statistic")
@@ -65,7 +66,8 @@ def block_s(duration_s: float) -> float:
 
 
 def blocks_of(at_s: FloatArray) -> list[IntArray]:
-    """Return the indices of the requests of each block that has requests.
+    """Return the indices of the requests in each block of time. Blocks without requests are left
+    out.
 
     Args:
         at_s: (n,) when each request was received, in seconds; n is at least 1.
@@ -104,8 +106,9 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: True if the interval must contain the true change with a probability of 95 % however
-            often the result is computed (each computation is a look), False if it is computed once.
+        looks: False if the result is computed only once. True if it is computed repeatedly (each
+            computation is a look), and the intervals of all looks together must contain the true
+            change with a probability of 95 %.
     """
     normal = all_looks(blocks) if looks else Z_95
     return normal * (small_sample_factor(blocks, normal) or inf)

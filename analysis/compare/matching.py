@@ -83,7 +83,7 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
     # Many requests have the same expected latency, such as a queue time of 0. The requests after
-    # the change are spread over them, to get different matches.
+    # the change are spread over these requests, so that they get different matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

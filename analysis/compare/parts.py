@@ -49,7 +49,7 @@ class ObservedRequests:
     """(n,) number of running requests at arrival, for the load curve."""
 
     def take(self, rows: IntArray | BoolArray) -> "ObservedRequests":
-        """Return some of the requests."""
+        """Return the requests of the given rows."""
         return replace(
             self,
             **{name: getattr(self, name)[rows] for name in ObservedRequests.__dataclass_fields__},
@@ -134,7 +134,8 @@ class Equal(NamedTuple):
 
         Args:
             q: the percentile, in (0, 1).
-            floor_s: seconds added to both percentiles, so that 0 has a ratio.
+            floor_s: seconds that are added to both percentiles, so that the ratio is defined if a
+                percentile is 0.
         """
         after_s = percentile(self.compared.value_s, q) + floor_s
         return log(max(after_s, TINY_S) / max(percentile(self.before_s, q) + floor_s, TINY_S))
@@ -167,8 +168,8 @@ class SideComparison:
         return _equal(self.before, self.after.take(self.comparable), self._by_work)
 
     def resampled(self, before: IntArray, after: IntArray) -> Equal:
-        """Return the result of `equal` for resampled requests (indices on both sides), with a new
-        fit."""
+        """Return the result of `equal` for resampled requests, with a new fit. `before` and `after`
+        are the row numbers of the resampled requests."""
         drawn = self.before.take(before)
         fit = ExpectedLatency(drawn.work, drawn.value_s)
         return _equal(drawn, self.after.take(after[self.comparable[after]]), fit)

@@ -26,8 +26,8 @@ from analysis.corrected_prediction import student
 Key = TypeVar("Key")
 
 MIN_FREEDOM: Final = 3
-"""Minimum degrees of freedom: processes minus configurations. With 2, Student's quantile is 4.3, so
-that an effect of 5 % would hide changes up to 30 %."""
+"""Minimum degrees of freedom: processes minus configurations. With 2 degrees of freedom, Student's
+quantile is 4.3. If processes differ by 5 %, changes of up to 30 % could then not be detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ProcessEffect:
     @property
     def sentence(self) -> str:
         """Return how large the effect is, as a sentence."""
-        other = "Other processes served the requests after the change."
+        other = "The processes that served the requests before and after the change differ."
         if self.log_sd is None:
             return (
                 f"{other} A restart alone may also change the latency. The interval does not"
@@ -69,8 +69,8 @@ class ProcessEffect:
 
 
 def difference_of(before: Mapping[Key, float], after: Mapping[Key, float]) -> float:
-    """Return the standard deviation of the restart's effect on the logarithm of after / before, in
-    units of the standard deviation between processes.
+    """Return by how much a restart changes the logarithm of (percentile after / percentile before).
+    The result is a standard deviation, in units of the standard deviation between processes.
 
     Args:
         before, after: the share of the requests before and after the change that each process
@@ -89,8 +89,8 @@ def process_effect(
     """Estimate the effect of a restart.
 
     Args:
-        of_configuration: the requests of each process, by configuration. A group must have the same
-            group number as in `before`.
+        of_configuration: for each configuration, the requests of each process. A group (tenant,
+            route and adapter) must have the same group number as in `before`.
     """
     squares, freedom, processes = 0.0, 0, 0
     for configuration in of_configuration:

@@ -31,7 +31,8 @@ MAX_PROCESSES: Final = 8
 values, a standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Maximum length of the range, and maximum number of requests, to read of an earlier process."""
+"""Limits for an earlier process: the length of the range from which requests are read, and the
+number of requests."""
 
 
 class ReplicaProcess(NamedTuple):
@@ -117,8 +118,9 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # Each side has its own lists. The lists of the side before the change come first, so an
-        # earlier process is added to only one list.
+        # There is one list for each kind of process before the change, and one for each kind after
+        # it. An earlier process is added to only one list: to a list before the change, if there is
+        # one for its kind.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

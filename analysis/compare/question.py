@@ -90,5 +90,5 @@ class CompareQuestion:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of requests that are needed to select by these labels."""
+        """The columns of a table of requests that are needed to select requests by `labels`."""
         return [name for name in self.labels if name != VERSION]

@@ -48,7 +48,7 @@ def server_change(engine: Engine, window: Window) -> ServerChange | None:
     the last sample of each engine."""
     before = in_force(engine, window.from_unix_ns)
     during = starts_between(engine, window.from_unix_ns + 1, window.to_unix_ns)
-    # A replica may end just before the range and be replaced in it.
+    # A replica may end just before the range, and its replacement may start in the range.
     longer = Window(max(0, window.from_unix_ns - ROLLING_NS), window.to_unix_ns)
     last_unix_ns = last_samples(engine, [*before, *during], longer)
     return change_of(before, during, last_unix_ns, window.from_unix_ns)
@@ -62,9 +62,9 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first starts of the range describe the earlier state.
-    If a new replica begins when an old replica ends, the new one replaces the old one, as in a
-    rolling deployment with new names.
+    If no engine started before the range, the first deployment in the range is the state with which
+    later starts are compared. If a new replica starts at about the time when an old replica ends,
+    it replaces the old replica, as in a rolling deployment with new names.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
@@ -140,8 +140,8 @@ def _silent_replicas(last_unix_ns: Mapping[str, int]) -> dict[str, int]:
 def _nearest_end(
     start: EngineStart, silent: Mapping[str, int], replicas: Iterable[str]
 ) -> str | None:
-    """Return the replica that ended closest in time to the loading of an engine, within
-    `ROLLING_NS`."""
+    """Return the replica whose end was closest in time to the loading of an engine. Return None if
+    no replica ended within `ROLLING_NS` of the loading."""
     distances = {
         name: max(loading_from(start) - silent[name], silent[name] - start.at_unix_ns, 0)
         for name in replicas
@@ -154,8 +154,8 @@ def _nearest_end(
 def _first_starts(starts: Sequence[EngineStart]) -> int:
     """Return the number of starts that belong to the first deployment of a fleet.
 
-    The first deployment ends when an engine starts again, or when no engine starts for more than
-    `ROLLING_NS`.
+    The first deployment ends when an engine starts for the second time, or when no engine starts
+    for more than `ROLLING_NS`.
     """
     seen: set[tuple[str, int]] = set()
     for place, each in enumerate(starts):

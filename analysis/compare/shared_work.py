@@ -13,7 +13,7 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 _SHORTEST_S = 1e-3
-"""Duration in seconds of a prefill that starts and ends at the same recorded instant."""
+"""Assumed duration in seconds of a prefill whose recorded start and end are the same instant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -118,7 +118,8 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
 
 
 class _Level:
-    """A level over time: the sum of the heights of all requests that have started and not ended.
+    """A function of time: at each instant, the sum of the heights of all requests that have started
+    and not ended. This sum is called the level.
 
     The height of a request is constant, such as 1 or a number of tokens.
     """
@@ -137,7 +138,7 @@ class _Level:
         return np.where(places >= 0, self._heights[np.maximum(places, 0)], 0.0)
 
     def total(self, start: FloatArray, end: FloatArray) -> FloatArray:
-        """Return the integral of the level over time, from each start to the end of the same
-        index."""
+        """Return the integrals of the level over time: for each i, the integral from `start[i]` to
+        `end[i]`."""
         found = np.interp(end, self._at, self._areas) - np.interp(start, self._at, self._areas)
         return np.asarray(found)

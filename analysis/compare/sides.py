@@ -107,8 +107,8 @@ def requests_of(table: pa.Table) -> SideRequests:
 
 
 def group_numbers(tables: Sequence[pa.Table], without: Sequence[str] = ()) -> list[IntArray]:
-    """Return a group number for each request: the same for the same tenant, route and adapter in
-    all tables.
+    """Return a group number for each request. Requests with the same tenant, route and adapter have
+    the same number in all tables.
 
     Args:
         without: labels that select the sides. Groups are formed without these labels, because their

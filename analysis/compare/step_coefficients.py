@@ -1,4 +1,4 @@
-"""Compute the coefficients of the engine steps before and after a change, from the sums in the
+"""Compute the coefficients of the step model before and after a change, from the totals in the
 engine samples.
 
 Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
@@ -30,9 +30,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "delta": "per decode",
 }
 INTERVAL_S: Final = 5
-"""Length of a time interval in seconds: about five samples, as in the fit of a replay."""
+"""Length of a time interval in seconds: about five samples. A replay's step model is fitted to
+intervals of the same length."""
 BLOCK: Final = 6
-"""Number of consecutive time intervals that are drawn together (30 s)."""
+"""Number of consecutive time intervals in a block (30 s). Resampling draws whole blocks."""
 MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of time intervals before and after the change: ten for each coefficient."""
 DRAWS: Final = 100
@@ -87,7 +88,7 @@ def work_intervals_of(
     """Return the time intervals in which the chosen samples report steps.
 
     Args:
-        chosen: (n,) whether to use a sample: whether it is from an engine that served the requests.
+        chosen: (n,) True for the samples of the engines that served the compared requests.
     """
     mine = chosen & (samples.at_unix_ns >= from_unix_ns) & (samples.at_unix_ns < to_unix_ns)
     if not mine.any():
@@ -162,7 +163,8 @@ def _fit(of: WorkIntervals) -> FloatArray:
 
 
 def _pace(coefficients: FloatArray, before: WorkIntervals, after: WorkIntervals) -> float:
-    """Return the ratio busy / modelled time after the change, divided by this ratio before it."""
+    """Return by which factor the steps became slower: the ratio (busy time / predicted time) after
+    the change, divided by the same ratio before the change."""
     was, now = (
         each.busy_s.sum() / max(float((each.work @ coefficients).sum()), 1e-12)
         for each in (before, after)

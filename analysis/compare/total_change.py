@@ -78,8 +78,8 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # Divide by 1 + error: if the replay of the earlier requests is off by this ratio, the replay of
-    # the later requests is assumed to be off by the same ratio (decision 079).
+    # The replay of the earlier requests is off by this ratio. The same error is assumed for the
+    # replay of the later requests, so divide by 1 + error (decision 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 

@@ -26,8 +26,8 @@ def verdict_of(ratio: float, found: Interval, margin: float) -> CompareVerdict:
     """Return the verdict.
 
     Args:
-        ratio: the estimated logarithm of the percentile after the change / before the change.
-        found: the interval of the logarithm.
+        ratio: the estimated logarithm of (percentile after the change / percentile before it).
+        found: the confidence interval of this logarithm.
     """
     limit = log1p(margin)
     if found.low > 0 and ratio > limit:

@@ -36,9 +36,9 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. If these do not explain the growth, smaller causes are tested
-    too. If the replay cannot determine the shares, the shares by accounting (the detectors'
-    estimates from the step ledger) remain, and `not_replayed` states the reason.
+    causes that the explanation names. If these do not explain the growth, causes with smaller
+    shares are tested too. If the replay cannot determine the shares, the shares by accounting (the
+    detectors' estimates) remain, and `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -63,8 +63,8 @@ def with_shares_of(
     read: Callable[[Tails], tuple[Recorded, Recorded]],
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[Explanation, Recorded | None]:
-    """Return an explanation with shares from replays, and the replayed window. If there is no
-    replay, return the explanation with the detectors' estimates (shares by accounting), and None.
+    """Return an explanation with shares from replays, and the replayed window. If nothing can be
+    replayed, return the explanation with the detectors' estimates (shares by accounting), and None.
 
     Args:
         read: returns the window and the baseline to replay.
@@ -86,8 +86,8 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """Return the explanation if there is nothing to replay, otherwise None. If no replay can
-    determine the shares, the explanation contains the reason."""
+    """Return the final explanation if a replay is not needed or not possible, otherwise None. If a
+    replay is not possible, the explanation contains the reason."""
     causes = _causes_to_test(explanation)
     if explanation.verdict is not ExplanationVerdict.INCIDENT or not causes:
         return explanation
@@ -114,8 +114,8 @@ def _tails(explanation: Explanation) -> Tails:
 def _with_decision(
     explanation: Explanation, tested: Sequence[Cause], decision: CauseShares
 ) -> Explanation:
-    """Return the explanation with the shares from the replays, largest first. Causes whose share is
-    too small to be named are left out."""
+    """Return the explanation with the shares from the replays, largest first. Causes with a share
+    below `MAX_NAMED_SHARE` are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(tested, decision.shares, strict=True)
@@ -151,7 +151,7 @@ def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
 
 
 def _last_part(engine: Engine, question: Question) -> Window:
-    """Return the last part of the baseline that has at most `MAX_REQUESTS` requests."""
+    """Return the end of the baseline, with at most its last `MAX_REQUESTS` requests."""
     window = _window(question.baseline)
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:

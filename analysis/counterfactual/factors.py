@@ -38,7 +38,7 @@ class FactorKind(Enum):
     BLOCKS = "KV blocks"
     """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Lost KV blocks, and the lengths of the outputs, which no longer fit into the cache."""
+    """Lost KV blocks and longer outputs together, if the requests no longer fit into the cache."""
     CONFIG = "configuration"
 
 
@@ -53,7 +53,8 @@ LENGTHS: Final = (
     ),
     FactorKind.GRAMMAR,
 )
-"""If one of these factors is reset, each request gets another value in one column."""
+"""Factors that are reset by giving each request another value in one column, such as its number of
+output tokens."""
 
 KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "load_exceeds_capacity": FactorKind.RATE,
@@ -78,8 +79,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""The causes that a replay can remove. `replay/` does not model restarts, hangs, retries, adapters
-and encoders."""
+"""The kind of factor for each cause that a replay can remove. `replay/` does not model restarts,
+hangs, retries, adapters and encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Factor:
     engine: int | None = None
 
     def is_of(self, replica: str, engine: int) -> bool:
-        """Return whether the property of this engine is reset."""
+        """Return whether the factor applies to this engine of this replica."""
         return self.replica in (None, replica) and self.engine in (None, engine)
 
 

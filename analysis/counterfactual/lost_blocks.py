@@ -17,14 +17,16 @@ from replay.kv_cache import blocks_for
 _BISECTIONS: Final = 8
 """Number of bisections. The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""No blocks are lost if the mean latency of the replay with all blocks is at least this share of
-the measured mean. Without a fault, replayed means are within 5 % of measured means."""
+"""The window is replayed with all blocks. If the mean latency of this replay is at least this share
+of the measured mean latency, no blocks were lost. Without a fault, replayed means are within 5 % of
+measured means."""
 
 
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window without the lost blocks, or None if no blocks are lost.
+    """Return the window with fewer KV blocks (without the lost blocks), or None if no blocks are
+    lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.

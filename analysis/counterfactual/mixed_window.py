@@ -2,8 +2,9 @@
 values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, each request keeps its rank: a tenant's longest prompt becomes as long as in the baseline. If
-a server is reset, its engine is replayed with the model that was fitted to the baseline.
+reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the tenant's
+longest prompt in the baseline. If a server is reset, its engine is replayed with the model that was
+fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -42,7 +43,7 @@ class RangeTraffic:
 
     @property
     def seconds(self) -> float:
-        """Length of the counted range."""
+        """Length in seconds of the range whose requests are counted."""
         window = self.recorded.window
         return (window.to_unix_ns - window.from_unix_ns) / _NS
 
@@ -264,9 +265,9 @@ class MixedWindow:
         a baseline request of the same tenant and a similar length. If the window's cache evicts
         prefixes, the share is reduced.
 
-        If prompts became longer and this factor is not reset, the additional tokens of a prompt are
-        not shared. Each request then gets the number of cached tokens, not the share, of the
-        baseline request with the same rank of prompt length.
+        If prompts became longer and this factor is not reset, prompts do not share their additional
+        tokens with other prompts. Each request then gets the number of cached tokens, not the
+        share, of the baseline request with the same rank of prompt length.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:
@@ -302,8 +303,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _without_evictions(self, mixed: WindowRequests, found: Evictions) -> WindowRequests:
-        """Increase the cached tokens to the share of repeated tokens that the cache contained in
-        the baseline."""
+        """Increase the cached tokens of each request, so that the cached share of its repeated
+        tokens is at least the share in the baseline. Repeated tokens are those that an earlier
+        request to the engine also had."""
         own = np.flatnonzero(self._can_change_length(mixed))
         repeated = found.repeated_ratio[mixed.row[own]] * mixed.prompt_tokens[own]
         cached = mixed.cached_tokens.copy()
@@ -311,8 +313,9 @@ class MixedWindow:
         return replace(mixed, cached_tokens=cached)
 
     def _routed_as_in_baseline(self, mixed: WindowRequests) -> IntArray:
-        """Assign the requests to the engines in turn, in the shares of the baseline. The assignment
-        is not random, because random arrivals at an engine are burstier than those from a router.
+        """Assign the requests to the engines in turn, so that each engine gets the share of the
+        requests that it had in the baseline. A random assignment would make the arrivals at an
+        engine burstier than the assignment by a router.
         """
         counts = np.bincount(self._baseline_requests.engine, minlength=len(self._names))
         numbers = np.ceil(counts / counts.sum() * len(mixed.at_s)).astype(np.int64)

@@ -35,9 +35,9 @@ def _lower_bound(
     """Return the length above which a request belongs to a factor; 0 if all requests belong to it.
 
     If no long requests were added, usually no request is longer than the returned length. The
-    result is 0 if the rate of ordinary requests grew and no other factor changes this rate, because
-    ordinary requests also fill the steps. If the factor has no tenant, tenants whose rate is a
-    separate factor are left out.
+    result is 0 if the rate of shorter requests grew too, and no other factor changes this rate.
+    Shorter requests also take time in the engine steps, so they then belong to the factor too. If
+    the factor has no tenant, tenants whose rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0

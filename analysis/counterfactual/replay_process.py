@@ -1,7 +1,7 @@
 """Replay the causes of an explanation in a child process with limits on memory and time.
 
-If the child fails, the shares by accounting (the detectors' estimates from the step ledger) remain,
-and `not_replayed` states the reason.
+If the child fails, the shares by accounting (the detectors' estimates) remain, and `not_replayed`
+states the reason.
 """
 
 from collections.abc import Callable, Iterator

@@ -46,7 +46,8 @@ error widens each interval: with the maximum error, an interval extends by at le
 of the share."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
-"""Number of replays at the same time. The compiled loop releases the GIL."""
+"""Number of threads, each of which computes one replay. They run in parallel, because the compiled
+loop of the replay releases the GIL."""
 MODEL_ERROR: Final = 0.04
 """Standard deviation of the error that the model adds to a share, in addition to the error of the
 replayed growth. Measured on the development seed 503 of `benchmarks/diagnosis.py`."""
@@ -56,8 +57,8 @@ PARTIAL_ERROR: Final = 0.8
 overloaded, its queue depends strongly on its capacity, which is known only roughly. So the standard
 deviation of a replay is this factor times p (1 - p), where p is the part of the growth that
 remains. With this error, 93 % of the intervals contain the true share; without it, 85 %. This was
-measured on 93 intervals of `benchmarks/diagnosis.py --pairs`, with the development seeds 94001, and
-94002 with `--foreign`."""
+measured on 93 intervals of `benchmarks/diagnosis.py --pairs` with development seeds: 94001, and
+94002 for a run with `--foreign`."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
@@ -227,7 +228,8 @@ def _of_causes(
 ) -> list[Share]:
     """Divide the share of each factor among its causes, in proportion to the detectors' estimates
     of the causes' shares. The replay cannot test this division. If a factor has several causes,
-    each interval therefore reaches from 0 to the upper bound of the factor."""
+    the interval of each cause therefore reaches from 0 to the upper bound of the factor's
+    interval."""
     found = []
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):

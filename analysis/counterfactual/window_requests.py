@@ -40,7 +40,8 @@ class WindowRequests:
     tenant: NDArray[np.object_]
     engine: IntArray
     row: IntArray
-    """The recorded row that this request copies; −1 − r for row r of the baseline."""
+    """(n,) the recorded row that each request copies: r for row r of the window, and −1 − r for row
+    r of the baseline."""
     group: IntArray
     """(n,) the index of the factor that changes the rate of these requests; −1 for none."""
 

@@ -5,8 +5,8 @@ these roles.
 The growth of a phase is measured on the joined requests. The causes are found for each pool
 separately, because a prefill engine and a decode engine have different work. The user's TTFT
 contains the whole time at the prefill engine. So the explanation of the prefill pool is about the
-E2E of its requests, and that of the decode pool is about their TTFT. The pool whose phases grew
-most is first.
+E2E of the requests at the prefill servers. The explanation of the decode pool is about the TTFT of
+the requests at the decode servers. The pool whose phases grew most is first.
 
 An objective is about whole requests, so it cannot judge a pool. The verdict on a pool depends only
 on the size of the growth.
@@ -58,8 +58,8 @@ class PhaseGrowth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailGrowth:
-    """The mean latency of the slowest joined requests, in the baseline and in the window. The
-    phases sum to it."""
+    """The mean latency of the slowest joined requests, in the baseline and in the window. The mean
+    seconds of the phases sum to the mean latency."""
 
     slowest_share: float
     baseline_s: float
@@ -127,9 +127,9 @@ def growth(
 ) -> TailGrowth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are a share of all requests, for example the slowest 5 %: the smallest
-    share in `SHARES` that has enough requests in both ranges. If no share has enough requests, the
-    means are over all requests.
+    The slowest requests are a share of all requests, for example the slowest 5 %. This is the
+    smallest share in `SHARES` that has enough requests in both ranges. If no share has enough
+    requests, the means are over all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))

@@ -1,7 +1,8 @@
-"""Compute counts, rates, percentiles and means of joined requests, by labels.
+"""Compute counts, rates, percentiles and means of joined requests, by labels. A joined request was
+served by a prefill server and a decode server.
 
 A percentile of a phase covers only the requests that had this phase. The means of the phases sum to
-the mean of the latency. Percentiles do not.
+the mean of the latency. The percentiles of the phases do not sum to the percentile of the latency.
 """
 
 from collections import Counter, defaultdict

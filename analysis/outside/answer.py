@@ -10,10 +10,10 @@ PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
 """The phases of a probe in the order of time. They sum to the time from the start of the probe to
-the end of its answer (the wait). If the store also has the server's row of the probe, the time to
-the first event is divided into `server` and `network`. Otherwise it is `not_split`. `content` is
-the time from the first event to the first content. During this time, the model may send
-reasoning."""
+the end of its answer (the wait). If the store also has the row that the server reported for the
+probe, the time to the first event is divided into `server` and `network`. Otherwise it is
+`not_split`. `content` is the time from the first event to the first content. During this time, the
+model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -109,8 +109,8 @@ class EndpointResults:
     wait: Latency | None
     first_content: Latency | None
     network: Latency | None
-    """Time outside the server until the first event. Only probes for which the store has the
-    server's row are included."""
+    """Time outside the server until the first event. Only probes for which the store has a row from
+    the server are included."""
     cache: CacheEffect | None
     prompt_tokens: int
     output_tokens: int
@@ -132,7 +132,7 @@ class OutsideQuestion:
 
     window: Window
     equals: Mapping[str, str | None]
-    """Required values of `store.probes.LABELS`."""
+    """Labels that select the probes, from `store.probes.LABELS`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ COLUMNS: Final = (
 """The columns of probes that a summary needs."""
 MAX_FAILURES: Final = 3
 ONE_INTERVAL: Final = 1.5
-"""If the time between two probes is more than this many usual intervals, the result of a probe
-between them is missing."""
+"""If the time between two stored probes is more than this many usual intervals, the result of at
+least one probe between them is missing."""
 _ANSWERED: Final = [each.value for each in ProbeOutcome if each.succeeded]
 _UNCOUNTED: Final = [
     each.value for each in ProbeOutcome if not each.sent or each is ProbeOutcome.ABORT
@@ -73,7 +73,7 @@ class Results:
         step_s: int,
         scale: float,
     ) -> Self:
-        """Return the results in a table with `COLUMNS`.
+        """Convert a table with `COLUMNS` to results.
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
@@ -193,7 +193,8 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedPr
 def _cache(
     table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
-    """Compare each repeated prompt with the probe just before it."""
+    """Compare the probes that repeat a prompt with the probes just before them, which sent the same
+    prompts first."""
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()

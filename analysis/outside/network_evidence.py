@@ -79,7 +79,7 @@ def _growth(times: NetworkTimes) -> NetworkGrowth | None:
 
 def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
     """Return the seconds outside the server until the first event, by region. Only probes for which
-    the store has the server's row are included."""
+    the store has a row from the server are included."""
     window = Window(span.from_unix_ns, span.to_unix_ns)
     if not probe_count(engine, window):
         return {}

@@ -14,7 +14,8 @@ def phases(seconds: dict[str, FloatArray], server_s: FloatArray) -> FloatArray:
     """Return the seconds of each phase as (probes, PHASES). Each row sums to the time that the
     probe waited, `e2e_s`.
 
-    Instants that are out of order are moved to the nearest instant that is in order.
+    If an instant is out of order (for example, a first event after the end), it is moved just far
+    enough to be in order.
 
     Args:
         seconds: `COLUMNS`, each (probes,), with NaN for unknown values; `e2e_s` is known.

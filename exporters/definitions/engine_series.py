@@ -41,7 +41,7 @@ ENGINE_GAUGES: Final = {
     ),
     "deferred": MetricSeries(
         "tailspan_engine_deferred_requests",
-        "Waiting requests that a temporary constraint holds back.",
+        "Waiting requests that temporarily cannot be scheduled.",
         ENGINE_LABELS,
     ),
     "fetching_kv": MetricSeries(

@@ -194,7 +194,7 @@ TOKENS: Final = {
     ),
     "cached_tokens": MetricSeries(
         "tailspan_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests that were found in a prefix cache.",
+        "Prompt tokens found in a prefix cache, for ended requests.",
         REQUEST_LABELS,
     ),
     "output_tokens": MetricSeries(
@@ -202,7 +202,7 @@ TOKENS: Final = {
     ),
     "reasoning_tokens": MetricSeries(
         "tailspan_reasoning_tokens_total",
-        "Output tokens of ended requests that are reasoning.",
+        "Reasoning tokens in the output of ended requests.",
         REQUEST_LABELS,
     ),
 }
@@ -237,7 +237,7 @@ TENANT_TOKENS: Final = {
     ),
     "cached_tokens": MetricSeries(
         "tailspan_tenant_cached_prompt_tokens_total",
-        "Prompt tokens of ended requests found in a prefix cache.",
+        "Prompt tokens found in a prefix cache, for ended requests.",
         TENANT_LABELS,
     ),
     "output_tokens": MetricSeries(
@@ -306,7 +306,7 @@ SLO_GROUPS: Final = MetricSeries(
 )
 SLO_GOOD_EVENTS: Final = MetricSeries(
     vocabulary.GOOD_EVENTS,
-    "Requests that met the objective, compared with its exact threshold.",
+    "Requests that met the objective. Latencies are compared with the exact threshold.",
     (vocabulary.SLO,),
 )
 SLO_EXCLUDED_EVENTS: Final = MetricSeries(
@@ -340,7 +340,7 @@ TRUNCATED_TEXTS: Final = MetricSeries(
 )
 DROPPED_VALUES: Final = MetricSeries(
     "tailspan_collector_dropped_values_total",
-    "Invalid optional values; their requests were stored without them.",
+    "Invalid optional values. The requests were stored without these values.",
     ("reason",),
 )
 LISTENER_FAILURES: Final = MetricSeries(
@@ -367,7 +367,7 @@ LABEL_OVERFLOWS: Final = MetricSeries(
 TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
     "When this collector began to count all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it began at its start. A sum over collectors is complete if every"
+    " unix seconds; 0 if it did so at its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

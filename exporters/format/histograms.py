@@ -57,7 +57,8 @@ class ObservedLatencies(NamedTuple):
     counts: IntArray
     sum_s: float
     latest: dict[int, int]
-    """Maps each classic bucket to the index of its last latency."""
+    """Maps each classic bucket to the index in `values_s` (the argument of `observed`) of the
+    bucket's last latency."""
 
 
 def observed(

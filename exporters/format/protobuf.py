@@ -77,7 +77,8 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return the encoded metrics up to their values. Each value takes eleven more bytes."""
+    """Return a cache of encoded metrics without their values, by label values. The encoded length
+    of a metric includes the eleven bytes of its value."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)
@@ -145,7 +146,8 @@ _exemplar: Final = Struct("<cdcB").pack
 
 @lru_cache(maxsize=8)
 def _trace_label(size: int) -> bytes:
-    """Return the encoded label `trace_id` up to its value, which has this length."""
+    """Return the part of the encoded label `trace_id` before its value. `size` is the length of the
+    value."""
     name = b"\x0a\x08trace_id\x12" + varint(size)
     return b"\x0a" + varint(len(name) + size) + name
 

@@ -129,7 +129,7 @@ class Forwarder(Families):
             try:
                 result = self._deliver(message)
                 self.task.succeeded(time.time())
-            except Exception as error:  # a defect loses this message; later messages are sent
+            except Exception as error:  # after a defect, only this message is lost
                 result = "failed"
                 self.task.failed(error)
                 _log.exception("a message could not be forwarded")

@@ -10,8 +10,8 @@ from exporters.format.text import Families, Family
 EVALUATED: Final = MetricSeries(
     "tailspan_evaluation_timestamp_seconds",
     "Timestamp of this collector's last complete evaluation of all objectives, in unix seconds."
-    " Absent before the first. Only one of several collectors evaluates, so use the maximum over"
-    " all collectors.",
+    " Absent before the first evaluation. Only one of several collectors evaluates, so use the"
+    " maximum over all collectors.",
 )
 OLDEST_PENDING: Final = MetricSeries(
     "tailspan_notification_oldest_pending_seconds",
@@ -23,7 +23,7 @@ OLDEST_PENDING: Final = MetricSeries(
 
 
 class AlertingMetrics(Families):
-    """Reports when alerts were last evaluated, and the undelivered notifications.
+    """Reports when alerts were last evaluated, and how old the undelivered notifications are.
 
     Args:
         evaluated_unix_s: returns the time of the last complete evaluation, if any.

@@ -34,13 +34,14 @@ OVERFLOWS: Final = MetricSeries(
 JUMP: Final = MetricSeries(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
-    " Normally 0. Other values mean that the clock jumped, or was wrong at the start, and that"
-    " senders do not confirm it.",
+    " Normally 0. Other values mean that the clock jumped, or was wrong at the start. The"
+    " timestamps of senders do not confirm its time.",
 )
 BEHIND: Final = MetricSeries(
     "tailspan_retention_behind_seconds",
     "How far the time that deletion uses is behind the time that alerts use, in seconds. Above 0,"
-    " Tailspan was down or its clock jumped ahead; deletion catches up at twice the speed of time.",
+    " Tailspan was down or its clock jumped ahead. The time that deletion uses then runs twice as"
+    " fast, until it has caught up.",
 )
 
 

@@ -1,4 +1,5 @@
-"""Exports whether this collector holds each lease."""
+"""Exports which leases this collector holds. A lease is the right to do one task, such as the
+evaluation of alerts, for all collectors of a database."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

@@ -106,7 +106,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent processes
+        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent process ids
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1
@@ -197,7 +197,8 @@ class EngineBills:
 
 
 def _busy_since_last_sample(before: _Report, at_unix_ns: int, busy_s: float | None) -> float | None:
-    """Return the busy seconds since the process's previous sample, or None."""
+    """Return the busy seconds since the process's previous sample, or None if the process reports
+    no busy time."""
     if busy_s is None:
         return None
     if before.busy_s is None or not 0 <= at_unix_ns - before.at_unix_ns <= _GAP_NS:

@@ -1,14 +1,14 @@
 """Computes totals and gauges of engines, from the samples of one or several processes per engine.
 
-Several processes (vLLM's API servers) may report one engine. Each reports totals of its own
-requests, and only one of them reports the totals of the engine's steps. Totals are summed over the
+Several processes (vLLM's API servers) may report one engine. Each process reports totals of its own
+requests, and only one process reports the totals of the engine's steps. Totals are summed over the
 processes.
 
-A total decreases only when the server restarts. The server has restarted if a process with a new
-start timestamp sends a sample, and no other process of the engine sent a sample shortly before this
-start. The old counts are then dropped, and Prometheus treats the decrease as a counter reset. If a
-process ends while other processes of the engine still send samples, its counts stay in the sum, so
-that Prometheus sees no reset.
+A total decreases only when the server restarts. If a process with a new start timestamp sends a
+sample, the server may have restarted. It has restarted if no other process of the engine sent a
+sample shortly before this start. The old counts are then dropped, and Prometheus treats the
+decrease as a counter reset. If a process ends while other processes of the engine still send
+samples, its counts stay in the sum, so that Prometheus sees no reset.
 """
 
 import operator

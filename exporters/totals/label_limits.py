@@ -48,7 +48,7 @@ class LabelCap(Generic[_Value]):
         """The owners that have both an admitted value and a value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
-        """Admit a value that occurs in this number of rows. Return False if it is beyond the
+        """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the
         limit."""
         if value not in self._seen_unix_ns:
             if len(self._seen_unix_ns) >= self._limit and not self._make_room(value, now_unix_ns):
@@ -81,8 +81,9 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return for each value the time in unix ns since which all of its rows are admitted. At 0,
-        all of its rows since the start are admitted."""
+        """Return, for each value, the unix nanoseconds since which all rows with this value keep it
+        as their label. Earlier rows may have the label `other`. 0 if no row has had the label
+        `other` since the start."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -172,8 +173,8 @@ class ExporterLabels:
         self._tenants.reserve(tenants, now_unix_ns)
 
     def tenants_since_unix_ns(self) -> dict[str, int]:
-        """Return for each tenant the time in unix ns since which it is exported by name. 0 means
-        since the start."""
+        """Return, for each tenant, the unix nanoseconds at which the exporter began to use the
+        tenant's name. 0 means at the start of the exporter."""
         # A tenant may itself be named `other`.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
@@ -220,7 +221,7 @@ class ExporterLabels:
         )
 
     def held_model(self, model: str | None) -> str:
-        """Return the label of a model that is already admitted, or `other`."""
+        """Return the label of a model: its name if the model is admitted, otherwise `other`."""
         return (model or "") if _is_within_limit(self._models, model or "") else OTHER
 
     def holds_engine(self, engine: tuple[str, int]) -> bool:

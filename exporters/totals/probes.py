@@ -22,8 +22,8 @@ from telemetry.probes import Probe, ProbeOutcome
 MAX_ENDPOINTS: Final = 1_000
 """Maximum number of endpoints over all regions."""
 STALE_NS: Final = 300 * 10**9
-"""An endpoint's gauges are omitted after this time without results. It is Prometheus' default
-lookback."""
+"""An endpoint's gauges are omitted after this time without results. The value is Prometheus'
+default lookback."""
 STALE_INTERVALS: Final = 3
 """Number of probe intervals without a result after which an endpoint's gauges are omitted, if these
 intervals are longer than `STALE_NS`."""

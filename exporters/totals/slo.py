@@ -1,15 +1,15 @@
-"""Counts good events and all events per objective, with the exact threshold, when requests
-and probes arrive.
+"""Counts the good events and all events of each objective, when requests and probes arrive.
+Latencies are compared with the exact threshold, not with a bucket bound.
 
 The counters begin at 0, so that Prometheus does not miss the first event. A request whose row
-arrives long after the request's end is counted as `late` instead, because Prometheus cannot store
-it with its own timestamp.
+arrives long after the request's end is counted as `late`, and not as good or bad, because
+Prometheus cannot store the count with the time of the request's end.
 
 A request in flight is reported several times. A bad request is counted at the first report that
 shows it is bad, and not again. To recognise the first such report, each report contains the
-request's age at the previous report. The row of the ended request contains its age at its last
-report. Counters cannot decrease: if a request was counted as bad and then ends with a client error,
-it stays counted as bad.
+request's age at the previous report. When the request has ended, its row contains the age of the
+request at the last report. Counters cannot decrease: if a request was counted as bad and then ends
+with a client error, it stays counted as bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence
