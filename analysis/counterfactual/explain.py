@@ -15,6 +15,7 @@ from analysis.counterfactual.shares import (
     Tails,
     UndecidedError,
     decide,
+    effect,
     removable_factors,
     untested,
 )
@@ -76,7 +77,13 @@ def with_shares_of(
     try:
         window, baseline = read(tails)
         decision = decide(window, baseline, causes, tails, progress)
-        more = untested(causes, explanation.others) if decision.unexplained.low > 0 else []
+        more = untested(causes, explanation.others)
+        if not decision.unexplained.low > 0:
+            more = [
+                each
+                for each in more
+                if effect(decision.window, baseline, each, tails) >= 2 * MAX_NAMED_SHARE
+            ]
         if more:
             causes = [*causes, *more]
             decision = decide(window, baseline, causes, tails, progress)

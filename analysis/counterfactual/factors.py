@@ -92,6 +92,13 @@ class Factor:
     replica: str | None = None
     engine: int | None = None
 
+    def contains(self, other: "Factor") -> bool:
+        """Return whether a replay that resets this factor resets the other factor too."""
+        if self.kind is not FactorKind.OUTGROWN_BLOCKS:
+            return self == other
+        parts = (FactorKind.OUTGROWN_BLOCKS, FactorKind.BLOCKS, FactorKind.OUTPUTS)
+        return other.kind in parts and self.tenant in (None, other.tenant)
+
     def is_of(self, replica: str, engine: int) -> bool:
         """Return whether the factor applies to this engine of this replica."""
         return self.replica in (None, replica) and self.engine in (None, engine)
@@ -117,7 +124,7 @@ def _factor_of(cause: Cause) -> Factor | None:
         return None
     if kind in RATES or kind in LENGTHS:
         return Factor(kind, tenant=cause.where.get("tenant"))
-    if kind in (FactorKind.PACE, FactorKind.STALLS):
+    if kind is FactorKind.PACE:
         number = cause.where.get("engine")
         engine = None if number is None else int(number)
         return Factor(kind, replica=cause.where.get("replica"), engine=engine)

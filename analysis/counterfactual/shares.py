@@ -80,6 +80,8 @@ class CauseShares:
     """One for each proposed cause."""
     unexplained: Share
     replay: Replay
+    window: Recorded
+    """The window as replayed: without the KV blocks that it lost."""
 
 
 class UndecidedError(ValueError):
@@ -174,7 +176,19 @@ def decide(
             now_s,
             whole.values[frozenset()],
         ),
+        window,
     )
+
+
+def effect(window: Recorded, baseline: Recorded, cause: Cause, tails: Tails) -> float:
+    """Return the part of the replayed growth that disappears if only this cause is reset.
+
+    Args:
+        window: as in `CauseShares`.
+    """
+    replayer = _Replayer(window, baseline, removable_factors([cause]), tails, lambda: None)
+    traffics = [(traffic_of(window), traffic_of(baseline))] * DRAWS
+    return replayer.mean(traffics, np.random.default_rng(0)).share(0)
 
 
 def replays(causes: int) -> int:
@@ -186,10 +200,12 @@ def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
     """Return the causes in `others` that `decide` can test in addition to the causes in
     `tested`."""
     factors = factors_of([*tested, *others])
-    known = set(factors[: len(tested)])
+    known = {each for each in factors[: len(tested)] if each is not None}
     found = []
     for cause, factor in zip(others, factors[len(tested) :], strict=True):
-        if factor is not None and factor not in known and len(known) < MAX_FACTORS:
+        if factor is None or any(each.contains(factor) for each in known):
+            continue
+        if len(known) < MAX_FACTORS:
             known.add(factor)
             found.append(cause)
     return found

@@ -101,7 +101,7 @@ def test_a_cause_with_a_tenant_is_removed_for_this_tenant_only() -> None:
         ]
     ) == [
         Factor(FactorKind.RATE, tenant="acme"),
-        Factor(FactorKind.STALLS, replica="sim-0"),
+        Factor(FactorKind.STALLS),
         Factor(FactorKind.CONFIG),
         None,
     ]
