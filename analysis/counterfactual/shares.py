@@ -199,10 +199,10 @@ def replays(causes: int) -> int:
 def untested(tested: Sequence[Cause], others: Sequence[Cause]) -> list[Cause]:
     """Return the causes in `others` that `decide` can test in addition to the causes in
     `tested`."""
-    factors = factors_of([*tested, *others])
-    known = {each for each in factors[: len(tested)] if each is not None}
+    known = {each for each in factors_of(tested) if each is not None}
     found = []
-    for cause, factor in zip(others, factors[len(tested) :], strict=True):
+    for cause in others:
+        (factor,) = factors_of([cause])
         if factor is None or any(each.contains(factor) for each in known):
             continue
         if len(known) < MAX_FACTORS:

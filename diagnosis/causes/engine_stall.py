@@ -24,7 +24,10 @@ def detect(case: DiagnosisCase) -> Claim | None:
     seats = wait_weights(case, drivers.STALL)
     places = {term: seats.get(term, 0.0) for term in OF_SEATS}
     met = case.grown_s("prefill_stall", "decode_stall") > 0 or (stalled_s > 0).any()
-    if not met and not any(np.max(share) > 0 for share in places.values()):
+    before, now = case.rate("stall_s_total")
+    # The engine may have stalled before the slow requests arrived. A replay can test this.
+    more = now is not None and now > (before or 0.0)
+    if not met and not more and not any(np.max(share) > 0 for share in places.values()):
         return None
     while_queued, while_handed = (
         np.minimum(stalled_s / np.maximum(np.nan_to_num(case.slow.number(waited)), 1e-3), 1.0)
@@ -44,7 +47,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
             "decode_stall": 1.0,
         },
         evidence=[
-            Evidence("stall time of the engine, seconds per second", *case.rate("stall_s_total")),
+            Evidence("stall time of the engine, seconds per second", before, now),
             Evidence("longest step in each second, s", *case.p99("longest_step_s")),
             Evidence("preemptions/s", *case.rate("preemptions_total")),
         ],

@@ -7,14 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.counterfactual.explain import with_shares_of
 from analysis.counterfactual.factors import KIND_OF_CAUSE, Factor, FactorKind, factors_of
 from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, _repeated
 from analysis.counterfactual.shares import (
     CauseShares,
-    TailMeans,
     Tails,
     UndecidedError,
     decide,
+    effect,
     replays,
     tail_mean_s,
     untested,
@@ -22,8 +23,10 @@ from analysis.counterfactual.shares import (
 from analysis.recorded_traffic import LEAD_S, Recorded, recorded_of
 from analysis.window_replay import traffic_of
 from diagnosis.causes.registry import DETECTORS
+from diagnosis.explain import explain
 from diagnosis.explanation import Cause
-from diagnosis.question import Metric
+from diagnosis.inputs.arrow import requests_of, servers_of
+from diagnosis.question import Metric, Question, Span
 from replay.engine_config import EngineConfig
 from simulator.dataset import Dataset, run
 from simulator.fault import SimulatedFault
@@ -269,6 +272,37 @@ def test_only_causes_with_other_factors_are_tested_in_addition() -> None:
     assert [each.id for each in untested(tested, others)] == ["engine_stall", "frontend_cpu"]
 
 
+def test_a_cause_that_another_cause_contains_is_not_tested_in_addition() -> None:
+    """Longer outputs are a part of the factor of `preemption`."""
+    others = [proposed("longer_outputs"), proposed("kv_cache_exhausted"), proposed("engine_stall")]
+    assert [each.id for each in untested([proposed("preemption")], others)] == ["engine_stall"]
+
+
+def test_the_effect_of_one_cause_is_the_growth_that_disappears_without_it() -> None:
+    window, baseline = ranges("engine_stall")
+    tails = Tails(Metric.ITL_MAX, SHARE, {})
+    assert effect(window, baseline, proposed("engine_stall"), tails) == pytest.approx(1, abs=0.1)
+    assert abs(effect(window, baseline, proposed("longer_outputs"), tails)) < 0.1
+
+
+def test_a_stall_that_no_slow_request_saw_is_found_beside_preemption() -> None:
+    data = simulated("preemption", "engine_stall")
+    start_ns = data.config.started_unix_ns
+    window, baseline = (
+        Span(start_ns + from_s * 10**9, start_ns + to_s * 10**9)
+        for from_s, to_s in ((BEGAN_S, ENDED_S), (LEAD_S, BEGAN_S))
+    )
+    accounted = explain(
+        requests_of(data.request_table()),
+        servers_of(data.sample_table(), data.gpu_table(), data.starts),
+        Question(Metric.QUEUE, window, baseline),
+    )
+    assert [cause.id for cause in accounted.causes] == ["preemption"]
+    found, _ = with_shares_of(accounted, lambda _: ranges("preemption", "engine_stall"))
+    assert [cause.id for cause in found.causes] == ["preemption", "engine_stall"]
+    assert found.causes[1].share < 0.2
+
+
 def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
     first, victim = (simulated().config.workload.tenants[place].name for place in (0, 1))
     found = decided(
@@ -373,21 +407,3 @@ def test_a_longer_baseline_is_cut_to_its_end_and_a_shorter_one_is_repeated() -> 
     twice = _repeated(requests, 120.0, 180.0)
     assert len(twice.at_s) == len(requests.at_s) + (requests.at_s < 60.0).sum()
     assert (np.diff(twice.at_s) >= 0).all()
-
-
-@pytest.mark.parametrize(("left_s", "expected"), [(0.0, 0.0), (10.0, 0.0), (5.0, 0.141)])
-def test_a_share_is_less_certain_if_a_replay_removes_only_a_part_of_the_growth(
-    left_s: float, expected: float
-) -> None:
-    """Each factor alone leaves `left_s` of a growth of 10 s; both together leave nothing."""
-    both = frozenset([0, 1])
-    values = {frozenset[int](): 12.0, frozenset([0]): 2 + left_s, frozenset([1]): 2 + left_s}
-    means = TailMeans({**values, both: 2.0}, baseline_s=2.0, factors=2)
-    assert [means.share(place) for place in (0, 1)] == pytest.approx([0.5, 0.5])
-    assert means.partial_error(0) == pytest.approx(expected, abs=1e-3)
-
-
-def test_a_single_factor_has_no_partial_error() -> None:
-    means = TailMeans({frozenset(): 10.0, frozenset([0]): 5.0}, baseline_s=0.0, factors=1)
-    assert means.share(0) == pytest.approx(0.5)
-    assert means.partial_error(0) == 0.0

@@ -56,3 +56,12 @@ def test_a_queue_during_a_stall_is_attributed_to_the_stall() -> None:
 def test_waits_for_slots_of_stalled_requests_are_attributed_to_the_stall(metric: Metric) -> None:
     queued = later(quiet(), decode_stall_s=20.0, queue_seats_s=8.0)
     assert shares(asked(queued, metric))["engine_stall"] > 0.9
+
+
+def test_a_stall_that_no_slow_request_saw_is_left_to_the_replay() -> None:
+    """The stalls may have caused the backlog in which the slow requests wait."""
+    queued = later(quiet(), queue_kv_s=1.0)
+    others = [cause.id for cause in asked(queued, servers=engines_at_work(at_times)).others]
+    assert "engine_stall" in others
+    others = [cause.id for cause in asked(queued, servers=engines_at_work(0.0)).others]
+    assert "engine_stall" not in others
