@@ -63,8 +63,8 @@ class Conditions:
         All others are omitted.
 
         Args:
-            shifts: the ranges to keep, in order of the resulting times. The resulting ranges must
-                not overlap.
+            shifts: the ranges to keep, in order of their times after the move. The moved ranges
+                must not overlap.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

@@ -178,9 +178,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, the fit computes when the work began. The work could
-    begin when the process received the request, or when the engine produced the token to send. If
-    the process passed another request to the engine after that, the work began only then.
+    earlier requests. To remove the waiting, the fit computes when the work began. At the earliest,
+    work on a request begins when the process receives it, and work on a token begins when the
+    engine has produced it. If the process passed another request to the engine in the meantime, the
+    work began only after that.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -221,7 +222,8 @@ def _finite(values: FloatArray) -> FloatArray:
 
 
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
-    """Return a non-negative constant, and a non-negative slope for each column.
+    """Fit a linear function of the arrays in `by`. Return its constant and a slope for each array,
+    none of them negative.
 
     The fit minimises absolute deviations by iterated weights, so that a few slow clients have
     little effect.

@@ -81,8 +81,8 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several steps with the same sequences, among
-        `sequences` sequences."""
+        """Divide the billed time of one step, or of several steps with the same sequences, equally
+        among `sequences` sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)

@@ -79,8 +79,8 @@ class MooncakeWriter:
         """Return the number of each block.
 
         Up to the end of the last segment that is shared with an earlier prompt, the numbers are the
-        same as in the earlier prompt. A block in which a segment ends is shared only if both
-        prompts end at the same token.
+        same as in the earlier prompt. If a segment ends inside a block, this block gets the same
+        number only if both prompts end at the same token.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
