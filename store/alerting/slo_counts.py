@@ -53,7 +53,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The prefix of the digest if an objective counts probes."""
+"""The prefix of the digest of an objective that counts probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """Return the stored counts with from < until ≤ to, in order.
+    """Return the stored counts whose buckets end in (from, to], in order of time.
 
     Real and simulated requests have separate counts; both are returned.
     """
@@ -169,7 +169,7 @@ def store_counts(
         counted_range: the time range whose counts are complete after this call.
         since: the time range that was stored when this process began to count. With None, changes
             by other processes are not detected.
-        groups: the keys of the counted groups. Each has its own time range.
+        groups: the keys of the counted groups. A time range is stored for each group.
 
     Returns:
         False if another process has changed the stored time range. In this case, nothing is stored.

@@ -30,7 +30,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
 
     Raises:
         NotAllowed: the reader's role hides dollars, or some of the requests.
-        ValueError: rollups do not have a label of `by`.
+        ValueError: a label in `by` is not a label of rollups.
         StoreUnavailable: the database does not respond.
     """
     if unknown := set(by) - set(LABELS):

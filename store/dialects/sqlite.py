@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
-`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders do not send these
-rows again. The writer commits many submissions with one flush to disk.
+`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders would not send the
+lost rows again. The writer commits many submissions with one flush to disk.
 """
 
 import os
@@ -152,7 +152,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock here, so this function retries.
+    For this change, SQLite does not wait for other processes' locks, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -170,8 +170,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this request if the middle of the last hop
-    lies between the report's start and end. A single report that overlaps no row of the trace is
-    used too, because then the router's clock is wrong.
+    lies between the report's start and end. If there is only one report and it overlaps no row of
+    the trace, the router's clock must be wrong, and the report is used too.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).

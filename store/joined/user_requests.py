@@ -49,7 +49,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return the requests of users in a table of rows, in the same order."""
+    """Return a table with one row for each user's request, in the order of the given rows."""
     prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
         return rows

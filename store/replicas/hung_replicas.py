@@ -9,7 +9,7 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of a replica's newest sample. Samples are taken every second and sent every five. A
+"""Maximum age of a replica's newest sample. Samples are taken every second, and sent every 5 s. A
 process without a recent sample is silent, not hung."""
 
 

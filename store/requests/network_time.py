@@ -1,7 +1,8 @@
 """Compute the time that a request spent outside the server: in the network and in the client.
 
 It is the duration in the client's row minus the duration in the server's row, so clock offsets do
-not matter. Clients are instrumented applications and the prober (without the time to connect).
+not matter. Clients are instrumented applications and the prober. The prober's time to connect is
+not included.
 """
 
 from dataclasses import dataclass

@@ -32,8 +32,8 @@ AT_ONCE: Final = 100_000
 """Maximum number of requests to read at a time (about 40 MB)."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes that are merged at a time when an hour is built. For a large fleet, a whole
-hour takes gigabytes of memory."""
+"""Number of minutes that are merged at a time when an hour is built. For a large fleet, merging all
+60 minutes at once would take gigabytes of memory."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 """The columns of requests from which rollups are built."""

@@ -43,7 +43,7 @@ class SampleRollups:
         self._engine = engine
 
     def build(self, width_s: int, start_unix_s: int) -> list[tuple[SampleKind, CounterSpans]]:
-        """Build a bucket: one entry for each kind of samples."""
+        """Build a bucket: the counter spans of each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -86,7 +86,8 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return the time since which engine time is stored, or None if there are no rollups yet."""
+    """Return the time since which rollups of samples per hour exist, or None if there are none
+    yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 
