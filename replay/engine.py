@@ -178,7 +178,8 @@ class ReplayEngine:
         return self._now
 
     def take_longest_step_s(self) -> float | None:
-        """Return the duration of the longest step since the last call, or None without a step."""
+        """Return the duration of the longest step since the last call, or None if there was no
+        step."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
         return longest_s or None
 
@@ -627,7 +628,8 @@ class ReplayEngine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # With speculation, a job can have more blocks than its computed tokens need.
+        # Release all blocks of the job: with speculation, they can be more than its computed tokens
+        # need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 

@@ -46,13 +46,15 @@ class StepReports:
     starts_s: FloatArray
     """(m,) start of each interval."""
     work: FloatArray
-    """(m, 5) counts: steps, prefill tokens, attention pairs, context tokens, decodes."""
+    """(m, 5) five numbers for each interval: steps, prefill tokens, attention pairs, context
+    tokens, decodes."""
     busy_s: FloatArray
     stall_s: FloatArray
     coefficients: FloatArray
-    """(m, 5) coefficients of the engine's own fit."""
+    """(m, 5) for each interval, the five coefficients of the engine's own fit."""
     error_ratio: FloatArray
-    """(m,) typical relative error with which the engine's own fit predicts a single step."""
+    """(m,) for each interval, the typical relative error with which the engine's own fit predicts a
+    single step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
 
 
 def lognormal_quantiles(spread: float) -> tuple[float, ...]:
-    """Return quantiles of a lognormal factor with mean 1, at the probabilities (i + ½)/n."""
+    """Return the n = `NOISE_QUANTILES` quantiles of a lognormal factor with mean 1, at the
+    probabilities (i + ½)/n. `spread` is the standard deviation of the factor's logarithm."""
     places = (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES
     factors = np.exp(spread * np.array([_normal_quantile(place) for place in places]))
     return tuple((factors / factors.mean()).tolist())

@@ -30,8 +30,8 @@ class Lockstep:
         self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
-        """Number of prompt tokens computed in each step. It finds the largest number since a given
-        step."""
+        """Stores the number of prompt tokens computed in each step, and finds the largest number
+        since a given step."""
         self._ends: list[tuple[int, int, int, Job]] = []
         """Heap of the sequences, sorted by the step count at which they get their last token."""
 

@@ -49,7 +49,7 @@ def replay(
         NotReplayedError: the loop does not support the model.
     """
     _refuse(model.engine)
-    # the import takes half a second
+    # imported only here, because the import takes half a second
     from replay import kernel
 
     n, replicas = len(arrivals), range(model.replicas)

@@ -271,7 +271,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
     value = _required_value(row, key, where)
-    # With NaN, this comparison is false too.
+    # NaN is refused too, because every comparison with NaN is false.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"

@@ -39,7 +39,7 @@ class ReplayOutcome:
     preemptions: IntArray
     cached_tokens: IntArray
     engine: IntArray
-    """(n,) replica that served the request; −1 if rejected."""
+    """(n,) index of the replica that served the request; −1 if rejected."""
     rejected: BoolArray
     """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
     full. The latencies of rejected requests are NaN."""

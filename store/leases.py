@@ -212,7 +212,8 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return a separate connection, so that leases do not wait for the pool."""
+        """Return a separate connection, so that renewals do not wait for a free connection of the
+        pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"

@@ -295,7 +295,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    Without a simulated request, the query reads every request of the window.
+    If no request is simulated, the query reads every request of the window.
     """
     return _any(
         engine,
@@ -408,7 +408,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # The cursor's plain tuples are faster than SQLAlchemy's rows.
+        # Read from the driver's cursor, because its plain tuples are faster than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

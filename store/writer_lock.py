@@ -69,7 +69,8 @@ def sole_writer(
         ) from error
     try:
         _lock(lock, file, report, purpose)
-        # Any other folder may contain files of other programs.
+        # Restrict only the default folder, because any other folder may contain files of other
+        # programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")

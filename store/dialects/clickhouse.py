@@ -59,7 +59,8 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL names a database, and has no secret option."""
+    """Return an error message if the URL names no database or has an option that is not allowed;
+    otherwise None."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -138,7 +139,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
-            if column.null_count and not about.nullable:  # ClickHouse would store 0
+            if column.null_count and not about.nullable:  # ClickHouse would store 0 for NULL
                 raise ValueError(f"{about.name}: a value is required")
         driver: Any = connection.connection.driver_connection
         driver.client.insert_arrow(table.name, pa.table(columns, schema=schema))

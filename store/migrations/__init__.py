@@ -259,7 +259,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
 
 
 def _upgrade(connection: Connection, name: str, found: str, schema: Schema) -> None:
-    from alembic import command  # the import takes time
+    from alembic import command  # slow, so imported only here
     from alembic.util import CommandError
 
     from store.migrations.alembic_config import config
