@@ -157,9 +157,9 @@ class ReplayEngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Decoding sequences, summed over steps."""
+    """Sum over all steps: number of decoding sequences."""
     context_tokens: int = 0
-    """Context tokens that decodes read, summed over steps."""
+    """Sum over all steps: number of context tokens that decodes read."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

@@ -192,7 +192,7 @@ class Job:
 
     @property
     def phase(self) -> Shares:
-        """The seconds of the request's current phase (prefill or decode), by part."""
+        """The seconds of the request's current phase (prefill or decode), by cause."""
         return self.prefill if self.first_token is None else self.decode
 
     @property

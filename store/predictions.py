@@ -32,8 +32,9 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: by latency and percentile, the relative change and its lower and upper bound. Example:
-    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 % and 0 %."""
+    """JSON object: for each latency and percentile, the relative change, its lower bound and its
+    upper bound. Example: `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 %
+    and 0 %."""
     simulated: bool
 
 

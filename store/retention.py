@@ -62,8 +62,8 @@ BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""The time of the last deletion is in the row of `STATE` with this `width_s`, which no bucket
-has."""
+"""The value of `width_s` in the row of `STATE` that contains the time of the last deletion. No
+bucket has this width."""
 
 _ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
 _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {

@@ -31,7 +31,8 @@ from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Maximum number of bytes to read from the lock file, which describes the process with the lock."""
+"""Maximum number of bytes to read from the lock file, which describes the process that holds the
+lock."""
 
 
 @contextmanager

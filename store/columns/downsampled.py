@@ -77,7 +77,7 @@ def gpu_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return GPU samples, as `engine_samples` does."""
+    """Return GPU samples. The arguments are those of `engine_samples`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 

@@ -55,8 +55,8 @@ CHECKPOINT_PAGES: Final = 16_384
 (a checkpoint). With SQLite's defaults (1,000 pages and a cache of 2 MB), SQLite would read and
 write the same pages repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. Fewer rows per statement are slower, because the driver
-takes Python's global lock for each statement."""
+"""Number of rows that one statement adds. With fewer rows per statement, writing is slower, because
+the driver takes Python's global lock for each statement."""
 
 
 def refusal(url: URL) -> str | None:

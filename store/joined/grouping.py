@@ -127,7 +127,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
     """Divide rows with equal ids and labels into requests.
 
-    Each decode hop that answered ends one request.
+    Each decode hop that answered is the last hop of one request.
     """
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))

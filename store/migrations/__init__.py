@@ -49,7 +49,7 @@ class Schema(NamedTuple):
     """The text before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
-    """The folder of the revisions, in `FOLDER`."""
+    """The name of the revisions' folder, which is in `FOLDER`."""
     revision: Table
     """Alembic's version table. Its name identifies a database of Tailspan."""
     first: str

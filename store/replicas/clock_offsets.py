@@ -74,7 +74,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
         row["basis"] == Basis.CLIENT.value
         or row["replica"] is None
         or row["clock_ahead_s"] is not None
-        or not Outcome(row["outcome"]).answered  # a client may disconnect early
+        or not Outcome(row["outcome"]).answered  # the client may have disconnected
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])

@@ -41,10 +41,10 @@ class NetworkTime:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The time is the difference of the TTFTs if the client and the server both measured one and the
-    response was streamed. Otherwise, it is the difference of the E2Es. The time is None if the HTTP
-    edge was not measured, if there is not exactly one client report, or if the client's duration is
-    shorter than the server's.
+    The time is the difference of the TTFTs if the client and the server both measured a TTFT and
+    the response was streamed. Otherwise, it is the difference of the E2Es. The time is None if the
+    HTTP edge was not measured, if there is not exactly one client report, or if the client's
+    duration is shorter than the server's.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]

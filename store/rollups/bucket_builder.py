@@ -59,8 +59,8 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built. A bucket is given as kind of rows, width in seconds, and start in
-unix seconds."""
+"""Buckets that cannot be built. Each is a tuple: kind of rows, width in seconds, and start in unix
+seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:

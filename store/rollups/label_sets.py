@@ -199,7 +199,8 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """Return for how many of the sets in `_FOLDS` all labels are `_other` in a label set."""
+    """Return the number of sets in `_FOLDS` whose labels all have the value `_other` in a label
+    set."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)
 

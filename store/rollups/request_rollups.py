@@ -114,8 +114,8 @@ def buckets_of(
         label_sets: the known label sets. The new label sets of the bucket are added to them.
 
     Returns: two dictionaries. The first has the rollup of the simulated requests (key True) and of
-        the other requests (key False). The second maps the numbers that the rollups contain for
-        label sets (`label_sets.number_of`) to the label sets.
+        the other requests (key False). The second maps the number of each label set
+        (`label_sets.number_of`), which the rollups contain, to the label set.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}
