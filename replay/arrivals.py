@@ -36,7 +36,8 @@ class Prefixes:
     """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
     request belong to different users. All copies share the common segments. The first copy of a
     request shares its other segments only with the first copies of other requests, the second copy
-    only with second copies, and so on. If `common` is None, all copies have equal prompts."""
+    only with second copies, and so on. If `common` is None, all copies of a request have equal
+    prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)

@@ -25,8 +25,8 @@ MIN_REQUESTS: Final = 50
 variance exceeds 20 %."""
 MAX_DISPERSION: Final = 0.2
 """Maximum ratio of variance to mean of the number of requests in flight. For independent users, the
-expected ratio is 1. A test simulates the requests of independent users 1,000 times. Where the mean
-was 2 or more, the lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
+expected ratio is 1. A test simulates the requests of independent users 1,000 times. Among the
+results with a mean of 2 or more, the lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
 MIN_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. Below this mean, waiting clients cannot be
 distinguished from independent ones, because the mean of both is near 1 at low request rates."""

@@ -552,7 +552,7 @@ class ReplayEngine:
             ended.append(job)
 
     def _aborted(self, done: list[Job]) -> list[Job]:
-        """Remove the jobs to abort from the decodes or prefills, and return them.
+        """Remove the jobs to abort from the decoding or prefilling jobs, and return them.
 
         A preempted job is not in the batch, so it is aborted later: at the end of the next step
         that computes it.

@@ -197,7 +197,7 @@ class Job:
 
     @property
     def queue(self) -> ReplayQueueParts:
-        """The wait until the request was first scheduled, by reason."""
+        """The seconds of the wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)

@@ -30,13 +30,14 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 
 @dataclass(slots=True)
 class _Extent:
+    """Blocks of one shared prompt segment, or blocks that one finished job left in the cache."""
+
     resident: int
-    """Number of blocks that are in the cache. They are the first blocks of the group (extent)."""
+    """Number of the extent's blocks that are in the cache, counted from its first block."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """If these are the own blocks of a finished job: the number of shared prefix blocks that
-    precede them."""
+    """For the blocks of a finished job: the number of shared prefix blocks that precede them."""
 
 
 @dataclass(slots=True)

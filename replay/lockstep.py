@@ -3,7 +3,7 @@ Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
 two step counts. A sequence needs a new block at a fixed value of (step count modulo block size).
-The time that other sequences add to its steps is a difference of two running sums.
+The time that other sequences add to a sequence's steps is a difference of two running sums.
 """
 
 import heapq
@@ -124,8 +124,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the steps since it joined. `context_tokens` is the number of
-        tokens that it had computed when it joined."""
+        """Add to the job its shares of the time of the steps since it joined. `context_tokens` is
+        the number of tokens that it had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -6,8 +6,8 @@ sent again to another collector, that collector may measure a different lead, an
 the row under a second key. Therefore each row's first correction is stored in the row's
 transaction, and a repeated row gets this correction.
 
-A row is stored twice only if two collectors receive it within the same milliseconds, and only one
-of them corrects it.
+A row is stored twice only if two collectors receive it within a few milliseconds of each other, and
+only one of them corrects it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -89,7 +89,8 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""The tables with corrections of clocks. Their timestamps can be in the future."""
+"""The tables with corrections of clocks. Their timestamps can be in the future, so `newest_unix_ns`
+does not read these tables."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:

@@ -195,7 +195,7 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time before which the table's constraint allows rows, and whether PostgreSQL has
+    """Return the time from which on the table's constraint refuses rows, and whether PostgreSQL has
     checked that all stored rows satisfy the constraint. Return None if there is no constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"

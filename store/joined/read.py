@@ -54,8 +54,8 @@ def read_joined(
     """Return the joined requests that began in a window.
 
     Args:
-        equals: labels that one hop must have. The prober's requests are left out, unless `equals`
-            selects their tenant.
+        equals: labels that at least one hop must have. The prober's requests are left out, unless
+            `equals` selects their tenant.
         max_rows: maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))

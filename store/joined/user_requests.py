@@ -106,7 +106,8 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Return the table with the times of joined requests in the rows of their last hops.
+    """Return the table, in which the row of each joined request's last hop has the times of the
+    joined request.
 
     The other hops are left out.
     """

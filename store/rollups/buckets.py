@@ -308,7 +308,7 @@ def nothing(cells: int) -> FloatArray:
 
 
 def _concatenate(several: Sequence[IntArray]) -> IntArray:
-    if len(several) == 1:  # A long range has 100 MB of bins, which must not be copied.
+    if len(several) == 1:  # Do not copy a single array: a long range has 100 MB of bins.
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 

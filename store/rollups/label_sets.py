@@ -35,8 +35,8 @@ SETS: Final = 1_000
 label sets without a replaced value, to those in which the labels of the first set in `_FOLDS` are
 replaced, and to those in which the labels of the second set are replaced."""
 MODELS_EACH: Final = 4
-"""For each label, the number of pairs (model, value of the label) is limited to this number times
-the maximum number of the label's values that are stored by name."""
+"""Limits a grouping with one label of `NAMED`: the maximum number of pairs (model, value of this
+label) is this number times the maximum number of the label's values that are stored by name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),

@@ -139,7 +139,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Return whether visible requests may be missing from the label sets that a reader may see.
+        """Return whether the label sets that a reader may see can lack requests that the reader may
+        see.
 
         Rollups store the tenant or the model of such a request as `_other`.
         """
