@@ -222,11 +222,11 @@ def mark_counts_incomplete(
 ) -> None:
     """Record that all counts after a time are incomplete. Delete the given marks (`slo_marks`).
 
-    If the state is not in a separate database, both changes are in one transaction. Otherwise, the
-    marks are deleted in a second transaction, after the commit in the state database. After a crash
-    between the two transactions, the time steps of these marks are counted again. The counts of
-    objectives that were removed from the configuration become incomplete too, because an operator
-    may add such an objective again.
+    If the state and the telemetry are in one database, both changes are in one transaction.
+    Otherwise, the marks are deleted in a second transaction, after the commit in the state
+    database. After a crash between the two transactions, the time steps of these marks are counted
+    again. The counts of objectives that were removed from the configuration become incomplete too,
+    because an operator may add such an objective again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None if there are no new

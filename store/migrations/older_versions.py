@@ -1,8 +1,8 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
-A database stores the oldest revision whose code can still use it. A version that is not older than
-this revision continues to work, so collectors can be upgraded one after another, and an upgrade can
-be undone. If older versions cannot use the new schema, the upgrade also raises the stored revision.
+A database stores the oldest revision whose code can still use it. Versions with this or a newer
+revision continue to work, so collectors can be upgraded one after another, and an upgrade can be
+undone. If older versions cannot use the new schema, the upgrade also raises the stored revision.
 Such an upgrade must not run while one of these older versions writes to the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In

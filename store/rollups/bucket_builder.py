@@ -4,9 +4,9 @@ A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is alwa
 and replaces the stored bucket. Therefore a repeated row counts once, and a late row causes its
 minute to be built again.
 
-If two processes build the same bucket, the second process discards its result, because one of the
-marks is gone. In ClickHouse, which has no transactions, the second process cannot discard its
-result, so it marks the bucket again.
+If two processes build the same bucket, the second process discards its result, because the first
+process has removed marks of the bucket. In ClickHouse, which has no transactions, the second
+process cannot discard its result, so it marks the bucket again.
 """
 
 from dataclasses import dataclass

@@ -167,7 +167,8 @@ class Rollups:
         return self.number() - int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
-        """Return the number of visible requests in the window, ignoring `equals`."""
+        """Return the number of requests in the window that the reader may see, ignoring
+        `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
             whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})
