@@ -21,12 +21,12 @@ class Prefixes:
 
     If two requests have a segment with the same key, their tokens are equal up to the end of that
     segment. A segment may extend into the output, because the next prompt of a conversation
-    contains the output. Request n has the segments `offsets[n]` to `offsets[n + 1] - 1`.
+    contains the output. Request i has the segments `offsets[i]` to `offsets[i + 1] - 1`.
     """
 
     offsets: IntArray
-    """(n + 1,) index of each request's first segment; the last entry is m, the number of
-    segments."""
+    """(n + 1,) index of the first segment of each of the n requests; the last element is m, the
+    number of segments."""
     keys: IntArray
     """(m,) the key of each segment: any integer."""
     end_tokens: IntArray
@@ -34,9 +34,10 @@ class Prefixes:
     request."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
-    request belong to different users. All copies share the common segments. The n-th copy of a
-    request shares its other segments only with the n-th copies of other requests. If `common` is
-    None, all copies have equal prompts."""
+    request belong to different users. All copies share the common segments. The first copy of a
+    request shares its other segments only with the first copies of other requests, the second copy
+    only with second copies, and so on. If `common` is None, all copies of a request have equal
+    prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -122,7 +123,7 @@ class Arrivals:
     `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
-    wait for the end of the engine's current step. For a recorded row, this is its `frontend_s`
+    wait for the end of the engine's current step. For a recorded request, this is its `frontend_s`
     minus its `handoff_s`. If NaN, the front-end model computes this time."""
     held_s: FloatArray | None = None
     """(n,) seconds for which the request waits for a KV transfer or a grammar, after the front
@@ -137,8 +138,8 @@ class Arrivals:
     """(n,) for closed loops: index of the earlier request whose response the client awaits before
     it sends this request. Default: −1 (none)."""
     think_s: FloatArray | None = None
-    """(n,) seconds from the last byte of the earlier request's response to this request. Default:
-    0."""
+    """(n,) for closed loops: seconds from the last byte of the earlier request's response until the
+    client sends this request. Default: 0."""
     tenant: IntArray | None = None
     """(n,) index of the request's tenant, which does not affect the replay."""
 
@@ -174,8 +175,8 @@ class Arrivals:
         """Return the requests with the indices `rows`, in this order. An index may be repeated, as
         in a bootstrap.
 
-        A link in `after` is kept only if both linked requests are moved by the same number of
-        seconds.
+        A request stays linked to the request in `after` only if both are moved by the same number
+        of seconds.
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.

@@ -8,8 +8,9 @@ clients if three conditions hold:
   arrive independently of each other (Poisson arrivals), the variance of this number equals its
   mean. For waiting clients, the variance is near 0.
 - The median pause of the clients is not longer than the median latency of their requests.
-- The pause between a response and the next request is not shorter after a longer response. If a
-  client sends requests at fixed times, this pause is shorter, so the client does not wait.
+- The pause between a response and the next request is not shorter after a longer response. A client
+  that sends requests at fixed times fails this condition: the longer the response takes, the less
+  time remains until the next fixed time.
 """
 
 from dataclasses import dataclass
@@ -20,15 +21,15 @@ import numpy as np
 from replay.arrivals import FloatArray, IntArray
 
 MIN_REQUESTS: Final = 50
-"""Minimum number of requests of a tenant. With fewer requests, the error of the variance exceeds
-20 %."""
+"""Minimum number of requests of a tenant. With fewer requests, the standard error of the measured
+variance exceeds 20 %."""
 MAX_DISPERSION: Final = 0.2
 """Maximum ratio of variance to mean of the number of requests in flight. For independent users, the
-expected ratio is 1. A test draws 1,000 Poisson samples of 50 requests with a mean of 2 or more; the
-lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
+expected ratio is 1. A test simulates the requests of independent users 1,000 times. Among the
+results with a mean of 2 or more, the lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
 MIN_IN_FLIGHT: Final = 1.5
-"""Minimum mean number of requests in flight. At low request rates, the mean is near 1 for waiting
-and for independent clients."""
+"""Minimum mean number of requests in flight. Below this mean, waiting clients cannot be
+distinguished from independent ones, because the mean of both is near 1 at low request rates."""
 MAX_CORRELATION: Final = -0.5
 
 
@@ -59,8 +60,8 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
     """Link each request to an earlier request. The earlier request ended before this request was
-    received, and no other request is linked to it. If there are several, the one that ended last is
-    chosen.
+    received, and no other request is linked to it. If several requests meet these conditions, the
+    one that ended last is chosen.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
     """

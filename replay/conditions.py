@@ -34,8 +34,8 @@ class Shift(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """The stalls and paces by replica, in order of time. A replica without an entry has no stalls
-    and the pace 1."""
+    """The stalls and the paces of each replica, in order of time. Replicas beyond the end of these
+    lists have no stalls and the pace 1."""
 
     stalls: tuple[tuple[Stall, ...], ...] = ()
     paces: tuple[tuple[Pace, ...], ...] = ()
@@ -63,8 +63,8 @@ class Conditions:
         All others are omitted.
 
         Args:
-            shifts: the ranges to keep, in order of the resulting times. The resulting ranges must
-                not overlap.
+            shifts: the ranges to keep, in order of their times after the move. The moved ranges
+                must not overlap.
         """
 
         def moved(events: Sequence[Any], time: str) -> tuple[Any, ...]:

@@ -326,8 +326,8 @@ def _scaled(
     """Copy or drop the selected requests. Return, for each resulting request, the index of the
     recorded request and the time of receipt, in order of time.
 
-    All requests of a user are copied or dropped together, and their n-th copies are moved by the
-    same time. Conversations therefore stay intact.
+    All requests of a user are copied or dropped together. Their first copies are all moved by the
+    same time, and so are their second copies, and so on. Conversations therefore stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)

@@ -10,10 +10,10 @@ recomputed later.
 vLLM serves the running sequences in the order of their admission; this engine serves decodes first.
 Every sequence still gets the same number of tokens in each step as in vLLM, for two reasons. First,
 the budget has a token for every decode, because `max_num_batched_tokens` is at least
-`max_num_seqs`. Second, when vLLM admits a sequence, the sequences that were admitted earlier leave
-tokens for it. They never need more tokens in later steps, so tokens are always left. There are two
-exceptions: with speculation, or if a sequence preempts itself, vLLM may give the sequences that
-were admitted later no tokens for one step.
+`max_num_seqs`. Second, vLLM admits a sequence only if the running sequences leave tokens of the
+budget for it. These earlier sequences need no more tokens in later steps than in that step, so they
+continue to leave tokens. There are two exceptions: with speculation, or if a sequence preempts
+itself, vLLM may give the sequences that were admitted later no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -161,7 +161,7 @@ class ReplayEngine:
 
     @property
     def next_event_s(self) -> float:
-        """Time of the next event. `advance` can be called up to this time. Infinite for an idle
+        """Time of the next event, up to which `advance` can be called; infinite for an idle
         engine."""
         if self._step is not None:
             return self._step.end
@@ -178,7 +178,8 @@ class ReplayEngine:
         return self._now
 
     def take_longest_step_s(self) -> float | None:
-        """Return the duration of the longest step since the last call, or None without a step."""
+        """Return the duration of the longest step since the last call, or None if there was no
+        step."""
         longest_s, self._longest_step_s = self._longest_step_s, 0.0
         return longest_s or None
 
@@ -242,7 +243,7 @@ class ReplayEngine:
         return None
 
     def unfinished(self) -> list[Job]:
-        """Return all unfinished jobs. Call this before the engine stops."""
+        """Return all unfinished jobs, for example to fail them when the engine restarts."""
         return [*self._running.values(), *self._waiting, *self._held, *self._coming]
 
     def _next_start(self) -> float:
@@ -551,9 +552,10 @@ class ReplayEngine:
             ended.append(job)
 
     def _aborted(self, done: list[Job]) -> list[Job]:
-        """Remove the jobs to abort from the decodes or prefills, and return them.
+        """Remove the jobs to abort from the decoding or prefilling jobs, and return them.
 
-        A preempted job is not in the batch. It is aborted at the end of its next step.
+        A preempted job is not in the batch, so it is aborted later: at the end of the next step
+        that computes it.
         """
         if not self._leaving:
             return []
@@ -626,7 +628,8 @@ class ReplayEngine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # With speculation, a job can have more blocks than its computed tokens need.
+        # Release all blocks of the job: with speculation, they can be more than its computed tokens
+        # need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 

@@ -12,8 +12,8 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Seconds per step of about 600 kernel launches. A CUDA graph replaces them with a single
-launch."""
+"""Seconds that about 600 kernel launches take in each step. A CUDA graph replaces them with a
+single launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +157,9 @@ class ReplayEngineTotals:
     decode_tokens: int = 0
     prefill_attention: float = 0.0
     decodes: int = 0
-    """Decoding sequences, summed over steps."""
+    """Sum over all steps: number of decoding sequences."""
     context_tokens: int = 0
-    """Context tokens that decodes read, summed over steps."""
+    """Sum over all steps: number of context tokens that decodes read."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

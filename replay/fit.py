@@ -46,13 +46,15 @@ class StepReports:
     starts_s: FloatArray
     """(m,) start of each interval."""
     work: FloatArray
-    """(m, 5) counts: steps, prefill tokens, attention pairs, context tokens, decodes."""
+    """(m, 5) five numbers for each interval: steps, prefill tokens, attention pairs, context
+    tokens, decodes."""
     busy_s: FloatArray
     stall_s: FloatArray
     coefficients: FloatArray
-    """(m, 5) coefficients of the engine's own fit."""
+    """(m, 5) for each interval, the five coefficients of the engine's own fit."""
     error_ratio: FloatArray
-    """(m,) typical relative error with which the engine's own fit predicts a single step."""
+    """(m,) for each interval, the typical relative error with which the engine's own fit predicts a
+    single step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> t
 
 
 def lognormal_quantiles(spread: float) -> tuple[float, ...]:
-    """Return quantiles of a lognormal factor with mean 1, at the probabilities (i + ½)/n."""
+    """Return the n = `NOISE_QUANTILES` quantiles of a lognormal factor with mean 1, at the
+    probabilities (i + ½)/n. `spread` is the standard deviation of the factor's logarithm."""
     places = (np.arange(NOISE_QUANTILES) + 0.5) / NOISE_QUANTILES
     factors = np.exp(spread * np.array([_normal_quantile(place) for place in places]))
     return tuple((factors / factors.mean()).tolist())
@@ -178,9 +181,10 @@ def fit_front_end(reports: EdgeReports) -> FrontEndModel:
     request.
 
     The process handles one request at a time, so a measured duration can contain waiting for
-    earlier requests. To remove the waiting, the fit computes when the work began. The work could
-    begin when the process received the request, or when the engine produced the token to send. If
-    the process passed another request to the engine after that, the work began only then.
+    earlier requests. To remove the waiting, the fit computes when the work began. At the earliest,
+    work on a request begins when the process receives it, and work on a token begins when the
+    engine has produced it. If the process passed another request to the engine in the meantime, the
+    work began only after that.
     """
     passed_s = np.sort(_finite(reports.received_s + reports.frontend_s))
 
@@ -221,7 +225,8 @@ def _finite(values: FloatArray) -> FloatArray:
 
 
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
-    """Return a non-negative constant, and a non-negative slope for each column.
+    """Fit a linear function of the arrays in `by`. Return its constant and a slope for each array,
+    none of them negative.
 
     The fit minimises absolute deviations by iterated weights, so that a few slow clients have
     little effect.

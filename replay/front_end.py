@@ -21,13 +21,13 @@ class FrontEndModel:
     first_byte_s: float = 0.0004
     """Seconds to detokenise and write the first event."""
     first_byte_sequence_s: float = 0.0
-    """Additional seconds to write the first event, for each sequence in the step that produced
-    it."""
+    """Additional seconds to write the first event, for each sequence in the step that produced the
+    first token."""
     flush_s: float = 0.0012
     """Seconds to detokenise and write the last event, and to close the stream."""
     flush_sequence_s: float = 0.0
-    """Additional seconds to write the last event, for each sequence in the step that produced
-    it."""
+    """Additional seconds to write the last event, for each sequence in the step that produced the
+    last token."""
     pace: float = 1.0
     """Factor for all durations except `read_s`; above 1 if the process shares its CPU core."""
 

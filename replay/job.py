@@ -8,27 +8,27 @@ from replay.kv_cache import Lease
 
 
 class Billed(NamedTuple):
-    """Running sums from which the step time that is billed to a request is computed, including
-    stalls."""
+    """Running sums over an engine's steps. The step time that is billed to a request, including
+    stalls, is computed from them."""
 
     each: float = 0.0
-    """Sum over the steps of (noise factor / number of sequences)."""
+    """Sum over all steps: noise factor / number of sequences."""
     scale: float = 0.0
     scale_steps: float = 0.0
 
 
 class StepSums(NamedTuple):
-    """Running sums over an engine's steps. A request's share of a sum is the value at the request's
-    end − the value at its start."""
+    """Running sums over an engine's steps. A request's share of a sum is the difference between its
+    value at the request's end and its value at the request's start."""
 
     prefill_s: float
     """Seconds of prefill work."""
     stall_s: float
     scale: float
-    """Sum over the steps of the noise factor."""
+    """Sum of the noise factors of all steps."""
     scale_steps: float
-    """Sum over the steps of (noise factor · index of the step), because a decode's context grows by
-    one token per step."""
+    """Sum over all steps: noise factor · index of the step. It gives the time to read a decode's
+    context, which grows by one token per step."""
     billed: "Billed"
 
 
@@ -113,8 +113,8 @@ class Job:
     """Priority for the policy `priority`; the lowest value is served first."""
 
     handed: float | None = None
-    """Time of arrival; None until the engine accepts the request. When it accepts the request, it
-    sets `queued` to the time of acceptance."""
+    """Time of arrival; None until the engine accepts the request. The engine then sets `queued` to
+    the time of acceptance."""
     scheduled: float | None = None
     first_token: float | None = None
     last_token: float | None = None
@@ -154,7 +154,8 @@ class Job:
     """Step count at which the request joined the decoding requests; −1 if it is not decoding."""
     evicted: float | None = None
     """Time of the preemption whose lost tokens are not recomputed yet, or None. If the request is
-    preempted several times before that, this is the time of the first preemption."""
+    preempted again before the lost tokens are recomputed, this stays the time of the first
+    preemption."""
     aborted: float | None = None
     """End of the step after which the request was aborted; None if it was not aborted."""
     lost_tokens: int = 0
@@ -162,7 +163,8 @@ class Job:
     before: "StepSums | None" = None
     """The engine's running sums when the request joined the decoding requests."""
     admitted: int = -1
-    """Position in the order of all admissions, when the request last joined the batch."""
+    """The engine's number of admissions when the request last joined the batch. It orders the
+    requests by their admission."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -172,7 +174,8 @@ class Job:
     def lease_blocks(self, block_tokens: int) -> None:
         """Create the lease, with the shared prefix in blocks of this many tokens."""
         segments, before = [], 0
-        # The last output token is not an input of any step.
+        # The last output token is not an input of any step, so its keys and values are never
+        # computed.
         computed_tokens = self.prompt_tokens + self.output_tokens - 1
         for key, end_tokens in self.prefixes:
             end = min(end_tokens, computed_tokens) // block_tokens
@@ -189,12 +192,12 @@ class Job:
 
     @property
     def phase(self) -> Shares:
-        """The seconds of the request's current phase (prefill or decode), by part."""
+        """The seconds of the request's current phase (prefill or decode), by cause."""
         return self.prefill if self.first_token is None else self.decode
 
     @property
     def queue(self) -> ReplayQueueParts:
-        """The wait until the request was first scheduled, by reason."""
+        """The seconds of the wait until the request was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)

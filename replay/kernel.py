@@ -41,7 +41,7 @@ OPTIONS: Final = np.dtype(
     _fields("router slack seats step_tokens queue_places max_model_len block_size", "i8")
     + _fields("reuse by_priority reserve_whole ahead", "?")
     + _fields("long_limit drafts key_count", "i8")
-    # `left_from`: index of the first extent for the blocks of finished requests.
+    # `left_from`: index of the first extent (group of cached blocks) of a finished request.
     + _fields("left_from", "i8")
     + _fields("base_s prefill_token_s prefill_pair_s context_token_s sequence_s", "f8")
     + _fields("draft_token_s read_s template_s prompt_token_s running_s first_byte_s", "f8")
@@ -68,7 +68,8 @@ JOB: Final = np.dtype(
     # `fills_end`: the range of the segments to which the next blocks belong. `fills` is −1 if the
     # next blocks belong to no segment.
     + _fields("reserved shared own fills fills_end", "i8")
-    # Links in a list: the requests that the engine has not accepted, or the waiting requests.
+    # The next and the previous request in one of two lists: the requests that the engine has not
+    # accepted yet, or the queue.
     + _fields("next previous", "i8")
     # The front end's work for the request: `work_at_s` and `work_end_s` are the arrival and the end
     # of the work. `work_before`: the request whose work the front end does directly before this

@@ -30,13 +30,14 @@ def blocks_for(tokens: int, block_tokens: int = BLOCK_TOKENS) -> int:
 
 @dataclass(slots=True)
 class _Extent:
+    """Blocks of one shared prompt segment, or blocks that one finished job left in the cache."""
+
     resident: int
-    """Number of cached blocks, counted from the extent's first block."""
+    """Number of the extent's blocks that are in the cache, counted from its first block."""
     holders: int = 0
     being_filled: bool = False
     offset: int = 0
-    """For the extent of a finished job: the number of shared prefix blocks before the job's own
-    blocks."""
+    """For the blocks of a finished job: the number of shared prefix blocks that precede them."""
 
 
 @dataclass(slots=True)
@@ -49,8 +50,8 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order: the key, and the value of `shared` at
-    which the segment is complete. Later jobs can use the blocks of these segments."""
+    """The segments that this job is computing, in order. For each: its key, and the value of
+    `shared` at which the segment is complete. Later jobs can use the blocks of these segments."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:

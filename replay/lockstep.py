@@ -3,7 +3,7 @@ Pure.
 
 All sequences get one token in each step, so a sequence's number of output tokens is a difference of
 two step counts. A sequence needs a new block at a fixed value of (step count modulo block size).
-The time that other sequences add to its steps is a difference of two running sums.
+The time that other sequences add to a sequence's steps is a difference of two running sums.
 """
 
 import heapq
@@ -30,8 +30,8 @@ class Lockstep:
         self.billed = Billed()
         self._model = model
         self._prefills = LongestSince()
-        """Number of prompt tokens computed in each step. It finds the largest number since a given
-        step."""
+        """Stores the number of prompt tokens computed in each step, and finds the largest number
+        since a given step."""
         self._ends: list[tuple[int, int, int, Job]] = []
         """Heap of the sequences, sorted by the step count at which they get their last token."""
 
@@ -81,8 +81,8 @@ class Lockstep:
             self._prefills.clear()
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
-        """Divide the cost of one step, or of several steps with the same sequences, among
-        `sequences` sequences."""
+        """Divide the billed time of one step, or of several steps with the same sequences, equally
+        among `sequences` sequences."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
@@ -124,8 +124,8 @@ class Lockstep:
         job.joined = -1
 
     def _share(self, job: Job, context_tokens: int) -> None:
-        """Add to the job its shares of the steps since it joined. `context_tokens` is the number of
-        tokens that it had computed when it joined."""
+        """Add to the job its shares of the time of the steps since it joined. `context_tokens` is
+        the number of tokens that it had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -30,7 +30,8 @@ class LongestSince:
             self.add(number, duration_s)
 
     def longest_s(self, after: int) -> float | None:
-        """Return the seconds of the longest step with a number above `after`, if any."""
+        """Return the duration of the longest step with a number above `after`, or None if there is
+        no such step."""
         at = bisect_right(self._numbers, after)
         return self._durations_s[at] if at < len(self._numbers) else None
 

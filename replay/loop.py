@@ -49,7 +49,7 @@ def replay(
         NotReplayedError: the loop does not support the model.
     """
     _refuse(model.engine)
-    # the import takes half a second
+    # imported only here, because the import takes half a second
     from replay import kernel
 
     n, replicas = len(arrivals), range(model.replicas)
@@ -122,8 +122,8 @@ def _noise(config: EngineConfig, seeds: Sequence[str]) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _noise_of(ratio: float, quantiles: tuple[float, ...], seed: str) -> FloatArray:
-    """Return the noise factors of an engine's steps. Cached, because replays of different edits
-    have the same seeds."""
+    """Return the noise factors of an engine's steps. The result is cached, because replays of
+    different edits use the same seeds."""
     config = EngineConfig(step_noise_ratio=ratio, step_noise_quantiles=quantiles)
     return np.array(step_noise(config, seed))
 

@@ -1,7 +1,8 @@
 """Simulate LoRA adapters: a few on the GPU, more in host memory, the rest in storage.
 
 Pure. The scheduler skips a request while there is no free slot for its adapter. An adapter that is
-not on the GPU is loaded in the request's first step, and all requests of that step wait.
+not on the GPU is loaded in the request's first step, and all requests of that step wait for the
+loading.
 
 Source: vLLM v1/core/sched/scheduler.py and lora/worker_manager.py.
 """
@@ -59,6 +60,6 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # Adapters of running requests are not evicted. There are never more such adapters than
-            # slots.
+            # Adapters of running requests are not evicted. There are never more of them than slots,
+            # so another adapter can always be evicted.
             kept.pop(next(each for each in kept if each not in self.running))

@@ -79,8 +79,8 @@ class MooncakeWriter:
         """Return the number of each block.
 
         Up to the end of the last segment that is shared with an earlier prompt, the numbers are the
-        same as in the earlier prompt. A block in which a segment ends is shared only if both
-        prompts end at the same token.
+        same as in the earlier prompt. If a segment ends inside a block, this block gets the same
+        number only if both prompts end at the same token.
         """
         size = self._block_tokens
         whole = prompt_tokens // size
@@ -271,7 +271,7 @@ def _shared_prefixes(keys: IntArray, ends: IntArray, counts: IntArray) -> Prefix
 
 def _number(row: dict[str, Any], key: str, low: int, high: int, where: str) -> float:
     value = _required_value(row, key, where)
-    # With NaN, this comparison is false too.
+    # NaN is refused too, because every comparison with NaN is false.
     if type(value) not in (int, float) or not low <= value <= high:
         raise TraceError(
             f"{where}: {key}: {_shown(value)}; allowed: a number from {low:,} to {high:,}"

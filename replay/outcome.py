@@ -39,7 +39,7 @@ class ReplayOutcome:
     preemptions: IntArray
     cached_tokens: IntArray
     engine: IntArray
-    """(n,) replica that served the request; −1 if rejected."""
+    """(n,) index of the replica that served the request; −1 if rejected."""
     rejected: BoolArray
     """(n,) whether the request was rejected: it was longer than `max_model_len`, or the queue was
     full. The latencies of rejected requests are NaN."""
@@ -61,10 +61,10 @@ class EngineOutcome:
     end_s: FloatArray
     """(r,) end of the last step; 0 if there was no step."""
     blocked_seats_s: FloatArray
-    """(r,) seconds of steps while `max_num_seqs` blocked the queue."""
+    """(r,) total seconds of the steps during which `max_num_seqs` blocked the queue."""
     blocked_kv_s: FloatArray
     blocked_tokens_s: FloatArray
-    """(r,) seconds of steps while the token budget blocked the queue."""
+    """(r,) total seconds of the steps during which the token budget blocked the queue."""
     preemptions: IntArray
     prompt_tokens: IntArray
     """(r,) number of prompt tokens looked up in the prefix cache."""

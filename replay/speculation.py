@@ -1,7 +1,7 @@
 """Simulate speculative decoding: each step drafts a few tokens, and some of them are accepted.
 
-Pure. In a step, a sequence gets its drafted tokens before the first rejected one, and one more
-token.
+Pure. In each step, a sequence gets all drafted tokens that precede the first rejected one, plus one
+more token.
 """
 
 import random

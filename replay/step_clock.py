@@ -29,7 +29,7 @@ class Stall(NamedTuple):
 def step_noise(config: EngineConfig, seed: str) -> list[float]:
     """Return random factors for the first few thousand steps of an engine; later steps repeat them.
 
-    With quantiles, the factors are interpolated between them.
+    If the configuration has noise quantiles, the factors are interpolated between these quantiles.
     """
     chance = random.Random(seed)
     quantiles = config.step_noise_quantiles

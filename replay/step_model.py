@@ -18,7 +18,8 @@ class StepModel:
     context_token_s: float
     sequence_s: float
     draft_token_s: float = 0.25e-3
-    """For speculation: seconds of the draft head for one token of every sequence."""
+    """For speculation: seconds that the draft head takes to draft one token for all sequences
+    together."""
 
     def prefill_s(self, tokens: int, start: int) -> float:
         """Return the seconds that a prefill chunk of `tokens` tokens, after `start` earlier tokens,
@@ -36,7 +37,7 @@ def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
     """Remove drafted tokens from a step model that was fitted with speculative decoding.
 
     The replay adds the time to verify drafted tokens itself, so this time is removed from the
-    coefficient of a decode. The draft head's time stays in the constant.
+    coefficient of a decode. The draft head's time stays in the constant γ.
     """
     if not drafted:
         return fitted

@@ -2,12 +2,12 @@
 
 If a sender's clock is ahead, the collector measures by how much (the lead), and subtracts the lead
 from the timestamps of the sender's rows. These timestamps are part of the rows' keys. If a row is
-sent again, another collector would measure a different lead and store the row under a second key.
-Therefore each row's first correction is stored in the row's transaction, and a repeated row gets
-this correction.
+sent again to another collector, that collector may measure a different lead, and would then store
+the row under a second key. Therefore each row's first correction is stored in the row's
+transaction, and a repeated row gets this correction.
 
-A row is stored twice only if two collectors receive it within the same milliseconds, and only one
-of them corrects it.
+A row is stored twice only if two collectors receive it within a few milliseconds of each other, and
+only one of them corrects it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,13 +32,13 @@ CORRECTIONS: Final = Table(
 """The corrections, by the timestamp that the sender sent and the row's ids."""
 MAX_NS: Final = 2**53
 """Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
-The collector corrects by at most a day, or by as much as its own clock jumped."""
+Corrections are rarely larger than a day: only if the collector's own clock has jumped by more."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""
 _INSTANTS: Final = ("received_unix_ns", "at_unix_ns", "started_unix_ns")
-"""The columns that are corrected. If a table has several of them, the first one is the timestamp in
-the table's key."""
+"""The columns that are corrected. If a table has several of them, the one that comes first in this
+list is the timestamp in the table's key."""
 
 Row = tuple[Any, ...]
 Sent = tuple[int, str, str]

@@ -151,8 +151,8 @@ class _Opening(NamedTuple):
         return engine
 
     def announce(self, engine: Engine, *schemas: Schema) -> None:
-        """Announce a writer's revision on each of its connections, so that no upgrade makes the
-        schema too new for this writer."""
+        """Announce this writer's schema revision on each of its connections, so that no upgrade
+        makes the schema too new for this writer."""
         if self.create:
             for schema in schemas:
                 migrations.announce_to(engine, schema)

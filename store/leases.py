@@ -13,8 +13,8 @@ Leases are part of the state (`store.state`). If the telemetry is in another dat
 a second transaction, in the state database. ClickHouse has no transactions, so there the lease is
 also checked before each write (docs/decisions/095-the-state-has-its-own-database.md).
 
-SQLite's only writing process always holds every lease. If the state is in ClickHouse too, each
-collector performs all tasks.
+SQLite has only one writing process, which always holds every lease. If ClickHouse also stores the
+state, there are no leases, and each collector performs all tasks.
 """
 
 import os
@@ -57,7 +57,7 @@ BEAT_S: Final = 3.0
 """Seconds between two renewals, and between two attempts to take a lease."""
 EXPIRES_S: Final = 15.0
 """A lease that was not renewed for this many seconds can be taken. A dead holder is replaced within
-`EXPIRES_S + BEAT_S` = 18 s. Four renewals in a row may fail."""
+`EXPIRES_S + BEAT_S` = 18 s. The holder keeps the lease even if four renewals in a row fail."""
 _LOCK_WAIT: Final = "2s"
 """Maximum time to wait for the lock of a lease's row while its holder commits."""
 
@@ -212,7 +212,8 @@ class Leases:
             raise LeaseLost(f"another collector has taken the lease {term.lease!r}")
 
     def _dedicated(self) -> Connection:
-        """Return a separate connection, so that leases do not wait for the pool."""
+        """Return a separate connection, so that renewals do not wait for a free connection of the
+        pool."""
         if self._connection is None:
             self._connection = self._engine.connect().execution_options(
                 isolation_level="AUTOCOMMIT"
@@ -237,7 +238,7 @@ class _TermFence:
 
     def before(self, engine: Engine) -> None:
         if dialects.of(engine).ADDITIVE:
-            # Without transactions, each statement takes effect at once.
+            # Check now, because without transactions each statement takes effect at once.
             with reading(self.state) as connection:
                 self.check(connection, self.term)
 

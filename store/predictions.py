@@ -32,8 +32,9 @@ class Prediction:
     from_unix_ns: int
     to_unix_ns: int
     predicted: str
-    """JSON: by latency and percentile, the relative change and its lower and upper bound. Example:
-    `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 % and 0 %."""
+    """JSON object: for each latency and percentile, the relative change, its lower bound and its
+    upper bound. Example: `{"ttft": {"p99": [-0.1, -0.2, 0.0]}}` is a change of −10 %, between −20 %
+    and 0 %."""
     simulated: bool
 
 
@@ -75,7 +76,7 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete predictions before a time. Keep at most `MAX_STORED` predictions, the newest."""
+    """Delete the predictions from before a time, and all except the newest `MAX_STORED`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:

@@ -63,8 +63,8 @@ def ended_probes(
 ) -> pa.Table:
     """Return the probes that were due in a window and ended after an instant.
 
-    Databases round, so some probes may have ended up to a millisecond before the instant. See
-    `probe_table`.
+    Databases round times, so some probes may have ended up to a millisecond before the instant.
+    `probe_table` describes the arguments.
     """
     lasted_s = sum((func.coalesce(PROBES.c[name], 0.0) for name in WAIT_PARTS), literal(0.0))
     after = lasted_s * 1e9 > ended_after_unix_ns - 10**6 - PROBES.c[_AT]
@@ -82,8 +82,8 @@ def probe_sample(
 
     If the window contains more probes, it is divided into 96 parts. In each part, only the answered
     probes of one short interval are read. The interval begins at a random instant. All probes
-    without an answer are read too, unless there are more than `max_rows / 2` of them. See
-    `probe_table`.
+    without an answer are read too, unless there are more than `max_rows / 2` of them. `probe_table`
+    describes the other arguments.
     """
     number = probe_count(engine, window, equals)
     if number <= max_rows:

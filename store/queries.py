@@ -33,8 +33,9 @@ from telemetry.gpus import GpuSample
 from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
-"""Number of rows to fetch at a time. A long read is a third faster than with more rows, which do
-not fit in the processor's cache and trigger Python's garbage collector."""
+"""Number of rows to fetch at a time. A long read is a third faster with this number than with
+larger ones, because more rows do not fit in the processor's cache and trigger Python's garbage
+collector."""
 
 _INT64 = range(-(2**63), 2**63)
 _ALL: Mapping[str, str | None] = MappingProxyType({})
@@ -294,7 +295,7 @@ def simulated(engine: Engine, window: Window) -> bool:
 def simulated_requests(engine: Engine, window: Window) -> bool:
     """Return whether a request in the window is simulated.
 
-    Without a simulated request, the query reads every request of the window.
+    If no request is simulated, the query reads every request of the window.
     """
     return _any(
         engine,
@@ -407,7 +408,7 @@ def fetched(engine: Engine, statement: Select[Any], schema: pa.Schema) -> pa.Tab
     """Run a query and return its rows as an Arrow table."""
     batches = []
     with reading(engine) as connection:
-        # The cursor's plain tuples are faster than SQLAlchemy's rows.
+        # Read from the driver's cursor, because its plain tuples are faster than SQLAlchemy's rows.
         cursor = connection.execute(statement, execution_options={IN_BULK: True}).cursor
         while cursor is not None and (rows := cursor.fetchmany(BATCH_ROWS)):
             arrays = map(_array, zip(*rows, strict=True), schema.types)

@@ -62,8 +62,8 @@ BATCH_ROWS: Final = 2_000
 PAUSE_S: Final = 0.02
 _HOURS_AT_ONCE: Final = 6
 _DELETED: Final = 0
-"""The time of the last deletion is in the row of `STATE` with this `width_s`, which no bucket
-has."""
+"""The value of `width_s` in the row of `STATE` that contains the time of the last deletion. No
+bucket has this width."""
 
 _ROLLED: Final = {REQUESTS: REQUEST_ROLLUPS, SAMPLES: SAMPLE_ROLLUPS, GPUS: SAMPLE_ROLLUPS}
 _KEPT: Final[dict[RollupSource, Sequence[Sequence[Table]]]] = {
@@ -89,7 +89,8 @@ _CORRECTIONS: Final[tuple[tuple[Table, Column[int]], ...]] = (
     (CORRECTIONS, CORRECTIONS.c.sent_unix_ns),
     (SENDERS, SENDERS.c.at_unix_ns),
 )
-"""The tables with corrections of clocks. Their timestamps can be in the future."""
+"""The tables with corrections of clocks. Their timestamps can be in the future, so `newest_unix_ns`
+does not read these tables."""
 
 
 def newest_unix_ns(engine: Engine) -> int | None:
@@ -137,7 +138,8 @@ def delete_older(
     """
     before_ns = now_unix_ns - keep_ns
     failure = _roll_up(engine, before_ns // SECOND_NS + MINUTE_S)
-    # ClickHouse deletes rows by age, even without their rollups.
+    # ClickHouse deletes rows by age, even if their rollups are missing, so it never keeps rows
+    # longer.
     overdue_ns = 0 if dialects.of(engine).ADDITIVE else keep_ns // OVERDUE_SHARE
     until_ns = {}
     for rolled in _KINDS:

@@ -10,9 +10,9 @@ and by how much its samples are corrected:
   as its correction, even if the measurement is too small to begin a correction.
 - If a collector's correction differs from the record by more than `CHANGED_NS`, this correction
   becomes the record.
-- A measurement above `MIN_NS` and within `CHANGED_NS` of the record supports the record. If a
-  measurement does not support the record, and no collector has supported the record for
-  `SUPPORTED_NS`, the correction ends: the collector sets the record to 0.
+- A measurement confirms the record if it is above `MIN_NS` and within `CHANGED_NS` of the record.
+  If a new measurement does not confirm the record, and the last confirmation by any collector is
+  older than `SUPPORTED_NS`, the correction ends: the collector sets the record to 0.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ SENDERS: Final = Table(
     Column("ahead_ns", BigInteger, nullable=False),
     Column("at_unix_ns", BigInteger, nullable=False),
 )
-"""The record of each sender whose clock is or was ahead: its correction, and when a collector last
-supported it. This time is a timestamp that the sender sent."""
+"""The record of each sender whose clock is or was ahead: its correction, and the time at which a
+collector's measurement last confirmed the correction. This time is on the sender's clock."""
 CHANGED_NS: Final = 2 * 10**9
 """If two corrections differ by more than this, the sender's clock has changed. Each collector's
 correction is within 1 s of its measurements (`TOLERANCE_NS` in
@@ -42,11 +42,13 @@ MIN_NS: Final = 5 * 10**8
 above this value. The correction begins at twice this value (`TOLERANCE_NS`), so that a lead near
 one of the two limits does not switch the correction on and off."""
 SUPPORTED_NS: Final = 30 * 10**9
-"""A correction ends this long after its last support. Example: one of three collectors behind a
-load balancer measures too little. The correction ends too early only if this collector receives all
-6 messages that the server sends in this time. The probability is (1/3)⁶ = 0.1 %."""
+"""A correction ends if no measurement confirms it for this long. Example: one of three collectors
+behind a load balancer measures a lead that is too small to confirm the correction. The correction
+ends too early only if this collector receives all 6 messages that the server sends in this time,
+which has a probability of (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""New support is stored only if the last stored support of the record is older than this."""
+"""The time of a confirmation is stored only if the stored time is older than this, to write
+less."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 """Number of replicas in a statement."""
@@ -91,7 +93,7 @@ def apply_sender_clock_corrections(
     ]
     if new:
         dialects.of(connection.engine).inserting(connection.engine, SENDERS)(connection, new)
-        stored = _stored(connection, sent)  # another collector may have been faster
+        stored = _stored(connection, sent)  # another collector may have stored a record first
     records = {
         replica: _record(before, sent[replica], leads_ns.get(replica))
         for replica, before in sorted(stored.items())

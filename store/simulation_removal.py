@@ -1,7 +1,7 @@
 """Delete the rows, counts and incidents of a simulation. Data of real servers is not changed.
 
-A simulation also creates data for the time before its start, so two simulations in one database
-would overlap.
+A new simulation also creates data for the time before its start, so it would overlap an earlier
+simulation in the same database.
 """
 
 from sqlalchemy import Connection, Engine, true

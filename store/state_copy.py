@@ -50,7 +50,7 @@ def link_state(
             store_link(engine, link)
             _copy(engine, connection, name, state_name, report)
             store_identity(connection, link.state_id)
-    assert link is not None  # otherwise the state database would have no id
+    assert link is not None  # `check_linked` refuses an id without a link
     store_link(engine, link._replace(complete=True))
 
 

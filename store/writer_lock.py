@@ -31,7 +31,8 @@ from store.private_files import FILE_MODE, FOLDER_MODE, restrict_modes
 _SQLITE: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite database. Source: sqlite.org, Database File Format, 1.3."""
 _LONGEST: Final = 4_096
-"""Maximum number of bytes to read from the lock file, which describes the process with the lock."""
+"""Maximum number of bytes to read from the lock file, which describes the process that holds the
+lock."""
 
 
 @contextmanager
@@ -69,7 +70,8 @@ def sole_writer(
         ) from error
     try:
         _lock(lock, file, report, purpose)
-        # Any other folder may contain files of other programs.
+        # Restrict only the default folder, because any other folder may contain files of other
+        # programs.
         ours = [file.parent] if file == database_file(DEFAULT_URL) else []
         database_files = [
             real.with_name(real.name + end) for end in ("", "-wal", "-shm", "-journal")

@@ -136,7 +136,7 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Return the same access with the visible objectives."""
+        """Return a copy of this access with these objectives as the visible ones."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property

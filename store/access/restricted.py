@@ -36,7 +36,8 @@ READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 that is restricted to this."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
-"""Annotation of a column of ids that the query compares but does not return."""
+"""Name of the SQLAlchemy annotation for a column of ids that a query compares but does not
+return."""
 
 
 def restricted(engine: Engine, access: Access | None) -> Engine:
@@ -178,7 +179,8 @@ class _Rewriter:
         return found.subquery(name)
 
     def _check(self, statement: Any) -> None:
-        """Raise NotAllowed if a statement still has a table or text that was not replaced."""
+        """Raise NotAllowed if a statement still contains a table that was not replaced, or SQL as
+        text."""
         own = {id(each) for each in self._replaced.values()}
         waiting = [statement]
         for select in statement.selects if isinstance(statement, CompoundSelect) else [statement]:

@@ -26,20 +26,21 @@ from store.schema import IN_FLIGHT, REQUESTS, STARTS
 from telemetry.probes import PROBE_TENANT
 
 RAW: Final = "raw_"
-"""The prefix of columns that also contain the ids of hidden requests. Queries never return these
-columns. Only `store.requests.best_source` compares them."""
+"""The prefix of columns that contain the ids of all requests, including hidden ones. Queries never
+return these columns; only `store.requests.best_source` compares them with other ids."""
 
 _DOLLARS: Final = frozenset({"cost_usd", "priced_by"})
 _IDS: Final = ("trace_id", "span_id", "request_id")
 _KEPT_TEXTS: Final = frozenset(
     {"source", "basis", "outcome", "replica", "config", "model", "region", "kv_loaded_tier"}
 )
-"""The text columns that stay visible in a masked row. They describe the server, or have one of a
-few values."""
+"""The text columns that stay visible in a masked row. They reveal nothing about the hidden
+request's user: they describe the server, or have one of a few fixed values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""Return a query that replaces the table for a reader, or None if the reader may see all of it."""
+"""A function that returns the query that replaces the table for a reader, or None if the reader may
+see the whole table."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
@@ -235,5 +236,6 @@ def _selected(
 
 
 def _null(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    # A plain NULL would have the type text in PostgreSQL.
+    # This expression is always NULL, with the column's type. A plain NULL would have the type text
+    # in PostgreSQL.
     return case((false(), column)).label(str(column.key))

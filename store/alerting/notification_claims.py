@@ -1,7 +1,7 @@
 """Claim a row of the outbox (`notifications`) before its message is sent, and store the result.
 
 A claim stores the token of the sender's lease (`store.leases`) in the row. Each new holder of the
-lease has a higher token. Therefore, a collector that lost its lease during an attempt cannot
+lease has a higher token. Therefore, a collector that lost its lease while it sent a message cannot
 overwrite the new holder's result.
 """
 

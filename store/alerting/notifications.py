@@ -50,8 +50,8 @@ class Delivery(StrEnum):
 
 
 HANG: Final = "hang:"
-"""Prefix of the name under which the hang of a replica is stored. Names of objectives contain no
-colon."""
+"""The hang of a replica is stored like an incident, with this prefix and the replica in place of
+the objective's name. Names of objectives contain no colon, so they never begin with this prefix."""
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
 
@@ -113,7 +113,8 @@ def store_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
 
 
 def add_notifications(engine: Engine, rows: Sequence[Notification]) -> None:
-    """Add the rows whose key is not stored yet. Stored rows may be claimed by another collector."""
+    """Add the rows whose key is not stored yet. Stored rows are not changed, because another
+    collector may have claimed them."""
     state = state_of(engine)
     if dialects.of(state).ADDITIVE:  # ClickHouse cannot ignore a stored key
         store_notifications(engine, rows)

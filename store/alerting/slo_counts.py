@@ -53,7 +53,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The prefix of the digest if an objective counts probes."""
+"""The prefix of the digest of an objective that counts probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
 
 
 def read_counts(engine: Engine, definition: str, from_s: int, to_s: int) -> list[SloCount]:
-    """Return the stored counts with from < until ≤ to, in order.
+    """Return the stored counts whose buckets end in (from, to], in order of time.
 
     Real and simulated requests have separate counts; both are returned.
     """
@@ -169,7 +169,7 @@ def store_counts(
         counted_range: the time range whose counts are complete after this call.
         since: the time range that was stored when this process began to count. With None, changes
             by other processes are not detected.
-        groups: the keys of the counted groups. Each has its own time range.
+        groups: the keys of the counted groups. A time range is stored for each group.
 
     Returns:
         False if another process has changed the stored time range. In this case, nothing is stored.
@@ -222,10 +222,11 @@ def mark_counts_incomplete(
 ) -> None:
     """Record that all counts after a time are incomplete. Delete the given marks (`slo_marks`).
 
-    Both changes are in one transaction. If the state is in a separate database, the marks are
-    deleted after the commit in the state database. After a crash between the two transactions, the
-    time steps of these marks are counted again. The counts of objectives that were removed from the
-    configuration become incomplete too, because an operator may add such an objective again.
+    If the state and the telemetry are in one database, both changes are in one transaction.
+    Otherwise, the marks are deleted in a second transaction, after the commit in the state
+    database. After a crash between the two transactions, the time steps of these marks are counted
+    again. The counts of objectives that were removed from the configuration become incomplete too,
+    because an operator may add such an objective again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None if there are no new

@@ -107,7 +107,8 @@ def mark_instants(connection: Connection, seen: Iterable[tuple[int, str]]) -> No
 
 
 def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> list[Mark]:
-    """Return all marks of up to `transactions` transactions, from `from_s` (unix seconds) on."""
+    """Return the marks of up to `transactions` transactions. If `from_s` (unix seconds) is given,
+    return only marks of time steps that end at or after it."""
     wanted = true() if from_s is None else MARKS.c.until_unix_s >= from_s
     tokens = select(MARKS.c.token).where(wanted).distinct().limit(transactions)
     columns = [MARKS.c[name] for name in Mark._fields]
@@ -117,9 +118,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks, and all other marks that the same transactions added.
-
-    A mark is kept if its time step is earlier than every time step in `marks`.
+    """Delete these marks, and the other marks that the same transactions added, except for marks of
+    time steps before the earliest time step in `marks`.
     """
     if not marks:
         return

@@ -142,12 +142,13 @@ def _apportioned(
     longest_s: Mapping[int, float],
     deleted_before_ns: int,
 ) -> tuple[BillingCells, bool]:
-    """Move the seconds after the end of an hour to the next hour, for requests that span the end.
+    """For requests that span the end of an hour, move the seconds after this end to the next hour.
 
     `longest_s` maps the start of each hour (unix seconds) to the duration of the hour's longest
     request. For the hour before the window, the key is −1 instead of the start.
 
-    Returns: the cells, and whether no row of a request that spans the end of an hour was deleted.
+    Returns: the cells, and whether the rows of all requests that span the end of an hour still
+    exist.
     """
     start, end = window.from_unix_ns, window.to_unix_ns
     hour_ns = HOUR_S * SECOND_NS

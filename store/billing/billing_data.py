@@ -30,7 +30,7 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
 
     Raises:
         NotAllowed: the reader's role hides dollars, or some of the requests.
-        ValueError: rollups do not have a label of `by`.
+        ValueError: a label in `by` is not a label of rollups.
         StoreUnavailable: the database does not respond.
     """
     if unknown := set(by) - set(LABELS):
@@ -48,7 +48,8 @@ def read_billing_data(engine: Engine, window: Window, by: Sequence[str] = ()) ->
         engines=_engines(engines),
         gpus=_gpus(gpus),
         cells=read.cells,
-        # An engine that was ready just after the window may have been loading during the window.
+        # Include starts shortly after the window: an engine that was ready then may have been
+        # loading during the window.
         starts=(
             *in_force(engine, start),
             *starts_between(engine, start + 1, end + int(MAX_LOADING_S) * SECOND_NS),

@@ -35,7 +35,7 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""Maximum number of queries that run at the same time: an explanation reads requests, engine
+"""Maximum number of queries that run at the same time. An explanation needs three: requests, engine
 samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
@@ -103,7 +103,7 @@ def _batches(path: str, statement: str, values: Sequence[object]) -> Iterator[pa
 
 
 def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):  # its size is not limited by /dev/shm
+    if hasattr(os, "memfd_create"):  # can be larger than a file in /dev/shm
         return os.memfd_create("tailspan-columns")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

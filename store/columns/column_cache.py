@@ -55,8 +55,8 @@ class _Stamp(NamedTuple):
 class _Kept:
     table: pa.Table
     stamps: Sequence[_Stamp]
-    """The stamps (numbers of rows and checksums) of the chunk and of its neighbours. Rows of a
-    neighbour may replace rows of the chunk."""
+    """The stamps (numbers of rows and checksums) of this chunk and of the chunks around it, whose
+    rows may replace rows of this chunk."""
 
 
 class ColumnCache:

@@ -2,8 +2,8 @@
 
 50 engines send 4 million samples a day. Time is divided into slots of 16 seconds, and every k-th
 slot is read. Increases of counters stay exact. Gauges can miss a burst between two slots; the pages
-state this. A slot is longer than the sampling interval, so it contains a sample of each running
-engine.
+of the web UI state this. A slot is longer than the sampling interval, so it contains a sample of
+each running engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def gpu_samples(
     *,
     max_rows: int | None = MAX_ROWS,
 ) -> Downsampled:
-    """Return GPU samples, as `engine_samples` does."""
+    """Return GPU samples. The arguments are those of `engine_samples`."""
     return _samples(engine, window, GPUS, GpuSample, columns, equals, max_rows)
 
 

@@ -44,7 +44,7 @@ class EvidenceColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRows:
-    """The rows of a time range, and the engine starts that explain them.
+    """The rows of a time range, and the engine starts that contain the configurations of this time.
 
     `starts` also has the latest start of each engine before the range.
     """

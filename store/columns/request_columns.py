@@ -28,7 +28,7 @@ from store.queries import (
 from store.schema import REQUESTS
 
 FEW_ROWS: Final = 20_000
-"""Below this number of rows, the plain query is faster."""
+"""Below this number of rows, `queries.request_table` is faster."""
 
 IDS: Final = ("trace_id", "span_id", "request_id", "prefix_ladder")
 """Text columns with a different value in each row, which have no dictionary."""
@@ -123,7 +123,7 @@ def encoded_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def has_few_rows(connection: Connection, rows: Select[Any]) -> bool:
-    """Return whether a query has so few rows that the plain query is faster."""
+    """Return whether a query has so few rows that `queries.request_table` is faster."""
     some = rows.limit(FEW_ROWS).subquery()
     return (connection.scalar(select(func.count()).select_from(some)) or 0) < FEW_ROWS
 
@@ -156,7 +156,7 @@ def _inside(window: Window) -> tuple[ColumnElement[bool], ...]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Sort rows by time of receipt, unless they are sorted already. After an index scan they
+    """Sort rows by time of receipt, unless they are sorted already, as rows from an index scan
     usually are."""
     received = table[_RECEIVED].to_numpy()
     if (received[1:] >= received[:-1]).all():

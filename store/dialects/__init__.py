@@ -86,7 +86,7 @@ class Dialect(Protocol):
         """
 
     def tasks(self, engine: Engine) -> Sequence[Task]:
-        """Return the `Task` of each child process that reads for this process."""
+        """Return the health (`Task`) of each child process that reads for this process."""
 
     def upsert(
         self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]

@@ -3,7 +3,7 @@
 Tests run ClickHouse inside their own process, with the package chdb. ClickHouse has no unique keys.
 The tables use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges
 parts, and `final` removes duplicates from query results. ClickHouse has no transactions: after a
-failed write, a part of the rows may be stored. Writing them again is safe.
+failed write, a part of the rows may be stored. It is safe to write all these rows again.
 """
 
 import logging
@@ -48,10 +48,11 @@ _SETTINGS: Final = {
     "aggregate_functions_null_for_empty": "1",
     # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # A batch of late requests can contain more days (partitions) than ClickHouse allows by default.
+    # Allow any number of days (partitions) per insert: late requests can have more days than
+    # ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
-    # A query can contain label values of the maximum length.
+    # Allow long queries, which can contain label values of the maximum length.
     "max_query_size": str(64 * 2**20),
 }
 _CLUSTER: Final = "tailspan_cluster"
@@ -59,7 +60,8 @@ _LONGEST_REASON: Final = 300
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL names a database, and has no secret option."""
+    """Return an error message if the URL names no database or has an option that is not allowed;
+    otherwise None."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -138,7 +140,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
         first = {key(row): row for row in reversed(rows)}.values()
         columns = list(map(pa.array, zip(*first, strict=True), schema.types))
         for column, about in zip(columns, schema, strict=True):
-            if column.null_count and not about.nullable:  # ClickHouse would store 0
+            if column.null_count and not about.nullable:  # ClickHouse would store 0 for NULL
                 raise ValueError(f"{about.name}: a value is required")
         driver: Any = connection.connection.driver_connection
         driver.client.insert_arrow(table.name, pa.table(columns, schema=schema))

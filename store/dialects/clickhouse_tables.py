@@ -36,7 +36,7 @@ def local(table: Table, cluster: str | None) -> str:
 
 
 def ttl(instant: str, keep_ns: int) -> str:
-    """Return the TTL expression of a table, as ClickHouse shows it."""
+    """Return the TTL expression of a table, in the form in which ClickHouse shows it."""
     return f"toDateTime(fromUnixTimestamp64Nano({instant})) + toIntervalSecond({keep_ns // 10**9})"
 
 

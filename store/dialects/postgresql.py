@@ -87,7 +87,8 @@ class _Text(Dumper):
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL names a database, and has no secret option."""
+    """Return an error message if the URL names no database or has an option that is not allowed;
+    otherwise None."""
     if not url.database:
         return "the URL has no database name"
     if unknown := sorted(set(url.query) - set(OPTIONS)):
@@ -113,7 +114,7 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
     """Return an engine. The database must exist on the server."""
     engine = create_engine(
         url.set(drivername=DRIVERS[0]),
-        pool_pre_ping=True,  # a server restart closes all connections
+        pool_pre_ping=True,  # because a server restart closes all connections
         connect_args={
             "application_name": "tailspan",
             "connect_timeout": max(2, round(timeout_s)),
@@ -223,7 +224,7 @@ def inserting(engine: Engine, table: Table) -> Insert:
     prepare = engine.dialect.identifier_preparer
     new, columns = f"new_{table.name}", ", ".join(prepare.quote(each.name) for each in table.c)
     key = ", ".join(prepare.quote(each.name) for each in table.primary_key)
-    # A newer version may have added columns with a default.
+    # Copy the defaults too: a newer version may have added columns that have only a default.
     like = f"LIKE {table.name} INCLUDING DEFAULTS"
     make = f"CREATE TEMP TABLE IF NOT EXISTS {new} ({like}) ON COMMIT DELETE ROWS"
     copy = f"COPY {new} ({columns}) FROM STDIN"

@@ -26,8 +26,8 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, rows older than this many days are in one partition. By default, rows are kept
-for a week."""
+"""In a new database, all rows of days more than this many days ago share one partition. It usually
+stays empty, because rows are kept for a week by default."""
 AHEAD_DAYS: Final = 3
 """A table that an older version created becomes one partition. This partition accepts rows up to
 this many days after the newest row. PostgreSQL must have checked the stored rows before that
@@ -195,7 +195,7 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time before which the table's constraint allows rows, and whether PostgreSQL has
+    """Return the time from which on the table's constraint refuses rows, and whether PostgreSQL has
     checked that all stored rows satisfy the constraint. Return None if there is no constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"

@@ -1,7 +1,7 @@
 """SQLite in write-ahead mode, in which several processes can read while one writes.
 
-`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders do not send these
-rows again. The writer commits many submissions with one flush to disk.
+`synchronous` is FULL: with NORMAL, a power failure can undo commits, and senders would not send the
+lost rows again. The writer commits many submissions with one flush to disk.
 """
 
 import os
@@ -51,20 +51,21 @@ SYNCHRONOUS = "FULL"
 CACHE_KIB: Final = 32 * 1024
 _READER: Final = "tailspan_column_reader"
 CHECKPOINT_PAGES: Final = 16_384
-"""Pages in the write-ahead log before a checkpoint. With SQLite's defaults (1,000 pages and a
-cache of 2 MB), SQLite would read and write the same pages repeatedly (benchmarks/ingest.py)."""
+"""Number of database pages in the write-ahead log at which SQLite copies them to the database file
+(a checkpoint). With SQLite's defaults (1,000 pages and a cache of 2 MB), SQLite would read and
+write the same pages repeatedly (benchmarks/ingest.py)."""
 AT_ONCE: Final = 32
-"""Number of rows that one statement adds. Fewer rows per statement are slower, because the driver
-takes Python's global lock for each statement."""
+"""Number of rows that one statement adds. With fewer rows per statement, writing is slower, because
+the driver takes Python's global lock for each statement."""
 
 
 def refusal(url: URL) -> str | None:
-    """Check that the URL contains only a file."""
+    """Return an error message if the URL contains anything except a file; otherwise None."""
     if url.host or url.query:
         return "a host or options are not supported"
     path = url.database
     if not path or path == ":memory:" or path.startswith("file:") or "\0" in path:
-        # An in-memory database belongs to one connection.
+        # An in-memory database exists only within one connection.
         return "the database must be a file"
     return None
 
@@ -108,7 +109,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         # would invalidate the cache.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
-        # Each connection checks again whether another process writes.
+        # Open a new connection for each use, so that it checks again whether another process
+        # writes.
         options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
     engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())
@@ -152,7 +154,7 @@ def exclude(connection: Connection, revisions: str, older: Sequence[str]) -> lis
 def prepare(engine: Engine, timeout_s: float) -> None:
     """Switch the file permanently to write-ahead mode.
 
-    SQLite does not wait for a lock here, so this function retries.
+    For this change, SQLite does not wait for other processes' locks, so this function retries.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -217,7 +219,7 @@ def read_columns(engine: Engine, questions: Sequence[Select[Any]], schema: pa.Sc
 
 
 def tasks(engine: Engine) -> Sequence[Task]:
-    """Return the `Task` of the process that reads columns."""
+    """Return the health (`Task`) of the process that reads columns."""
     reader: ColumnReader = engine.get_execution_options()[_READER]
     return (reader.task,)
 

@@ -1,9 +1,9 @@
 """Find the rows that belong to the same request of a user.
 
 Pure. Rows belong together if they have the same trace id, or, without a trace context, the same
-request id. Model, adapter, tenant and number of prompt tokens must be equal too: a client could
-choose an id that joins requests of two tenants. A row without one of these values is joined if this
-value is equal in all other rows.
+request id. Model, adapter, tenant and number of prompt tokens must be equal too, because a client
+could choose the id of another tenant's request. A row that lacks one of these values is joined if
+all other rows with the id have the same value.
 
 A chain contains the rows of one request. Each row, called a hop, is in one chain. For n rows, the
 grouping takes O(n log n) time.
@@ -18,8 +18,8 @@ from store.joined.joined_request import EngineRole, JoinedBy, Row
 from store.joined.roles import Roles, roles_of, stated_role, transfers
 
 APART_NS: Final = 480 * 10**9
-"""Maximum time between two hops of a request. After this time, a prefill engine frees its KV cache.
-Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
+"""Maximum time between two hops of a request. After this time, a prefill engine frees the request's
+KV cache. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
 """Maximum number of hops of a request. Further rows become separate requests, because a client may
 use one trace id for all its requests."""
@@ -127,7 +127,7 @@ def _by_label(rows: list[Row], name: str) -> Iterable[list[Row]]:
 def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[ChainLink, ...]]:
     """Divide rows with equal ids and labels into requests.
 
-    Each decode hop that answered ends one request.
+    Each decode hop that answered is the last hop of one request.
     """
     if len(rows) > 1 and (_engines(rows) < 2 or not any(transfers(row, roles) for row in rows)):
         yield from ((ChainLink(row, each),) for row in rows for each in roles_of([row], roles))
@@ -157,10 +157,10 @@ def _cut_into_requests(rows: Sequence[Row], roles: Roles) -> Iterable[tuple[Chai
 
 
 def _used(waiting: Sequence[ChainLink]) -> int:
-    """Return how many of the hops, which are not assigned to a request yet, belong to the next
-    decode hop that answered.
+    """Return how many of the waiting hops belong to the same request as the next decode hop that
+    answered.
 
-    These are the hops until the first successful prefill, and the failed attempts after it.
+    These are the first successful prefill, and the failed attempts before and directly after it.
     """
     done = False
     for place, each in enumerate(waiting):

@@ -118,7 +118,8 @@ def _loaded_s(row: Row) -> float:
     """Return how long a decode engine waited for the KV cache, in seconds."""
     if row["kv_load_s"] is not None:
         return float(row["kv_load_s"])
-    # If the row has no `kv_load_s`, queue_held_s may include a wait for a LoRA adapter.
+    # If the row has no `kv_load_s`, use `queue_held_s`. With a LoRA adapter, it may include the
+    # wait for the adapter, so it cannot be used.
     return float(row["queue_held_s"] or 0.0) if row["lora"] is None else 0.0
 
 

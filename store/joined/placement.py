@@ -69,7 +69,8 @@ def recomputes(row: Row, after_prefill: bool) -> bool:
 
     Args:
         after_prefill: whether another engine did the prefill. If so, and if the row does not report
-            cached tokens, the decode engine is assumed to have received the whole prompt.
+            cached tokens, the decode engine is assumed to have received the KV cache of the whole
+            prompt.
     """
     prompt, cached = row["prompt_tokens"], row["cached_tokens"]
     if prompt is None or cached is None:

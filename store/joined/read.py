@@ -54,8 +54,8 @@ def read_joined(
     """Return the joined requests that began in a window.
 
     Args:
-        equals: labels that one hop must have. The prober's requests are left out, unless `equals`
-            selects their tenant.
+        equals: labels that at least one hop must have. The prober's requests are left out, unless
+            `equals` selects their tenant.
         max_rows: maximum number of rows to read. The newest rows are read.
     """
     roles = stated_roles(in_force(engine, window.to_unix_ns))
@@ -170,8 +170,8 @@ def _router_reports(
     """Return the reports of routers about a request, the longest first.
 
     A trace may have several calls. A report is about this request if the middle of the last hop
-    lies between the report's start and end. A single report that overlaps no row of the trace is
-    used too, because then the router's clock is wrong.
+    lies between the report's start and end. If there is only one report and it overlaps no row of
+    the trace, the router's clock must be wrong, and the report is used too.
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).

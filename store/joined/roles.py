@@ -1,8 +1,8 @@
 """Determine the role of an engine in a fleet that separates prefill and decode. Pure.
 
 vLLM's `kv_role` is the role: a producer does prefills, and a consumer does decodes. With the
-connector NIXL (`kv_both`), the proxy chooses the role for each request. Then the engine that
-returned at most one token and loaded no tokens did the prefill.
+connector NIXL (`kv_both`), the proxy chooses the role for each request. In this case, an engine
+that returned at most one token and loaded no tokens counts as the prefill engine.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,8 +55,8 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
     one_request = len(engines) > 1 and len({row["request_id"] for row in rows}) == 1
     if EngineRole.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
-        # not reported. The last row is then the decode. With different request ids, the rows could
-        # be two attempts of a client.
+        # not reported. The last row is then the decode, if all rows have the same request id.
+        # Otherwise, the rows could be two attempts of a client.
         found[-1] = EngineRole.DECODE
     return found
 

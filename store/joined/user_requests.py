@@ -49,7 +49,7 @@ _DONE: Final = (Outcome.STOP.value, Outcome.LENGTH.value)
 
 
 def user_requests(engine: Engine, rows: pa.Table, roles: Roles) -> pa.Table:
-    """Return the requests of users in a table of rows, in the same order."""
+    """Return a table with one row for each user's request, in the order of the given rows."""
     prefills = {key for key, role in roles.items() if role is EngineRole.PREFILL}
     if not prefills or not rows.num_rows:
         return rows
@@ -106,7 +106,8 @@ def _prefills_of(
 
 
 def _with_users_times(rows: pa.Table, users: dict[_Span, _Times | None]) -> pa.Table:
-    """Return the table with the times of joined requests in the rows of their last hops.
+    """Return the table, in which the row of each joined request's last hop has the times of the
+    joined request.
 
     The other hops are left out.
     """

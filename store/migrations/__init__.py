@@ -49,7 +49,7 @@ class Schema(NamedTuple):
     """The text before "schema" in messages: "state " for the state, empty for telemetry."""
     metadata: MetaData
     folder: str
-    """The folder of the revisions, in `FOLDER`."""
+    """The name of the revisions' folder, which is in `FOLDER`."""
     revision: Table
     """Alembic's version table. Its name identifies a database of Tailspan."""
     first: str
@@ -259,7 +259,7 @@ def _read(connection: Connection, name: str, schema: Schema) -> _Found:
 
 
 def _upgrade(connection: Connection, name: str, found: str, schema: Schema) -> None:
-    from alembic import command  # the import takes time
+    from alembic import command  # slow, so imported only here
     from alembic.util import CommandError
 
     from store.migrations.alembic_config import config

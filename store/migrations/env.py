@@ -29,7 +29,8 @@ context.configure(
     target_metadata=_schema.metadata,
     include_name=_of_schema,
     version_table=_schema.revision.name,
-    # SQLite can also roll back changes of the schema, and `exclusively` holds the write lock.
+    # All revisions run in one transaction. This works in SQLite too: it can roll back changes of
+    # the schema, and `exclusively` holds the write lock.
     transactional_ddl=True,
     render_as_batch=True,
     render_item=_without_variants,

@@ -1,9 +1,9 @@
 """Find the older versions of Tailspan that can use a database, and those that use it now.
 
-A database stores the oldest revision whose code can still use it. So collectors can be upgraded one
-after another, and an upgrade can be undone. If older versions cannot use the new schema, the
-upgrade also raises the stored revision. Such an upgrade must not run while one of these older
-versions writes to the database.
+A database stores the oldest revision whose code can still use it. Versions with this or a newer
+revision continue to work, so collectors can be upgraded one after another, and an upgrade can be
+undone. If older versions cannot use the new schema, the upgrade also raises the stored revision.
+Such an upgrade must not run while one of these older versions writes to the database.
 
 Each collector announces its own revision on each of its connections (`Dialect.announce`). In
 PostgreSQL, the announcement is a lock. A paused collector keeps the lock, and a dead collector
@@ -32,7 +32,8 @@ def read_oldest(connection: Connection, tables: Sequence[str], revisions: str) -
     if OLDEST.name not in tables:
         return None
     which = OLDEST.c.revisions == revisions
-    # In ClickHouse, the table may still contain replaced rows. The highest revision is the newest.
+    # In ClickHouse, the table may still contain replaced rows, so read the highest revision, which
+    # is the newest.
     found: str | None = connection.scalar(select(func.max(OLDEST.c.oldest)).where(which))
     return found
 

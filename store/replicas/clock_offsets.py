@@ -2,8 +2,8 @@
 
 θ is the time by which the server's clock is ahead of the client's. The server receives a request
 after the client sent it, so θ ≤ (server's start − client's start). The client receives the answer
-after the server sent it, so θ ≥ (server's end − client's end). This holds for any network delay. If
-θ is negative, the server's clock is behind.
+after the server sent it, so θ ≥ (server's end − client's end). Both bounds are valid for any
+network delay. If θ is negative, the server's clock is behind the client's.
 """
 
 from collections import defaultdict
@@ -74,7 +74,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
         row["basis"] == Basis.CLIENT.value
         or row["replica"] is None
         or row["clock_ahead_s"] is not None
-        or not Outcome(row["outcome"]).answered  # a client may disconnect early
+        or not Outcome(row["outcome"]).answered  # the client may have disconnected
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])

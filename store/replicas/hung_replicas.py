@@ -9,7 +9,7 @@ from store.schema import SAMPLES
 from telemetry.engines import HUNG_S
 
 RECENT_NS: Final = 30 * 10**9
-"""Maximum age of a replica's newest sample. Samples are taken every second and sent every five. A
+"""Maximum age of a replica's newest sample. Samples are taken every second, and sent every 5 s. A
 process without a recent sample is silent, not hung."""
 
 
@@ -50,7 +50,8 @@ class ReplicaProgress(NamedTuple):
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
-    """Return the replicas that report, and those that hang: no step for more than `HUNG_S` s.
+    """Return the replicas that report, and those that hang: they completed no step for more than
+    `HUNG_S` seconds.
 
     The requests in flight are summed over the front ends of a replica. A step counts if one of the
     front ends reports it. If a replica has several engines, the longest time without a step among

@@ -1,8 +1,9 @@
 """Find the processes that send samples of an engine, and servers that share a name.
 
 One process of each engine sends the totals of the engine's steps. If two processes with the same
-replica name send totals at the same time, two servers have the same `service.instance.id`. Two
-start times for one process id also mean two servers, because the id in a container is usually 1.
+replica name send totals at the same time, two servers have the same `service.instance.id`. In
+containers, the process id is usually 1, so two servers can also have the same process id. They are
+detected by their different start times.
 """
 
 from collections import defaultdict

@@ -100,8 +100,8 @@ def _not_reported_by(
 def _prompts(
     sources: Sequence[Source], from_unix_ns: int, to_unix_ns: int
 ) -> Select[tuple[str | None]]:
-    """Return a query for ids of completions, without the index of the prompt: `cmpl-x` for
-    `cmpl-x-0`."""
+    """Return a query for the request ids of completions. It removes the index of the prompt from
+    each id: `cmpl-x-0` becomes `cmpl-x`."""
     numbered = _ids_from_better_sources(
         REQUESTS.c.request_id, sources, from_unix_ns, to_unix_ns
     ).subquery()

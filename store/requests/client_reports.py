@@ -56,7 +56,8 @@ class RequestIds:
         return trace_id in self.trace_ids or request_id in self.request_ids
 
     def condition(self, columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[bool]:
-        """Return the condition of `has` in SQL. With many ids, it selects all rows."""
+        """Return the condition of `has` in SQL. If there are many ids, the condition is true for
+        all rows."""
         if len(self.trace_ids) + len(self.request_ids) > MAX_IN_SQL:
             return true()
         return or_(
@@ -112,7 +113,8 @@ def _read(
         REQUESTS.c.span_id,
     ).where(
         REQUESTS.c.source == Source.CLIENT.value,
-        # A cached answer may have the id of the request that first received it.
+        # Leave out calls that a cache answered: the answer may contain the id of the earlier
+        # request that the model answered.
         not_from_a_cache(window.from_unix_ns, window.to_unix_ns),
         REQUESTS.c.received_unix_ns >= max(window.from_unix_ns - NEAR_NS, 0),
         REQUESTS.c.received_unix_ns < min(window.to_unix_ns + NEAR_NS, 2**63 - 1),

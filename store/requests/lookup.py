@@ -35,7 +35,7 @@ MAX_ID_CHARS: Final = 300
 
 FIRST_NS: Final = 3600 * 10**9
 RANGE_FACTOR: Final = 4
-"""Each search range is this many times as long as the last one: 1 h, 4 h, 16 h."""
+"""Each search range is this many times as long as the previous one: 1 h, 4 h, 16 h."""
 RELATED_NS: Final = 3600 * 10**9
 """When the search has found a request, it also searches this period before the request, because an
 agent may send several requests with one id."""
@@ -100,7 +100,8 @@ def _matching_rows(
     to_unix_ns: int,
 ) -> list[dict[str, Any]]:
     instant = REQUESTS.c.received_unix_ns
-    # In a search by trace id, the index of the primary key has all columns of the inner query.
+    # In a search by trace id, the inner query reads only the index of the primary key, which has
+    # all its columns.
     when = select(instant).where(instant >= from_unix_ns, instant < to_unix_ns, *conditions)
     statement = (
         select(*(REQUESTS.c[name] for name in COLUMNS))

@@ -1,7 +1,8 @@
 """Compute the time that a request spent outside the server: in the network and in the client.
 
 It is the duration in the client's row minus the duration in the server's row, so clock offsets do
-not matter. Clients are instrumented applications and the prober (without the time to connect).
+not matter. Clients are instrumented applications and the prober. The prober's time to connect is
+not included.
 """
 
 from dataclasses import dataclass
@@ -40,10 +41,10 @@ class NetworkTime:
 def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float | None]:
     """Return the seconds that each request spent outside the server, in the order of the table.
 
-    The time is the difference of the TTFTs if the client and the server both measured one and the
-    response was streamed. Otherwise, it is the difference of the E2Es. The time is None if the HTTP
-    edge was not measured, if there is not exactly one client report, or if the client's duration is
-    shorter than the server's.
+    The time is the difference of the TTFTs if the client and the server both measured a TTFT and
+    the response was streamed. Otherwise, it is the difference of the E2Es. The time is None if the
+    HTTP edge was not measured, if there is not exactly one client report, or if the client's
+    duration is shorter than the server's.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]

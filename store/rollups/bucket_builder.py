@@ -4,9 +4,9 @@ A mark (`marks.py`) records that new rows arrived for a bucket. A bucket is alwa
 and replaces the stored bucket. Therefore a repeated row counts once, and a late row causes its
 minute to be built again.
 
-If two processes build the same bucket, the second process discards its result, because one of the
-marks is gone. In ClickHouse, which has no transactions, the second process cannot discard its
-result, so it marks the bucket again.
+If two processes build the same bucket, the second process discards its result, because the first
+process has removed marks of the bucket. In ClickHouse, which has no transactions, the second
+process cannot discard its result, so it marks the bucket again.
 """
 
 from dataclasses import dataclass
@@ -59,8 +59,8 @@ class BuildResult:
 
 
 Failed = set[tuple[RollupSource, int, int]]
-"""Buckets that cannot be built. A bucket is given as kind of rows, width in seconds, and start in
-unix seconds."""
+"""Buckets that cannot be built. Each is a tuple: kind of rows, width in seconds, and start in unix
+seconds."""
 
 
 def build_marked(engine: Engine, now_unix_s: int, most: int | None = None) -> BuildResult:

@@ -1,8 +1,8 @@
-"""Sum and merge rollups in memory, as arrays with one entry per cell. Pure.
+"""Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell is one entry of a result: a label set (one value for each label), or a group of label sets in
-a time step. Buckets, for example of several shards, can be merged in any order. The result equals a
-bucket built from all their requests, except for rounding errors of sums.
+A cell stands for the requests of one label set (one value for each label), or for those of a group
+of label sets in a time step. Buckets, for example of several shards, can be merged in any order.
+The result equals a bucket built from all their requests, except for rounding errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""Returns the ranks to look up, an array (cells, ranks). The argument is an array (cells,) with
-each cell's number of durations. The smallest duration has rank 1. For rank 0, and for ranks above
+"""A function from the number of durations in each of n cells, an array (n,), to the k ranks to look
+up in each cell, an array (n, k). The smallest duration has rank 1. For rank 0, and for ranks above
 the number of durations, there is no duration."""
 
 _DENSE: Final = 20_000_000
@@ -84,15 +84,15 @@ def merged(several: Sequence[RollupBucket]) -> RollupBucket:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The requests with a value of a quantity: arrays (known requests,) of their row indices, and
-    of their values or bins."""
+    """The requests that have a value of a quantity. `rows` contains the index of each such
+    request's row, and `values` its value or the value's bin."""
 
     rows: IntArray
     values: FloatArray | IntArray
 
 
 def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownValues]:
-    """Return the values of quantities. Negative values are included."""
+    """Return, for each quantity, the requests that have a value. Negative values are included."""
     found = {}
     for name in quantities:
         values = _floats(table, name)
@@ -102,7 +102,8 @@ def known_values(table: pa.Table, quantities: Sequence[str]) -> dict[str, KnownV
 
 
 def known_bins(table: pa.Table, latencies: Sequence[str]) -> dict[str, KnownValues]:
-    """Return the bins of latencies. Values that are not durations are left out."""
+    """Return, for each latency, the bins of the requests that have a value. Negative values, and
+    values above the highest bin, are left out."""
     found = {}
     for name in latencies:
         values = _floats(table, name)
@@ -139,7 +140,8 @@ def sums_at(values: Mapping[str, KnownValues], cells: IntArray, place: IntArray)
 
 
 def sketches_of(table: pa.Table, cells: IntArray, latency: str) -> Sketches:
-    """Build the sketch of a latency for each cell. Values that are not durations are left out."""
+    """Build the sketch of a latency for each cell. Negative values, and values above the highest
+    bin, are left out."""
     found, place = np.unique(cells, return_inverse=True)
     return sketches_at(known_bins(table, (latency,))[latency], found, place)
 
@@ -152,8 +154,8 @@ def sketches_at(bins: KnownValues, cells: IntArray, place: IntArray) -> Sketches
 
 
 def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
-    """Return the sums with entry i moved to the cell `cells[i]`. Entries that are moved to the same
-    cell are added."""
+    """Move the sums of each cell i to the cell `cells[i]`. Sums that are moved to the same cell are
+    added."""
     found, place = np.unique(cells, return_inverse=True)
     requests = np.zeros(found.size, np.int64)
     np.add.at(requests, place, several.requests)
@@ -170,8 +172,8 @@ def add_sums(several: RollupSums, cells: IntArray) -> RollupSums:
 
 
 def add_sketches(several: Sketches, cells: IntArray) -> Sketches:
-    """Return the sketches with sketch i moved to the cell `cells[i]`. Sketches that are moved to
-    the same cell are merged."""
+    """Move each sketch i to the cell `cells[i]`. Sketches that are moved to the same cell are
+    merged."""
     found, place = np.unique(cells, return_inverse=True)
     return _merge_equal_bins(found, np.repeat(place, several.sizes), several.bins, several.counts)
 
@@ -229,7 +231,7 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        cells: the cell of each sketch. The first cell has the number 0.
+        cells: the number of each sketch's cell, from 0.
         number: the number of cells. Sketches with a higher cell are left out.
     """
     low = int(several.bins.min(initial=0))
@@ -306,7 +308,7 @@ def nothing(cells: int) -> FloatArray:
 
 
 def _concatenate(several: Sequence[IntArray]) -> IntArray:
-    if len(several) == 1:  # A long range has 100 MB of bins, which must not be copied.
+    if len(several) == 1:  # Do not copy a single array: a long range has 100 MB of bins.
         return several[0]
     return np.concatenate(several) if several else np.zeros(0, np.int64)
 

@@ -82,8 +82,8 @@ class CodedLabels:
     def distinct(self) -> tuple[IntArray, IntArray, IntArray]:
         """Return the distinct label sets of the requests.
 
-        Returns: three arrays: the codes (sets, labels); each request's label set (requests,); the
-            number of requests (sets,).
+        Returns: three arrays: (sets, labels) the codes of each label set; (requests,) the index of
+        each request's label set; (sets,) the number of requests with each label set.
         """
         rows, place = distinct_rows(np.stack(self.columns, axis=1))
         return rows, place, np.bincount(place, minlength=len(rows))

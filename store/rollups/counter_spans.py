@@ -1,9 +1,9 @@
 """Read spans of engines' and GPUs' counters from samples, and join spans to longer spans.
 
 A span is a time range of one engine or GPU, with the first and the last value of each counter. If
-spans of minutes are joined to a span of an hour, the increase stays exact. A span ends before a gap
-that is too long to be billed, before a counter appears or disappears, and before a counter
-decreases.
+spans of minutes are joined to a span of an hour, the increase of each counter stays exact. A span
+ends before a gap that is too long to be billed, before a counter appears or disappears, and before
+a counter decreases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -147,7 +147,8 @@ def end_to_end(several: Sequence[CounterSpans], kind: SampleKind) -> CounterSpan
 
 
 def joined(parts: CounterSpans, bucket_unix_s: int) -> CounterSpans:
-    """Join neighbouring spans of a bucket, unless a gap or a reset separates them."""
+    """Join successive spans of the same engine or GPU in a bucket, unless a gap or a counter's
+    reset separates them."""
     if not parts.which.size:
         return parts
     series = CounterSeries.of(parts.which, parts.first_unix_ns, parts.last_unix_ns, GAP_S)

@@ -22,8 +22,8 @@ def fair_share(owners: IntArray, ranks: Sequence[NDArray[Any]], places: int) -> 
 
     Args:
         owners: (candidates,) each candidate's owner.
-        ranks: arrays (candidates,) of sort keys, the most important first. The smallest key is the
-            best.
+        ranks: arrays (candidates,) of sort keys, the most important array first. The candidate with
+            the smallest key is the best.
 
     Returns: the indices of the candidates.
     """

@@ -46,12 +46,12 @@ def find_incomplete_groups(
     """Find the groups that may be incomplete.
 
     Args:
-        unnamed: the requests with `_other`. A key has the values of the labels to group by,
+        unnamed: the requests with `_other`. Each key contains the values of the labels to group by,
             followed by the values of the filter's labels.
         groups: values of the labels to group by.
         equals: the values that the filter requires.
-        named: returns whether a value (label's index, value) has been stored by name since a time
-            (unix seconds).
+        named: a function of a label's index, a value and a time (unix seconds). It returns whether
+            the value has been stored by name since this time.
     """
     by = len(next(iter(unnamed), ())) - len(equals)
     other = sum(

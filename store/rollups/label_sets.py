@@ -31,18 +31,20 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets in the grouping with all labels. The limit applies separately to
-label sets without a replaced value, and to the label sets of each entry of `_FOLDS`."""
+"""Maximum number of label sets in the grouping with all labels. The limit applies separately to the
+label sets without a replaced value, to those in which the labels of the first set in `_FOLDS` are
+replaced, and to those in which the labels of the second set are replaced."""
 MODELS_EACH: Final = 4
-"""For each label, the number of pairs (model, value of the label) is limited to this number times
-the maximum number of the label's values that are stored by name."""
+"""Limits a grouping with one label of `NAMED`: the maximum number of pairs (model, value of this
+label) is this number times the maximum number of the label's values that are stored by name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""The labels whose values are replaced by `_other`, entry by entry, until a label set is within the
-limit."""
+"""Sets of labels. If a label set is beyond the limit, the values of the first set's labels are
+replaced by `_other`. If the result is still beyond the limit, the labels of the second set are
+replaced too, and then those of the third."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
@@ -81,7 +83,8 @@ class LabelSets:
     def assign(self, table: pa.Table, from_unix_s: int) -> list[tuple[list[LabelSet], IntArray]]:
         """For each grouping, assign a label set to each request of a bucket.
 
-        Returns: for each grouping, the label sets, and an array (requests,) of indices.
+        Returns: for each grouping, the label sets, and an array (requests,) with the index of each
+        request's label set.
         """
         coded = CodedLabels.of(table)
         self._replace_unnamed(coded, from_unix_s)
@@ -108,7 +111,8 @@ class LabelSets:
 
     def _replace_unnamed(self, coded: CodedLabels, from_unix_s: int) -> None:
         self.names[EXPORTED_TENANT].assign(coded.occurrences("tenant"), from_unix_s)
-        for label in sorted(LIMITS, key=OWNED.__contains__):  # tenants before adapters and routes
+        # Tenants come first, because they own adapters and routes.
+        for label in sorted(LIMITS, key=OWNED.__contains__):
             named = self.names[label].assign(coded.occurrences(label), from_unix_s)
             coded.keep_only(label, named)
 
@@ -195,7 +199,8 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """Return how many entries of `_FOLDS` were applied to a label set."""
+    """Return the number of sets in `_FOLDS` whose labels all have the value `_other` in a label
+    set."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)
 

@@ -76,7 +76,8 @@ def meaning(
         numbers: the wanted numbers. The result may contain more.
     """
     columns = LABEL_SETS.c
-    # The time of a label set's newest bucket is stored with an accuracy of an hour.
+    # Search from an earlier time, because the stored time of a label set's newest bucket may be up
+    # to an hour too early.
     recent = and_(
         columns.newest_unix_s >= from_unix_s - 2 * HOUR_S,
         columns.grouping.in_({0: (0,), 1: (0, 1)}.get(grouping, (1, grouping))),
@@ -93,7 +94,8 @@ def meaning(
 def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]:
     found = {row.label_set: _labels(row) for row in rows}
     if grouping == 1:
-        # Older versions stored only label sets with all labels.
+        # Older versions stored only label sets with all labels, so reduce these to the grouping's
+        # labels.
         found.update((number_of(each), each) for each in set(grouped(found.values(), grouping)))
     return found
 

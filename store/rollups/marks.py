@@ -158,7 +158,7 @@ def begin(engine: Engine) -> None:
     if whole_from_unix_s(engine, MINUTE_S) is None:
         _begin(engine, REQUEST_ROLLUPS, {MINUTE_S: 0, HOUR_S: 0})
     if whole_from_unix_s(engine, MINUTE_S, SAMPLE_ROLLUPS) is None:
-        # Older versions recorded only the deletion of requests.
+        # Older versions recorded the time of deletion only for requests, so use it for samples too.
         known_from = whole_from_unix_s(engine, MINUTE_S) or 0
         _begin(engine, SAMPLE_ROLLUPS, {MINUTE_S: known_from, HOUR_S: 0, DAY_S: known_from})
 

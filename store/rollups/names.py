@@ -2,9 +2,9 @@
 
 Pure. Each label has a limited number of places for values that are stored by name. The values that
 occurred in the most hours of the last day get a place. A value loses its place only to a value that
-occurred in more than twice as many hours. So a burst of invented values has no effect (as in
-decision 075). Clients can invent routes and LoRA names, so their places are divided fairly between
-tenants.
+occurred in more than twice as many hours. A burst of invented values occurs in only a few hours, so
+it takes no places from other values (as in decision 075). Clients can invent routes and LoRA names,
+so their places are divided fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ LIMITS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Maximum number of values of each label that are stored by name. 10,000 replicas are enough for a
 fleet of 5,000 that replaces each replica once a day (cost: `benchmarks/names.py`). `outcome` and
-`streamed` have few values."""
+`streamed` need no limit, because they have few values."""
 EXPORTED_TENANT: Final = "exported_tenant"
 """Pseudo-label whose values are the tenants that every collector reports by name on `/metrics`."""
 EXPORTED_TENANTS: Final = 200
@@ -83,7 +83,8 @@ class LabelValues:
     owned: bool = False
     known: dict[str, LabelValue] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
-    """The values whose rows must be written, or deleted if the value is not in `known`."""
+    """The values whose rows in the table `rollup_names` must be written, or deleted if the value is
+    no longer in `known`."""
 
     def named(self) -> Iterator[str]:
         """Yield the values that are stored by name."""
@@ -122,8 +123,9 @@ class LabelValues:
             ranked = self._ranked(occurred)
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
-        # If every value has a place, no new value was stored as `_other` in the last day.
-        # Otherwise, a new value may have been stored as `_other`, even earlier in this minute.
+        # If every value had a place before, no value was stored as `_other` in the last day.
+        # Otherwise, a value that gets a place now may have been stored as `_other`, even earlier in
+        # this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

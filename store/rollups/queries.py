@@ -1,7 +1,7 @@
 """Query rollups: counts, sums and quantiles of a window, by labels and over time.
 
-If a minute has no rollup, its requests are read, so results are complete. A quantile is within 1 %
-of the duration of a request (telemetry/sketches.py).
+If a minute has no rollup, its requests are read, so results are complete. A quantile is the
+duration of one of the requests, with an error of up to 1 % (telemetry/sketches.py).
 """
 
 from collections import defaultdict
@@ -111,7 +111,8 @@ class Rollups:
         return (whole_from_unix_s(self.engine, MINUTE_S) or 0) * SECOND_NS
 
     def hidden(self) -> IncompleteGroups:
-        """Return the requests that may be missing from groups, and these groups.
+        """Return the number of requests that may be missing from groups, and the groups that may be
+        incomplete.
 
         Call `sums` first.
         """
@@ -121,8 +122,8 @@ class Rollups:
         if not self._unnamed:
             return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because its label set is beyond
-        # the limit. The second reason is impossible for the label that a grouping adds to `COMMON`,
-        # and for the model of the second grouping.
+        # the limit. The limit never replaces the label that a grouping adds to `COMMON`, nor the
+        # model in the second grouping. For these, only the stored names matter.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -138,7 +139,8 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Return whether visible requests may be missing from the label sets that a reader may see.
+        """Return whether the label sets that a reader may see can lack requests that the reader may
+        see.
 
         Rollups store the tenant or the model of such a request as `_other`.
         """
@@ -152,9 +154,11 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Return the number of visible requests that are missing from the reader's label sets.
+        """Return how many requests of the reader's tenants the grouping with all labels does not
+        show.
 
-        The grouping with all labels stores their tenants as `_other`.
+        This grouping stores the tenants of these requests as `_other`, and the reader may not see
+        requests of this tenant.
         """
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:
@@ -163,7 +167,8 @@ class Rollups:
         return self.number() - int(whole.sums(()).requests.sum())
 
     def number(self) -> int:
-        """Return the number of visible requests in the window, ignoring `equals`."""
+        """Return the number of requests in the window that the reader may see, ignoring
+        `equals`."""
         access = access_of(self.engine)
         if access is not None and access.limits_rows:
             whole = Rollups(self.engine, self.plan, self.steps, (), {}, {})

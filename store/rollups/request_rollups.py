@@ -32,8 +32,8 @@ AT_ONCE: Final = 100_000
 """Maximum number of requests to read at a time (about 40 MB)."""
 
 MINUTES_AT_ONCE: Final = 5
-"""Number of minutes that are merged at a time when an hour is built. For a large fleet, a whole
-hour takes gigabytes of memory."""
+"""Number of minutes that are merged at a time when an hour is built. For a large fleet, merging all
+60 minutes at once would take gigabytes of memory."""
 
 COLUMNS: Final = (*LABELS, "source", *QUANTITIES)
 """The columns of requests from which rollups are built."""
@@ -114,8 +114,8 @@ def buckets_of(
         label_sets: the known label sets. The new label sets of the bucket are added to them.
 
     Returns: two dictionaries. The first has the rollup of the simulated requests (key True) and of
-        the other requests (key False). The second maps the numbers that the rollups contain for
-        label sets (`label_sets.number_of`) to the label sets.
+        the other requests (key False). The second maps the number of each label set
+        (`label_sets.number_of`), which the rollups contain, to the label set.
     """
     simulator = pc.equal(table["source"], Source.SIMULATOR.value)
     meaning: dict[int, LabelSet] = {}

@@ -26,8 +26,8 @@ from these rollups."""
 MAX_BY_MINUTES: Final = 1_000_000
 """Maximum number of engine minutes plus GPU minutes that are read from rollups per minute.
 
-If a window has more, rollups per hour are read. A minute of an engine takes about 1 µs of CPU time
-(benchmarks/fleet_questions.py).
+If a window has more, rollups per hour are read. Reading a minute of an engine takes about 1 µs of
+CPU time (benchmarks/fleet_questions.py).
 """
 _EDGE_S: Final = MINUTE_S
 """Samples up to this time before and after a window are also read, for the counters at its
@@ -43,7 +43,7 @@ class SampleRollups:
         self._engine = engine
 
     def build(self, width_s: int, start_unix_s: int) -> list[tuple[SampleKind, CounterSpans]]:
-        """Build a bucket: one entry for each kind of samples."""
+        """Build a bucket: the counter spans of each kind of samples."""
         if width_s == MINUTE_S:
             return [
                 (kind, of_samples(self._engine, kind, start_unix_s, start_unix_s + MINUTE_S))
@@ -86,7 +86,8 @@ class SampleRollups:
 
 
 def known_from_unix_s(engine: Engine) -> int | None:
-    """Return the time since which engine time is stored, or None if there are no rollups yet."""
+    """Return the time since which rollups of samples per hour exist, or None if there are none
+    yet."""
     return whole_from_unix_s(engine, DAY_S, SAMPLE_ROLLUPS)
 
 

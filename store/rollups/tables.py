@@ -61,7 +61,7 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
 replaced by `_other`. The second serves the most frequent queries, which then read only a few
 sketches per minute. Each further grouping has the labels of the second and one more label. If a
 value of this label is stored by name, this grouping stores all requests with the value under this
-name (decision 098). A bucket of an older version has only the first two.
+name (decision 098). A bucket that an older version built has only the first two groupings.
 """
 
 
