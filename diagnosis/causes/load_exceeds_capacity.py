@@ -16,7 +16,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()
-        if not term.startswith("decode_")  # explained by `decode_batch_growth`
+        if not term.startswith("decode_")  # `decode_batch_growth` explains these terms
     }
     if not weights:
         return None

@@ -16,8 +16,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     wait before the first token that a few long prompts cause.
 
-    If the long prompts fit into one step, the claim contains only the wait for KV transfers,
-    because a long prompt's transfer occupies the network link for a long time.
+    If the long prompts fit into one step, the claim contains only the wait for KV transfers: other
+    requests wait while a long prompt's transfer occupies the network link.
     """
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {

@@ -17,8 +17,9 @@ _SLOWER = 1.08
 _MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the median surplus to the mean surplus. A surplus is step time that the work
-does not explain. If the ratio is lower, the surplus comes from stalls and not from a slowdown."""
+"""Minimum ratio of the median surplus to the mean surplus on a slower machine. A surplus is step
+time that the work does not explain. If the ratio is lower, the surplus comes from stalls and not
+from a slowdown."""
 
 
 def slowdown_of(case: DiagnosisCase) -> float | None:
