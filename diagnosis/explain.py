@@ -194,7 +194,8 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the causes, besides a hang, that delay requests of other engines.
+    """Return the explanation with the hang and the other causes, which delay requests of other
+    engines.
 
     The requests of a hung engine wait so long that they are most of the slow requests. They show no
     other cause, because they get no response. So the other causes are searched in the requests that
@@ -252,7 +253,7 @@ def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
     """Return the smallest size of the tail, at least `share`, with which the tail's mean latency
-    grew. This size is needed if more requests missed an objective than in the baseline.
+    grew. This function is used if more requests missed an objective than in the baseline.
 
     A tail of size `share` may be too small: a few outliers of the baseline may be slower than all
     requests of the window that missed the objective.

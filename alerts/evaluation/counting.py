@@ -1,11 +1,10 @@
-"""Count an objective's good and bad requests. Counts of old steps are stored; new steps are counted
-from the requests.
+"""Count an objective's good and bad requests in time steps of 15 s.
 
-A request counts in the step of 15 s in which it ended. A request in flight counts as bad in the
-step of its last report if it already misses the objective (`in_flight_verdicts`). When the request
-ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are
-counted once and the counts are stored. Newer steps are counted from the requests each time, because
-late requests may still arrive.
+A request counts in the step in which it ended. A request in flight counts as bad in the step of its
+last report if it already misses the objective (`in_flight_verdicts`). When the request ends, its
+row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are counted once
+and the counts are stored. Newer steps are counted from the requests each time, because late
+requests may still arrive.
 
 The first evaluation of any objective determines the instant at which counting begins: the start of
 the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
@@ -197,7 +196,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # earlier requests of the group were counted in `other`
+        since_s = kept.from_unix_s  # the group's requests before that count in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):

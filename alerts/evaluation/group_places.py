@@ -1,6 +1,6 @@
 """Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`. Clients can invent names, so the numbers of places and
-of stored candidates are limited:
+other groups are counted as `other`. Clients can invent names, so the numbers of places and of
+stored candidates are limited. The places are assigned by these rules:
 
 - a free place goes to the group that had requests in the largest number of hours, because invented
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
@@ -177,7 +177,7 @@ class GroupPlaces:
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Load the groups that have a place from the store, before the first evaluation."""
+        """Load from the store which groups have a place, before the first evaluation."""
         for each in objectives:
             if isinstance(each.indicator, GoodEvents) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
@@ -278,7 +278,7 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     """Replace each objective that has groups with one objective per group. Leave out the groups
-    that the engine's reader may not see. Does not write to the store."""
+    that the access limits of `engine` exclude. Does not write to the store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

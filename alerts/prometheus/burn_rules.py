@@ -266,8 +266,8 @@ class _Rules:
         return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
-        """Return an expression whose results are the burn rates of the pairs whose conditions are
-        all met, each over the pair's long window."""
+        """Return an expression with one result for each pair of windows whose conditions are all
+        met: the burn rate over the pair's long window."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))

@@ -36,6 +36,6 @@ def detect(case: DiagnosisCase) -> Claim | None:
                 change=f"replicas={len(case.now.label('replica').values) + 1}",
             ),
             lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
-            Lever("reject requests early that cannot be served in time", "--max-num-queued-reqs"),
+            Lever("reject requests that cannot be served in time", "--max-num-queued-reqs"),
         ],
     )

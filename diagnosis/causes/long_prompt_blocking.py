@@ -14,7 +14,7 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait before the first token that a few long prompts cause.
+    wait that a few long prompts cause before the first token.
 
     If the long prompts fit into one step, the claim contains only the wait for KV transfers: other
     requests wait while a long prompt's transfer occupies the network link.

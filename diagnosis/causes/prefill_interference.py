@@ -20,8 +20,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     due to longer prompts or to more prompts.
 
     If the prompts are long, but each prompt fits into one step, the claim includes the wait before
-    the first token. If the prompts do not fit into one step, `long_prompt_blocking` explains this
-    wait.
+    the first token. If the prompts need several steps, `long_prompt_blocking` explains this wait.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

@@ -32,7 +32,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
         weights=weights,
         evidence=[
             Evidence(f"share of the traffic that {', '.join(case.slow_servers)} gets", before, now),
-            Evidence("requests waiting there, mean", *case.mean("waiting")),
+            Evidence("requests waiting at the slow servers, mean", *case.mean("waiting")),
             Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
         ],
         levers=[

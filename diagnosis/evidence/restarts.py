@@ -52,8 +52,8 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
-    """Return the hangs because of which some of the window's requests did not end. If an engine
-    continues and finishes its requests, it stalled and did not hang."""
+    """Return the hangs that kept some of the window's requests from ending. If an engine continues
+    and finishes its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
     if not hung.any():
         return []

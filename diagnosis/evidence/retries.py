@@ -32,7 +32,8 @@ Clients with a timeout abort all requests at the same age, and users who disconn
 age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
 the share is 0.5."""
 _OF_GROWTH: Final = 0.05
-"""Minimum share of the growth of the request rate that the repeated requests cause."""
+"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
+counts as 0."""
 
 
 class Retries(NamedTuple):

@@ -67,7 +67,8 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
             weights |= dict.fromkeys(terms, share)
     to_first_byte = case.question.metric in (Metric.TTFT, Metric.FIRST_CONTENT)
     if "frontend" in weights and to_first_byte:
-        weights["delivery"] = weights["frontend"]  # it also sends the first byte late
+        # A busy API server also sends the first byte late.
+        weights["delivery"] = weights["frontend"]
     of_adapters = drivers.for_adapters(case)
     adapter_share = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if adapter_share and adapters_are_loading(case):
