@@ -81,7 +81,7 @@ def narrowed(
 
     Args:
         where: selects the requests of all groups; None for all requests.
-        group: one of these groups, or `other(by)`.
+        group: one of `groups`, or `other(by)`.
     """
     if group == other(by):
         placed = [_is(by, each) for each in groups]

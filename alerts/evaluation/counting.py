@@ -407,8 +407,8 @@ def count_requests(
     """Count an objective's requests or probes in (from, to], by bucket and verdict (good, bad, …).
 
     A bucket includes the requests that ended in it, and the bad requests in flight that were last
-    reported in it. Simulated requests are counted separately. If the objective is one of several
-    groups, the result has the counts of every group.
+    reported in it. Simulated requests are counted separately. If `goodput` describes one group of
+    an objective, the result has the counts of all its groups.
 
     Requests that were received before `received_from_s` are not read; None reads all.
     """
@@ -475,8 +475,9 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
-    bucket, whether the requests are simulated, and the index of the group."""
+    """Count the bad requests in flight that were last reported in (from, to]. Each key of the
+    result is a tuple: the bucket, whether the requests are simulated, and the index of the
+    group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

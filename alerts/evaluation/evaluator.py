@@ -62,7 +62,7 @@ ARRIVAL_S: Final = 15
 arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
-transactions per second."""
+transactions per second, so one read covers at least 20 s."""
 
 
 class Evaluator:

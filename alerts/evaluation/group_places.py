@@ -5,8 +5,9 @@ stored candidates are limited. The places are assigned by these rules:
 - a free place goes to the group that had requests in the largest number of hours, because invented
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
   place;
-- a group loses its place only to a group that had requests in more than twice as many hours. So a
-  burst of invented names cannot replace a tenant that has had requests for half a day;
+- a group loses its place only to a group that had requests in more than twice as many hours. The
+  other group's hours are counted only for the last day, so there are at most 24, and an invented
+  name cannot replace a tenant that had requests in 12 hours of the last week;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -147,8 +148,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the rows that the objective selects to the candidates. `codes` (n,) has the
-    verdict on each row, `at_unix_ns` (n,) its time."""
+    """Add to the candidates the groups of the rows that the objective selects. For each row,
+    `codes` contains the verdict, and `at_unix_ns` the time: both (n,)."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}

@@ -35,7 +35,7 @@ class Incident:
         peak_burn: the highest burn rate while the alert fired, over the long window of the
             severity's shortest pair of windows.
         ended_s: the same as `last_s` if the incident is over, otherwise None.
-        simulated: True if there would have been no alert without simulated requests.
+        simulated: True if the alert fires only because of simulated requests.
     """
 
     slo: str

@@ -29,8 +29,8 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms (parts of the latency) and prefixes of argument names. Only arguments with these
-prefixes can lengthen these terms."""
+"""Each element contains terms (parts of the latency) and prefixes of argument names. Only arguments
+with these prefixes can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -1,4 +1,4 @@
-"""Short requests wait behind a few very long prompts, for their prefill or their KV transfers."""
+"""Short requests wait for the prefill or the KV transfers of a few very long prompts."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers

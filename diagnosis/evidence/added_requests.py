@@ -258,5 +258,5 @@ def _number_above(values: FloatArray | IntArray, lengths: FloatArray | IntArray)
 
 
 def _sorted(values: FloatArray | IntArray) -> FloatArray:
-    # This method is quick for values that are already sorted, as most are here.
+    # This method is quick for values that are already sorted, and most of these values are.
     return np.sort(values.astype(np.float64, copy=False), kind="stable")

@@ -349,7 +349,8 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver that explains the growth of the tenant whose request rate grew most."""
+    """Return the driver that explains the growth of one tenant's traffic: the tenant whose request
+    rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

@@ -14,8 +14,8 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""If waits for adapters cause more than this share of the latency's growth, adapters are being
-loaded."""
+"""Adapters count as being loaded if waits for adapters cause more than this share of the latency's
+growth."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:

@@ -108,8 +108,8 @@ def prefill_share(case: DiagnosisCase) -> float:
 
         ratio = delay by other requests' prefills / delay by other requests' decodes
 
-    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between them, the share
-    grows linearly.
+    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between these two ratios,
+    the share grows linearly.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

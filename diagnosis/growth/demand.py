@@ -158,8 +158,8 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
     """Return the part of `log_uncached` that one tenant's additional requests cause.
 
-    No cache contains a prompt that was never sent before. So these prompts count as more work and
-    not as cache misses.
+    The prompts of the additional requests are new, so no cache can contain them. They count as more
+    work and not as cache misses.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:
