@@ -328,7 +328,7 @@ def store_tally(
         is not None
     ):
         # The clock was ahead when these counts were stored, so they lack requests that arrived
-        # later. Count them again, but only as far back as all requests of a step are still stored.
+        # later. Count them again, but only in steps whose requests are all still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -349,8 +349,8 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     instant at which counting begins. Return None if there are no requests or probes, or only old
     ones.
 
-    The data is old if its end is more than `MAX_GAP_S` ago, and if the time since its end is longer
-    than the time that it covers. Old data may be a span that was sent days late.
+    Data is old if both of these hold: it ended more than `MAX_GAP_S` ago, and the time since its
+    end is longer than the time that it covers. Old data may be a span that was sent days late.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)

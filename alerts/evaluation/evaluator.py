@@ -198,8 +198,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # There are no requests or probes yet. Do not evaluate this instant: the first one may
-            # still end at it, and each instant is evaluated only once.
+            # There are no requests or probes yet. Do not evaluate this instant: the first request
+            # or probe may still end at it, and each instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)

@@ -104,8 +104,8 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """Return the share of the period's budget that a burn spent; None without events.
 
-    Time without data counts as good traffic with the same request rate. If a burn lies in two
-    calendar periods, the result is the share of the later period's budget.
+    In the time without data, all requests count as good, at the request rate of the time with data.
+    If a burn lies in two calendar periods, the result is the share of the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -117,7 +117,7 @@ def status_at(
 
 
 def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Return the share of the budget that is left. Time without data counts as good traffic with
-    the same request rate."""
+    """Return the share of the budget that is left. In the time without data, all requests count as
+    good, at the request rate of the time with data."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

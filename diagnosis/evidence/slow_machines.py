@@ -35,8 +35,8 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether steps take longer than their work explains not only during stalls, but in
-    nearly all seconds.
+    """Return whether, in nearly all seconds and not only during stalls, steps take longer than
+    their work explains.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.

@@ -49,8 +49,8 @@ class Demand:
     """Effect of longer prompts: the growth of the mean own prefill time at the baseline's hit
     ratio. Prefill time grows faster than the token count, because of attention."""
     log_uncached: float
-    """Effect of cache misses on the mean own prefill time. Prompts of a size that the baseline does
-    not contain do not count as misses."""
+    """Effect of cache misses on the mean own prefill time. Only prompts of sizes that the baseline
+    also contains can count as misses."""
     log_new_traffic_misses: float
     """Effect of the cache misses of one tenant's additional requests. It is not included in
     `log_uncached`."""

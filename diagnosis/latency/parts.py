@@ -36,8 +36,8 @@ HELD_PARTS: Final = {
     "queue_adapter": "adapter_wait_s",
 }
 """The reasons for `queue_held` (the time for which the scheduler held the request back), and the
-columns with their seconds. Only the explanation of a single request divides `queue_held` into these
-parts and a rest, because older rows do not report the reasons."""
+columns with their seconds. Older rows do not report the reasons. So only the explanation of a
+single request divides `queue_held` into these parts and a rest."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
 """The names of the decode's parts in an explanation of the time to the first content. There, they
