@@ -7,8 +7,8 @@ An alert fires if the burn rates of both windows of a pair exceed the pair's fac
 these guards suppresses it:
 
 - cold start: if counting began within the window, the part before that instant is assumed to have
-  good traffic with the same request rate. So the burn rate is multiplied by the counted share of
-  the window;
+  only good requests, at the request rate of the counted part. So the burn rate is multiplied by the
+  counted share of the window;
 - low traffic: the long window has fewer bad events than the policy's minimum;
 - no data: a window without events has no burn rate.
 

@@ -29,8 +29,8 @@ SELECTING: Final = (
     "prompt_tokens",
 )
 GROUPING: Final = tuple(field for field in SELECTING if field != "prompt_tokens")
-"""Fields that `by` may contain. `prompt_tokens` is excluded, because each token count is a group of
-its own."""
+"""Fields that `by` may contain. `prompt_tokens` is excluded, because each token count would be a
+group of its own."""
 DURATIONS: Final = (
     "ttft_s",
     "first_content_s",

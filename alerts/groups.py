@@ -34,8 +34,8 @@ OTHER: Final = "other"
 PLACES: Final = 50
 """Maximum number of groups of one objective, besides `other`. The rules record about 45 series for
 each group. With three days of counts, one evaluation of 50 groups took 0.4 s on two cores (0.03 s
-without groups); it is due every 15 s. A group with more than 2 % of the traffic is always among the
-50 largest groups."""
+without groups). An evaluation is due every 15 s. A group with more than 2 % of the traffic is
+always among the 50 largest groups."""
 
 
 def other(by: Sequence[str]) -> Group:
@@ -81,7 +81,7 @@ def narrowed(
 
     Args:
         where: selects the requests of all groups; None for all requests.
-        group: one of these groups, or `other(by)`.
+        group: one of `groups`, or `other(by)`.
     """
     if group == other(by):
         placed = [_is(by, each) for each in groups]
@@ -103,8 +103,8 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value, and otherwise false (never
-    unknown, so it can be negated). The value "" stands for an unknown field."""
+    """Return an expression that is true if the field has this value, and otherwise false. It is
+    never unknown, so its negation is correct too. The value "" stands for an unknown field."""
     if not value:
         return IsUnknown(field)
     return And(
@@ -127,7 +127,8 @@ def groups_in(table: pa.Table, by: Sequence[str]) -> Iterable[Group]:
 
 
 def places_in(table: pa.Table, by: Sequence[str], groups: Sequence[Group]) -> np.ndarray:
-    """Return (n,) int: the index of each request's group in `groups` from 1; 0 is `other`."""
+    """Return an array (n,) with an integer for each request: the position of its group in `groups`,
+    counted from 1, or 0 for the group `other`."""
     places = {group: place for place, group in enumerate(groups, 1)}
     return np.fromiter(
         (places.get(each, 0) for each in groups_in(table, by)), np.int64, table.num_rows

@@ -226,8 +226,8 @@ class MappingReader:
         return chosen
 
     def texts(self, key: str, allowed: str = "texts") -> tuple[str, ...]:
-        """Return the value of a key, a sequence of different texts. The error message contains
-        `allowed`."""
+        """Return the value of a key, a sequence of different texts. `allowed` is the noun for these
+        texts in an error message."""
         node = self.node(key)
         chosen = [each.text for each in getattr(node, "items", ()) if isinstance(each, YamlScalar)]
         if not isinstance(node, Items) or not chosen or len(chosen) != len(node.items):

@@ -34,8 +34,8 @@ PERIOD: Final = "slo:tailspan_period:info"
 PERIOD_LABEL: Final = "period"
 """The label with the start of the calendar period."""
 EXHAUSTED_IN: Final = "slo:tailspan_budget_exhausted_in:seconds"
-"""Seconds that the remaining budget lasts at the current burn rate. Absent at a burn rate of 0, or
-if a calendar period ends earlier."""
+"""Seconds that the remaining budget lasts at the current burn rate. Absent if the burn rate is 0,
+or if a calendar period ends before the budget is spent."""
 
 ALERT_BURNING: Final = "TailspanBudgetBurn"
 ALERT_HELD_BACK: Final = "TailspanBudgetBurnHeldBack"
@@ -73,5 +73,6 @@ def alerting_burn(window: str) -> str:
 
 
 def burn_rate(window: str) -> str:
-    """Return the name of the series with the burn rate of a window. It is only for display."""
+    """Return the name of the series with the burn rate of a window. This series is displayed. The
+    conditions of alerts compare numbers of events instead."""
     return f"slo:tailspan_burn_rate:ratio{window}"

@@ -74,9 +74,10 @@ Detector = Callable[[DiagnosisCase], Claim | None]
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
-    """Divide the terms of the slow requests among the claims. Return the shares of each claim:
-    (len(claims), number, len(TERMS)). `number` is the number of slow requests. In each term of each
-    request, the shares of all claims sum to at most 1."""
+    """Divide the terms of the slow requests among the claims. Return each claim's share of each
+    term of each slow request, as an array of the shape (len(claims), number, len(TERMS)). `number`
+    is the number of slow requests. In each term of each request, the shares of all claims sum to at
+    most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

@@ -46,7 +46,8 @@ interval exceeds this minimum."""
 
 CHANCE: Final = 0.01
 """Error probability of the confidence intervals that decide a verdict. It is smaller than the error
-probability of displayed intervals, because verdicts are computed often."""
+probability of displayed intervals, because verdicts are computed often, and one error in 20
+verdicts would be too many."""
 
 MORE_SLOW_RATIO: Final = 1.6
 """Minimum growth ratio (now / before) of the share of requests that are slower than the fastest
@@ -67,7 +68,7 @@ MIN_GROWTH_S: Final = {
     Metric.E2E: 1e-3,
     Metric.TPOT: 1e-4,
 }
-"""Minimum growth in seconds. Users do not notice a smaller growth."""
+"""Minimum growth of each latency, in seconds. Users do not notice a smaller growth."""
 
 MIN_NAMED_SHARE: Final = 0.01
 MAX_NAMED_SHARE: Final = 0.05
@@ -155,7 +156,7 @@ def _explain_tails(
     others: Sequence[Cause] = ()
     unexplained = None
     if grown and not larger:
-        unexplained = 1.0  # more requests are slow, but the tail's mean latency did not grow
+        unexplained = 1.0  # the tail's mean did not grow, so there is nothing to divide
     if grown and larger:
         causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
@@ -193,7 +194,8 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the causes, besides a hang, that delay requests of other engines.
+    """Return the explanation with the hang and the other causes, which delay requests of other
+    engines.
 
     The requests of a hung engine wait so long that they are most of the slow requests. They show no
     other cause, because they get no response. So the other causes are searched in the requests that
@@ -251,7 +253,7 @@ def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
     """Return the smallest size of the tail, at least `share`, with which the tail's mean latency
-    grew. This size is needed if more requests missed an objective than in the baseline.
+    grew. This function is used if more requests missed an objective than in the baseline.
 
     A tail of size `share` may be too small: a few outliers of the baseline may be slower than all
     requests of the window that missed the objective.
@@ -272,8 +274,9 @@ def _many_more(
     share: float,
     drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
-    """Return whether clearly more requests than in the baseline exceed one of three latencies: the
-    lowest latency of the baseline's tail, the baseline's 75th percentile, or the baseline's median.
+    """Return whether the share of requests that exceed one of three latencies is clearly larger
+    than in the baseline: the lowest latency of the baseline's tail, the baseline's 75th percentile,
+    or the baseline's median.
 
     A few outliers in the baseline make the mean of its tail uncertain, but change these three
     latencies little.

@@ -151,7 +151,7 @@ class Explanation:
 
     @property
     def unchanged(self) -> bool:
-        """True if the slow requests' mean latency changed by at most `UNCHANGED`."""
+        """True if the slow requests' mean latency changed by at most the share `UNCHANGED`."""
         return abs(self.excess_s or 0.0) <= UNCHANGED * (self.baseline_s or 0.0)
 
     @property

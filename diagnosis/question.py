@@ -60,7 +60,7 @@ class Question:
 
     `where` maps labels to values and selects the requests whose latency is explained. The value
     None selects requests whose label is unknown. Other requests are still used as evidence, because
-    the waits of one tenant depend on the requests of all tenants.
+    one tenant's requests may wait for the requests of other tenants.
     """
 
     metric: Metric

@@ -1,11 +1,11 @@
-"""Caches the counts of the newest steps. A step is 15 s long. It is counted again only if requests
-were added to it.
+"""Caches the counts of the newest time steps of 15 s. A step is counted again only if requests were
+added to it.
 
 Counts of the newest ten minutes are not stored yet, because late requests may still arrive. Without
-the cache, counting them every 15 s would take most of the CPU time under high load. The writer of
-requests stores a mark for each step that got requests (`store.alerting.slo_marks`), with the
-receive time of the earliest of these requests. An evaluator removes the marks that it has read, so
-only one evaluator may run (`store.leases`).
+the cache, the evaluator would count these ten minutes again every 15 s, which would take most of
+the CPU time under high load. The writer of requests stores a mark for each step that got requests
+(`store.alerting.slo_marks`), with the receive time of the earliest of these requests. An evaluator
+removes the marks that it has read, so only one evaluator may run (`store.leases`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,7 +58,7 @@ class CountCache:
             self._added[mark.until_unix_s] = _Added(before.times + 1, earliest_ns)
 
     def begin(self, now_s: int) -> None:
-        """Record that every request that is added after `now_s` will have a mark. Only the first
+        """Record `now_s` as the time after which every added request has a mark. Only the first
         call has an effect."""
         if self._complete_from_s is None:
             self._complete_from_s = now_s
@@ -73,13 +73,14 @@ class CountCache:
         received_from_s: int | None = None,
         /,
     ) -> list[SloCount]:
-        """Return counts by step, as `counting.count_requests` does. `to_s` must end a step."""
+        """Return counts by step, as `counting.count_requests` does. `to_s` must be the end of a
+        step."""
         if isinstance(goodput, GoodProbes):  # probes are few, so they are counted again each time
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # With several sources, the cache may be wrong: a row from a better source may replace a row
-        # of the same request in another step, and that step gets no mark.
+        # With several sources, do not use the cache. It may be wrong: a row from a better source
+        # may replace a row of the same request in another step, and that step gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)

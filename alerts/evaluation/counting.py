@@ -1,11 +1,10 @@
-"""Count an objective's good and bad requests. Counts of old steps are stored; new steps are counted
-from the requests.
+"""Count an objective's good and bad requests in time steps of 15 s.
 
-A request counts in the step of 15 s in which it ended. A request in flight counts as bad in the
-step of its last report if it already misses the objective (`in_flight_verdicts`). When the request
-ends, its row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are
-counted once and the counts are stored. Newer steps are counted from the requests each time, because
-late requests may still arrive.
+A request counts in the step in which it ended. A request in flight counts as bad in the step of its
+last report if it already misses the objective (`in_flight_verdicts`). When the request ends, its
+row replaces the report. If a step ended more than `SETTLED_S` ago, its requests are counted once
+and the counts are stored. Newer steps are counted from the requests each time, because late
+requests may still arrive.
 
 The first evaluation of any objective determines the instant at which counting begins: the start of
 the newest data that arrived without a gap of more than `MAX_GAP_S` (`history_start_s`). A row from
@@ -197,7 +196,7 @@ def read_tally(
     known = [each for each in (kept.from_unix_s if kept else None, began_s) if each is not None]
     since_s = min(known, default=None)
     if goodput.part and kept:
-        since_s = kept.from_unix_s  # earlier requests of the group were counted in `other`
+        since_s = kept.from_unix_s  # the group's requests before that count in `other`
     counts: list[SloCount] = []
     fresh_from_s = from_s
     if kept is not None and kept.from_unix_s <= max(from_s, since_s or 0):
@@ -329,7 +328,7 @@ def store_tally(
         is not None
     ):
         # The clock was ahead when these counts were stored, so they lack requests that arrived
-        # later. Count them again, but only as far back as all requests of a step are still stored.
+        # later. Count them again, but only in steps whose requests are all still stored.
         whole_s = -(-(began_s + LONGEST_REQUEST_S) // EVALUATION_S) * EVALUATION_S
         again_s = max(until_s, whole_s)
         if again_s < kept.until_unix_s:
@@ -350,8 +349,8 @@ def first_counted_range(engine: Engine, goodput: GoodEvents, now_s: int) -> Coun
     instant at which counting begins. Return None if there are no requests or probes, or only old
     ones.
 
-    The data is old if its end is more than `MAX_GAP_S` ago, and if the time since its end is longer
-    than the time that it covers. Old data may be a span that was sent days late.
+    Data is old if both of these hold: it ended more than `MAX_GAP_S` ago, and the time since its
+    end is longer than the time that it covers. Old data may be a span that was sent days late.
     """
     probes = isinstance(goodput, GoodProbes)
     began_s = history_start_s(engine, now_s, probes=probes)
@@ -408,8 +407,8 @@ def count_requests(
     """Count an objective's requests or probes in (from, to], by bucket and verdict (good, bad, …).
 
     A bucket includes the requests that ended in it, and the bad requests in flight that were last
-    reported in it. Simulated requests are counted separately. If the objective is one of several
-    groups, the result has the counts of every group.
+    reported in it. Simulated requests are counted separately. If `goodput` describes one group of
+    an objective, the result has the counts of all its groups.
 
     Requests that were received before `received_from_s` are not read; None reads all.
     """
@@ -476,8 +475,9 @@ def count_requests(
 def _bad_in_flight(
     engine: Engine, goodput: Goodput, from_s: int, to_s: int, bucket_s: int
 ) -> Counter[tuple[int, bool, int]]:
-    """Count the bad requests in flight that were last reported in (from, to]. The keys are the
-    bucket, whether the requests are simulated, and the index of the group."""
+    """Count the bad requests in flight that were last reported in (from, to]. Each key of the
+    result is a tuple: the bucket, whether the requests are simulated, and the index of the
+    group."""
     part = goodput.part
     whole = part.whole if part else goodput
     assert isinstance(whole, Goodput)

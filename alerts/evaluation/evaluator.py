@@ -58,10 +58,11 @@ RECOUNT_SHARE: Final = 10
 requests are not counted again for this many times the duration of that evaluation. So a sender of
 old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
-"""An instant is evaluated this many seconds later, so that the last rows before it have arrived."""
+"""An instant is evaluated this many seconds after it, so that the last rows before it have
+arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
-transactions per second."""
+transactions per second, so one read covers at least 20 s."""
 
 
 class Evaluator:
@@ -98,7 +99,8 @@ class Evaluator:
         self._cache = CountCache()
         self._count: Count = self._cache.count if self._alone else count_requests
         self._recount_from_s = self._elapsed_s()
-        """The time steps of late requests are not counted again before this time."""
+        """The time steps of late requests are not counted again before this time, in seconds of the
+        monotonic clock."""
 
     def follow(self) -> None:
         """Read which groups are counted separately. Another process chooses these groups.
@@ -115,7 +117,8 @@ class Evaluator:
             StoreUnavailable: the database cannot be used; the next call continues.
         """
         changed: list[Incident] = []
-        # The server that sent the newest request may have a clock that is ahead.
+        # If the clock of the server that sent the newest request is ahead, use the time of this
+        # request.
         newest_ns = newest_request_unix_ns(self._engine) or 0
         self._cache.begin(max(now_s, newest_ns // SECOND_NS))
         begun_s = self._elapsed_s()
@@ -158,8 +161,8 @@ class Evaluator:
                 marks,
                 self._changed_s(probes, now_s, extend=extend, probes=True),
             )
-            # Do not continue until no mark is left: commits add marks during this loop, so on a
-            # slow database the loop might not end.
+            # Stop when few marks are left, and not only when none is left: commits add marks during
+            # this loop, so on a slow database it might not end.
             if len({mark.token for mark in marks}) < TRANSACTIONS_AT_ONCE:
                 break
         return old
@@ -177,7 +180,8 @@ class Evaluator:
             return None
         changed_s, deleted_s = min(mark.until_unix_s for mark in marks) - EVALUATION_S, 0
         if self._keep_s is not None:
-            # Near the end of the retention, some of a step's requests may already be deleted.
+            # Near the end of the retention, some of a step's requests may already be deleted. Count
+            # no such step again.
             min_s = now_s - self._keep_s + LONGEST_REQUEST_S
             deleted_s = max(0, min_s // EVALUATION_S * EVALUATION_S)
         counted_s = earliest_counted_s(self._engine, probes=probes)
@@ -194,8 +198,8 @@ class Evaluator:
         until_s = (now_s - ARRIVAL_S) // EVALUATION_S * EVALUATION_S
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
-            # There are no requests or probes yet. Do not evaluate this instant: the first one may
-            # still end at it, and each instant is evaluated only once.
+            # There are no requests or probes yet. Do not evaluate this instant: the first request
+            # or probe may still end at it, and each instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)

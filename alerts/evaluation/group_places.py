@@ -1,12 +1,13 @@
 """Choose the groups of an objective that are counted separately. These groups have a *place*; all
-other groups are counted as `other`. Clients can invent names, so the numbers of places and
-of stored candidates are limited:
+other groups are counted as `other`. Clients can invent names, so the numbers of places and of
+stored candidates are limited. The places are assigned by these rules:
 
 - a free place goes to the group that had requests in the largest number of hours, because invented
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
   place;
-- a group loses its place only to a group that had requests in more than twice as many hours. So a
-  burst of invented names cannot replace a tenant that has had requests for half a day;
+- a group loses its place only to a group that had requests in more than twice as many hours. The
+  other group's hours are counted only for the last day, so there are at most 24, and an invented
+  name cannot replace a tenant that had requests in 12 hours of the last week;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -147,8 +148,8 @@ def _add(
     codes: np.ndarray,
     at_unix_ns: np.ndarray,
 ) -> None:
-    """Add the groups of the rows that the objective selects to the candidates. `codes` (n,) has the
-    verdict on each row, `at_unix_ns` (n,) its time."""
+    """Add to the candidates the groups of the rows that the objective selects. For each row,
+    `codes` contains the verdict, and `at_unix_ns` the time: both (n,)."""
     none = groups.other(goodput.by)
     hours = at_unix_ns // (HOUR_S * SECOND_NS)
     found: dict[tuple[Group, int], int] = {}
@@ -177,7 +178,7 @@ class GroupPlaces:
         self._known: dict[str, tuple[Group, ...]] = {}
 
     def read(self, objectives: Iterable[Objective]) -> None:
-        """Load the groups that have a place from the store, before the first evaluation."""
+        """Load from the store which groups have a place, before the first evaluation."""
         for each in objectives:
             if isinstance(each.indicator, GoodEvents) and each.indicator.by:
                 self._remember(each.indicator, groups_of(self._engine, each))
@@ -278,7 +279,7 @@ def _newest_unix_ns(engine: Engine, goodput: GoodEvents) -> int | None:
 
 def expanded(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
     """Replace each objective that has groups with one objective per group. Leave out the groups
-    that the engine's reader may not see. Does not write to the store."""
+    that the access limits of `engine` exclude. Does not write to the store."""
     found: list[Objective] = []
     for each in objectives:
         grouped = isinstance(each.indicator, GoodEvents) and each.indicator.by

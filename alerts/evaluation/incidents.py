@@ -33,9 +33,9 @@ class Incident:
         fired_s: time of the first alert.
         last_s: time of the last alert.
         peak_burn: the highest burn rate while the alert fired, over the long window of the
-            severity's shortest pair.
-        ended_s: `last_s` after the incident is over; None before.
-        simulated: True if there would have been no alert without simulated requests.
+            severity's shortest pair of windows.
+        ended_s: the same as `last_s` if the incident is over, otherwise None.
+        simulated: True if the alert fires only because of simulated requests.
     """
 
     slo: str
@@ -84,9 +84,10 @@ def advance(
 def _began_s(history: History, budget: float, factor: float, at_s: int, longest_s: int) -> int:
     """Return the most likely start of a burn.
 
-    The start is the instant t that maximises bad(t) − k · all(t). bad(t) and all(t) are the numbers
-    of events since t. r₀ is the rate of bad events that just meets the objective, r₁ is the rate
-    that just alerts, and k = (r₁ − r₀) / (ln r₁ − ln r₀) (Lucas, 1985).
+    The start is the instant t that maximises bad(t) − k · all(t). bad(t) is the number of bad
+    events since t, and all(t) is the number of all events since t. r₀ is the rate of bad events
+    that just meets the objective, r₁ is the rate that just alerts, and k = (r₁ − r₀) / (ln r₁ − ln
+    r₀) (Lucas, 1985).
     """
     reference = budget * ((factor - 1) / log(factor) if factor > 1 else 1)
     began_s = end_s = at_s
@@ -103,8 +104,8 @@ def _began_s(history: History, budget: float, factor: float, at_s: int, longest_
 def budget_spent(incident: Incident, history: History, objective: Objective) -> Fraction | None:
     """Return the share of the period's budget that a burn spent; None without events.
 
-    Time without data counts as good traffic with the same request rate. If a burn spans two
-    calendar periods, the result is the share of the later period's budget.
+    In the time without data, all requests count as good, at the request rate of the time with data.
+    If a burn lies in two calendar periods, the result is the share of the later period's budget.
     """
     until_s = incident.last_s
     span = objective.period_at(until_s)

@@ -23,7 +23,7 @@ def count_probes(
 ) -> list[SloCount]:
     """Return the counts of verdicts on an objective's probes that ended in (from, to], by bucket.
 
-    If the objective is one of several groups, the result has the counts of every group.
+    If `indicator` describes one group of an objective, the result has the counts of all its groups.
 
     Args:
         from_s: start in unix seconds.

@@ -22,8 +22,8 @@ class ObjectiveStatus:
         budget_left: negative if overspent.
         burns: burn rates by window length in seconds.
         exhausted_in_s: seconds until the budget is spent, if the current burn rate (over the window
-            `burning_s`) continues. None if unknown, or if the budget lasts until a calendar period
-            ends.
+            `burning_s`) continues. None if unknown, or if the objective has a calendar period and
+            the budget lasts until this period ends.
         states: for each pair, whether it fires, or why it does not.
     """
 
@@ -75,7 +75,7 @@ def exhausted_in_s(
     objective: Objective, left: Fraction | None, burning: Fraction | None, at_s: int
 ) -> Fraction | None:
     """Return how many seconds the budget lasts at this burn rate. Return None if the burn rate is
-    0, or if a calendar period ends before the budget is spent."""
+    0, or if the objective's calendar period ends before the budget is spent."""
     if left is None or burning is None:
         return None
     span = objective.period_at(at_s)
@@ -117,7 +117,7 @@ def status_at(
 
 
 def _left(counts: EventCounts, covered: Fraction, budget: Fraction) -> Fraction | None:
-    """Return the share of the budget that is left. Time without data counts as good traffic with
-    the same request rate."""
+    """Return the share of the budget that is left. In the time without data, all requests count as
+    good, at the request rate of the time with data."""
     left = budget_left(counts, budget)
     return None if left is None else 1 - (1 - left) * covered

@@ -98,7 +98,7 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message; True stops.
+            stop: called before each message. If it returns True, no further message is tried.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:

@@ -29,8 +29,9 @@ _ADDRESS: Final = re.compile(r"(?<=[a-z0-9]):(?=//)", re.IGNORECASE)
 def unlinked(text: str) -> str:
     """Return the text without mentions, links and images that a chat would interpret.
 
-    One character of each is replaced by a similar one: in `@channel` and `<!here>` (Slack,
-    Mattermost, Discord, Teams), in `[text](address)`, and in bare addresses.
+    Mentions are `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links are
+    `[text](address)` and bare addresses. In each of them, one character is replaced by a similar
+    one.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))

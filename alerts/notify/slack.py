@@ -1,8 +1,8 @@
 """Messages for a Slack incoming webhook, in blocks.
 
 Texts that may contain input from a tenant are sent as `plain_text`, in which Slack interprets no
-formatting, mention or emoji. Phones show the field `text`. Slack has no plain-text form of this
-field, so the characters & < > in it are escaped.
+formatting, mention or emoji. Phones show the message's field `text` in their notifications. Slack
+has no plain-text form of this field, so the characters & < > in it are escaped.
 
 Source: Slack, "Block Kit" (a header has at most 150 characters, a section at most 3,000),
 "Formatting message text" (escaping), and "chat.postMessage" (`parse`, `link_names`,

@@ -276,7 +276,7 @@ def _slo(
                     " and its indicator in the SLO",
                 )
         if "op" in each:
-            each.choice("op", ("gt", "gte"))  # a ratio is good if it is above the target
+            each.choice("op", ("gt", "gte"))  # allowed, because the ratio must be above the target
         target, written = read_share(each, "target", "targetPercent")
         slices = read_slices(each, sliced)
         policy = resolved(policies, each, period_s, target)

@@ -154,7 +154,7 @@ def read_share(
         all_allowed: True if the share may be 1.
 
     Raises:
-        DocumentError: the share is missing, given twice, or not above 0 and below 1.
+        DocumentError: the share is missing, given twice, or outside the allowed range.
     """
     most = 1
     if percent_key is not None:

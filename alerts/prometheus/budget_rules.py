@@ -1,8 +1,9 @@
 """Rules that record an objective's target and the remaining budget of its period.
 
 The counts of a period are computed from the recorded counts of the shortest window. These counts
-are sampled five times per window, and the sum of the samples is divided by five. So a query over a
-month reads 43,200 samples, and the first result appears within a minute.
+are sampled five times per window, and the sum of the samples is divided by five. With a window of 5
+min, there is one sample a minute. So a query over 30 days reads 43,200 samples, and the first
+result appears within a minute.
 
 PromQL has no time zones and no ranges of varying length, so the rules contain the boundaries of
 calendar periods for `YEARS` years. The start of the period is a label of the recorded series, and
@@ -93,7 +94,8 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
             vocabulary.coverage(period),
             f"clamp_max({summed(vocabulary.SEEN, 'count_over_time')} * {step_s} / {length}, 1)",
         ),
-        # Time without data counts as good traffic with the same request rate.
+        # In the time without data, all requests count as good, at the request rate of the time with
+        # data.
         (
             vocabulary.BUDGET_LEFT,
             f"1 - {bad} / ({events} > 0) / {number(objective.budget)} * {coverage}",
@@ -119,7 +121,7 @@ def budget_rules(objective: Objective, window_s: int, now_s: int) -> list[Record
 
 
 def horizon_s(now_s: int) -> int:
-    """Return the instant up to which the rules contain calendar boundaries."""
+    """Return the instant, in unix seconds, up to which the rules contain calendar boundaries."""
     return _year_s(now_s, 1 + YEARS)
 
 

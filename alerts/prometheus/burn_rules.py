@@ -36,9 +36,9 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 """The evaluation interval in seconds. The first sample of a window may be this late."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. A new
-deployment can correct the fault in this time. The blindness check covers an hour; this time is a
-quarter of it."""
+"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. This
+leaves time for a deployment that corrects the fault. It is a quarter of the hour that the blindness
+check covers."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. While a target
@@ -266,8 +266,8 @@ class _Rules:
         return AlertingRule(alert, expr, {**theirs, **own}, annotations, for_=for_)
 
     def _arms(self, conditions: Sequence[tuple[WindowPair, Sequence[str]]]) -> str:
-        """Return an expression whose results are the burn rates of the pairs whose conditions are
-        all met, each over the pair's long window."""
+        """Return an expression with one result for each pair of windows whose conditions are all
+        met: the burn rate over the pair's long window."""
         arms = []
         for pair, needed in conditions:
             burning = self._series(vocabulary.burn_rate(durations.render(pair.long_s)))

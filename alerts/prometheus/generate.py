@@ -78,7 +78,7 @@ def _objectives(
         if each.indicator.slices:
             counted = Sliced(counted, each.indicator.slices)
         groups = burn_groups(each, counted, explorer_url, now_s)
-        # Users' queries have their own matchers.
+        # Users' queries have their own matchers, so the selector is not added to them.
         ours = isinstance(each.indicator, GoodEvents)
         made += matched_groups(groups, selector) if ours else groups
     return made

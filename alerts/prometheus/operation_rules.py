@@ -11,11 +11,13 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 EVALUATION_ON_TIME: Final = "operation:tailspan_evaluation_on_time:bool"
 NOTIFICATION_ON_TIME: Final = "operation:tailspan_notification_on_time:bool"
 LAG_S: Final = 60
-"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. Another collector
-takes over the lease within 18 s."""
+"""An evaluation is on time up to this delay: four evaluation intervals of 15 s. If the evaluating
+collector fails, another one takes over the lease within 18 s, so its evaluations are still on
+time."""
 DELAY_S: Final = 60
 """A notification is on time up to this delay. The first retry is due after 5 s
-(`alerts/notify/retry.py`), so several attempts to deliver a late notification have failed."""
+(`alerts/notify/retry.py`), so if a notification is late, several attempts to deliver it have
+failed."""
 
 
 def operation_group(explorer_url: str) -> RuleGroup:

@@ -1,4 +1,4 @@
-"""Rules on probes: an endpoint cannot be reached, is slow from one region only, or has a
+"""Rules on probes: an endpoint cannot be reached, is slow from only one region, or has a
 certificate that expires soon; or a prober stops reporting.
 
 The rules have no alerts if no prober has ever reported. Regions are compared if the configuration

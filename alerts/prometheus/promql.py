@@ -117,8 +117,8 @@ def read_ratio(text: str) -> EventQuery:
     unless all series had the same traffic.
 
     Raises:
-        ExpressionError: Prometheus would reject the query, or the query does not return such a
-            ratio.
+        ExpressionError: Prometheus would reject the query, or the query does not return a ratio
+            over the window as a single series.
     """
     text = _normalised(text)
     _bound(text)

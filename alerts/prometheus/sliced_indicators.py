@@ -2,8 +2,8 @@
 
 Prometheus evaluates a subquery at multiples of its step from unix time 0. The slices of
 `alerts.slices` end at the same times. For example, `[1h:5m]` contains the twelve slices of 5
-minutes that ended in the last hour. The events of a slice are counted at its end, so Prometheus
-must scrape at least twice per slice.
+minutes that ended in the last hour. The events of a slice are counted at its end by the increase of
+counters, which needs two samples. So Prometheus must scrape at least twice per slice.
 """
 
 from collections.abc import Mapping

@@ -29,8 +29,8 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Pairs of terms (parts of the latency) and prefixes of argument names. Only arguments with these
-prefixes can lengthen these terms."""
+"""Each element contains terms (parts of the latency) and prefixes of argument names. Only arguments
+with these prefixes can lengthen these terms."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
@@ -95,7 +95,7 @@ def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float
 def _difference_affects(difference: Difference, parts: tuple[str, ...]) -> bool:
     name, before, after = difference
     if name == "scheduler.max_num_seqs" and (_number(after) or 0.0) < (_number(before) or 0.0):
-        return False  # a smaller batch needs less KV memory: lengthens no term of `_AFFECTED`
+        return False  # a smaller batch needs less KV memory, so it lengthens none of these terms
     return name.startswith(parts)
 
 
@@ -111,7 +111,8 @@ def _changed_arguments(case: DiagnosisCase, configs: tuple[str, ...]) -> list[Di
     others = [start for start in reversed(starts) if start.config not in configs]
     own = [start for start in others if start.replica == after.replica]
     own.sort(key=lambda start: start.engine != after.engine)
-    # If the deploy gave the replica a new name, compare with other replicas of the same model.
+    # If the deploy gave the replica a new name, the replica has no earlier start. Then compare its
+    # arguments with those of other replicas of the same model.
     old = [
         each for each in others if each.model == after.model and each.at_unix_ns < after.at_unix_ns
     ]

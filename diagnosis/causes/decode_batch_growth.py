@@ -29,9 +29,9 @@ def detect(case: DiagnosisCase) -> Claim | None:
     if added:
         weights = {**wait_weights(case, drivers.OUTPUTS), "decode_longer": 1.0}
     if case.grown_s("prefill_others_decode", "decode_others_decode") > 0 and share:
-        # More concurrent requests also add prefills to the steps of running decodes. A part of this
-        # delay counts as prefill interference (see `prefill_share`). The fuller batch explains the
-        # rest.
+        # More concurrent requests also add prefills to the steps of running decodes, and so delay
+        # these decodes. A part of the delay counts as prefill interference (see `prefill_share`).
+        # The fuller batch explains the rest of the delay.
         prefills = drivers.for_prefill(case).get(drivers.LOAD, 0.0) * (1.0 - prefill_share(case))
         weights |= {
             "prefill_others_decode": share,

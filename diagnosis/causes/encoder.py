@@ -20,7 +20,8 @@ _OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    additional time that the encoder takes for a request itself and for other requests."""
+    additional time of the encoder in a request's own prefill, and the additional waits that the
+    encoder's work for other requests causes."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

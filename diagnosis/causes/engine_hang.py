@@ -66,8 +66,9 @@ def _server(hang: EngineHang, case: DiagnosisCase) -> str:
 def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None, float | None]:
     """Return the largest value of an engine's gauge in the baseline and in the window.
 
-    Read the whole window, not only the hot blocks (the blocks of time with nearly all slow
-    requests). The slowest requests arrived early in the hang, but the gauge is largest at its end.
+    The whole window is read, and not only the hot blocks (the blocks of time in which nearly all
+    slow requests arrived). The slowest requests arrived early in the hang, but the gauge is largest
+    at the end of the hang.
     """
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)

@@ -39,6 +39,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
             **seats,
             "handoff": np.maximum(seats.get("handoff", 0.0), while_handed),
             # A request may arrive after the stall and wait behind a request that the stall delayed.
+            # So also claim the waits in the queue.
             **{
                 term: np.maximum(seats.get(term, 0.0), while_queued)
                 for term in (*OF_SEATS, "queue_step", "queue_budget")

@@ -9,7 +9,8 @@ ID = "gpu_throttling"
 SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down equally"
 
 _CLOCK = 0.95
-"""Maximum clock ratio (now / before) of a throttled GPU. The boost clock varies less."""
+"""Maximum clock ratio (now / before) of a throttled GPU. Without throttling, the clock falls by
+less than 5 %."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -14,8 +14,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     wait for KV blocks.
 
-    If outputs became longer, the cache became smaller and preemptions increased, the detector
-    `preemption` explains this wait instead.
+    The detector `preemption` explains this wait instead if all of these hold: outputs became
+    longer, the cache became smaller, and preemptions increased.
     """
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None

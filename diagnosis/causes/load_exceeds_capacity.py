@@ -16,7 +16,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()
-        if not term.startswith("decode_")  # explained by `decode_batch_growth`
+        if not term.startswith("decode_")  # `decode_batch_growth` explains these terms
     }
     if not weights:
         return None
@@ -36,6 +36,6 @@ def detect(case: DiagnosisCase) -> Claim | None:
                 change=f"replicas={len(case.now.label('replica').values) + 1}",
             ),
             lever(case, "allow more sequences in the batch", "--max-num-seqs", factor=2.0),
-            Lever("reject requests early that cannot be served in time", "--max-num-queued-reqs"),
+            Lever("reject requests that cannot be served in time", "--max-num-queued-reqs"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Short requests wait behind a few very long prompts, for their prefill or their KV transfers."""
+"""Short requests wait for the prefill or the KV transfers of a few very long prompts."""
 
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
@@ -14,10 +14,10 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait before the first token that a few long prompts cause.
+    wait that a few long prompts cause before the first token.
 
-    If the long prompts fit into one step, the claim contains only the wait for KV transfers,
-    because a long prompt's transfer occupies the network link for a long time.
+    If the long prompts fit into one step, the claim contains only the wait for KV transfers: other
+    requests wait while a long prompt's transfer occupies the network link.
     """
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {

@@ -17,7 +17,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     prefill time of the additional tokens. If all prompts became longer, the claim includes the time
     by which the prefills delay other requests."""
     if not case.workload.prompts_grew:
-        return None  # at most the slow requests have longer prompts, not all requests
+        return None  # prompts of all requests are as long as before, on average
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}
     of_all = 1.0 - few_prompts_share(case)
     if of_all:

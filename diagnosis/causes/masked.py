@@ -1,12 +1,12 @@
 """Find masked causes: they delay many requests, but a larger cause delays the slowest requests.
 
 Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
-delayed many more requests by a shorter time. A diagnosis of the slowest requests finds it only
-after the first cause is fixed. Therefore the detectors run again on a wider tail: a larger share of
-the slowest requests. For each cause that a detector finds in the wider tail, two numbers are
-computed. `alone` is the time that the cause adds to the slow requests' mean latency if it is the
-only cause. `here` is the time that the cause adds if all other causes are present. For a masked
-cause, `alone` is large and `here` is small.
+delayed many more requests by a shorter time. A diagnosis of the slowest requests finds this second
+cause only after the first one is fixed. Therefore the detectors run again on a wider tail, which
+contains a larger share of the requests. For each cause that a detector finds in the wider tail, two
+numbers are computed. `alone` is the time that the cause adds to the slow requests' mean latency if
+it is the only cause. `here` is the time that the cause adds if all other causes are present. For a
+masked cause, `alone` is large and `here` is small.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -36,7 +36,8 @@ _MASKED_BELOW: Final = 0.25
 
 _SAME_CAUSE: Final = 0.3
 """The largest cause of the slowest requests must have at least this share in the wider tail.
-Otherwise, the wider tail has a different problem, and no masked cause is reported."""
+Otherwise, the wider tail and the slowest requests are slow for different reasons, and no masked
+cause is reported."""
 
 
 class MaskedCause(NamedTuple):
@@ -65,7 +66,7 @@ def masked_causes(
     share: float,
     named: Sequence[str],
 ) -> list[MaskedCause]:
-    """Return the masked causes, in the order of the claims.
+    """Return the masked causes, in the order of `DETECTORS`.
 
     Args:
         slow: the window's requests, slowest first.

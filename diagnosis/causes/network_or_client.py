@@ -12,7 +12,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
-    # The API server alone determines when the first byte is sent, so only E2E contains this delay.
+    # A slow client does not delay the first byte: the API server alone determines when this byte is
+    # sent. So among the latencies, only E2E contains the delay by the client.
     if (
         case.question.metric is not Metric.E2E
         or delivery <= 0

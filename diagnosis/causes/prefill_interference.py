@@ -20,13 +20,12 @@ def detect(case: DiagnosisCase) -> Claim | None:
     due to longer prompts or to more prompts.
 
     If the prompts are long, but each prompt fits into one step, the claim includes the wait before
-    the first token. If the prompts do not fit into one step, `long_prompt_blocking` explains this
-    wait.
+    the first token. If the prompts need several steps, `long_prompt_blocking` explains this wait.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)
     if case.question.metric in CONTAIN_TOKENS and case.workload.prompts_grew:
-        of_prompts *= few_prompts_share(case)  # `longer_prompts` explains the rest
+        of_prompts *= few_prompts_share(case)  # `longer_prompts` explains the growth of all prompts
     share = of_prompts + shares.get(drivers.LOAD, 0.0) * prefill_share(case)
     of_few = 0.0 if long_prompts_fill_steps(case) else few_prompts_share(case)
     weights = {

@@ -19,8 +19,8 @@ replica's engines for each request, unless the request names one."""
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    delay that additional traffic of the slow servers causes. The additional traffic is the growth
-    beyond the growth of the whole fleet's traffic."""
+    delay that additional traffic of the slow servers causes. Only traffic by which the slow servers
+    grew more than the whole fleet counts as additional."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None
@@ -32,7 +32,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
         weights=weights,
         evidence=[
             Evidence(f"share of the traffic that {', '.join(case.slow_servers)} gets", before, now),
-            Evidence("requests waiting there, mean", *case.mean("waiting")),
+            Evidence("requests waiting at the slow servers, mean", *case.mean("waiting")),
             Evidence("requests/s, all replicas", demand.fleet_before_per_s, demand.fleet_now_per_s),
         ],
         levers=[

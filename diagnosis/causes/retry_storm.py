@@ -28,7 +28,11 @@ def detect(case: DiagnosisCase) -> Claim | None:
             Evidence(
                 "age at which repeated requests were aborted, median, s", before.age_s, now.age_s
             ),
-            Evidence("share of these aborts at about this age", before.same_age, now.same_age),
+            Evidence(
+                "share of repeated requests aborted at about the median age",
+                before.same_age,
+                now.same_age,
+            ),
             Evidence("requests/s", demand.fleet_before_per_s, demand.fleet_now_per_s),
             Evidence(
                 "requests/s without repeated requests",

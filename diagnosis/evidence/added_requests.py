@@ -20,9 +20,10 @@ MIN_REQUESTS: Final = 20
 """Minimum number of requests in each range for a comparison of lengths."""
 
 MIN_EXCESS: Final = 3.1
-"""Minimum excess of long requests over the expected number, in standard deviations. The excess is
-computed for each length, and the largest excess counts. Among 3,000 simulated pairs of time ranges
-with the same distribution of lengths and different rates, 1 % had a larger excess."""
+"""Minimum excess of the number of long requests over the expected number, in standard deviations.
+The excess is computed for each length, and the largest excess counts. Among 3,000 simulated pairs
+of time ranges with the same distribution of lengths and different rates, 1 % had a larger
+excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
@@ -80,8 +81,8 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
 
     A prompt counts as filling several steps if it has more tokens than two steps can compute. The
     size of a step is estimated: it is the largest number of other requests' prompt tokens that any
-    step computed. A limit of one step would be too low: decodes also use tokens of a step, so a
-    prompt that nearly fills one step may need a second step.
+    step computed. The limit is two steps and not one, because a prompt that nearly fills one step
+    may also need a second step: decodes use a part of each step's tokens.
 
     Return True if the number of prompts above this limit grew more than the number of shorter
     prompts. If all prompts became longer, it is enough that the number of prompts above the limit
@@ -121,7 +122,7 @@ def without_added(case: DiagnosisCase, tenant: str) -> float:
 
 
 def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
-    """Return `added_above` for a tenant's requests."""
+    """Return the length above which a tenant's requests were added; infinite if none were added."""
     key = "added above", tokens, tenant
     if key not in case.cache:
         before, now = _of_tenant(case, tokens, tenant)
@@ -257,5 +258,5 @@ def _number_above(values: FloatArray | IntArray, lengths: FloatArray | IntArray)
 
 
 def _sorted(values: FloatArray | IntArray) -> FloatArray:
-    # This method is quick for values that are already sorted, as most are here.
+    # This method is quick for values that are already sorted, and most of these values are.
     return np.sort(values.astype(np.float64, copy=False), kind="stable")

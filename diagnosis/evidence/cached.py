@@ -1,4 +1,4 @@
-"""A decorator that caches results for each case. Pure, because the cache is part of the case."""
+"""A decorator that caches the results of a function, in the cache of each case. Pure."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -4,8 +4,8 @@ demand for the resource that requests wait for.
 Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
 hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
 logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor that grew is a driver, and its share is the logarithm of its growth divided by the sum.
-If no factor grew, the wait remains unexplained.
+Each factor that grew is a driver. Its share is the logarithm of its growth, divided by the sum of
+the logarithms of all factors that grew. If no factor grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 
 DriverShares = Mapping[str, float]
 """The share of each driver (a change that raised the demand) in the growth of a wait. The shares
-sum to 1, or there are none."""
+sum to 1. The mapping is empty if no driver was found."""
 
 NOISE: Final = 0.08
 """A growth whose logarithm is at most this value can occur by chance and is ignored."""
@@ -196,8 +196,8 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of KV tokens that one request alone holds when half of its output is
-    generated."""
+    """Return the mean number of tokens in KV blocks that a request does not share with other
+    requests, when half of its output is generated."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -308,7 +308,8 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
 
 
 def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -> DriverShares:
-    # `encoder_added_s` has already tested the encoder's growth.
+    # Any growth of the encoder counts, because `encoder_added_s` has already excluded growth by
+    # chance.
     noise = {ENCODER: 0.0}
     logs = {name: value for name, value in others.items() if value > noise.get(name, NOISE)}
     if log_rate > NOISE:
@@ -348,7 +349,8 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver that explains the growth of the tenant whose request rate grew most."""
+    """Return the driver that explains the growth of one tenant's traffic: the tenant whose request
+    rate grew most."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

@@ -1,5 +1,5 @@
-"""Find why the scheduler holds requests back although the batch has room: for adapters, KV
-transfers or grammars.
+"""Find why the scheduler holds requests back although the batch has room. The requests wait for an
+adapter, a KV transfer or a grammar.
 
 Pure. The plugin reports the seconds for which each reason held a request back. If a row does not
 contain them, for example a row from an older plugin, the reason is inferred.
@@ -14,8 +14,8 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _HELD: Final = 0.1
-"""If waits for adapters cause more than this share of the latency's growth, adapters are being
-loaded."""
+"""Adapters count as being loaded if waits for adapters cause more than this share of the latency's
+growth."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
@@ -47,7 +47,8 @@ def adapters_are_loading(case: DiagnosisCase) -> bool:
     before, now = case.mean("waiting_loras")
     if now is not None and now > 1.5 * (before or 0.0) + 0.02:
         return True
-    # The gauge is sampled once per second and misses most short waits, so also use the rows.
+    # The gauge is sampled once per second and misses most short waits, so also use the waits in the
+    # requests' rows.
     alone = _reported(case, "adapter_wait_s", needs_adapter(case) * (1.0 - fetches_kv(case)))
     held_s = float((case.terms[:, TERM_INDEX["queue_held"]] * alone).mean())
     return now is not None and held_s > _HELD * float(np.maximum(case.terms.mean(axis=0), 0).sum())

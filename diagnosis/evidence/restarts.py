@@ -52,8 +52,8 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
-    """Return the hangs because of which some of the window's requests did not end. If an engine
-    continues and finishes its requests, it stalled and did not hang."""
+    """Return the hangs that kept some of the window's requests from ending. If an engine continues
+    and finishes its requests, it stalled and did not hang."""
     hung = unfinished(case.now)
     if not hung.any():
         return []
@@ -96,7 +96,8 @@ def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatAr
     for start in started:
         own = requests.of_engine(start.replica, start.engine)
         apart = (at - start.at_unix_ns) / 1e9
-        # While one server is away, the other servers serve its requests.
+        # While one server is away, the other servers serve its requests. So its start also counts
+        # for requests to the other servers.
         felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
         nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
     return nearest

@@ -19,8 +19,8 @@ _AGAIN_US: Final = 2_000_000
 most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
 doubled once."""
 _NOTICED_US: Final = 250_000
-"""The server may notice the disconnection of a client only after the repeated request has arrived.
-This is the maximum delay, in microseconds."""
+"""Maximum delay, in microseconds, until the server notices that a client has disconnected. The
+client's repeated request may arrive during this delay."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
 _MIN_REQUESTS: Final = 10
@@ -30,9 +30,10 @@ _MAX_AGES: Final = 0.5
 """Minimum share of the aborted and repeated requests that were aborted at about the median age.
 Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
 age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
-it is 0.5."""
+the share is 0.5."""
 _OF_GROWTH: Final = 0.05
-"""Minimum share of the growth of the request rate that the repeated requests cause."""
+"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
+counts as 0."""
 
 
 class Retries(NamedTuple):

@@ -17,8 +17,9 @@ _SLOWER = 1.08
 _MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
-"""Minimum ratio of the median surplus to the mean surplus. A surplus is step time that the work
-does not explain. If the ratio is lower, the surplus comes from stalls and not from a slowdown."""
+"""Minimum ratio of the median surplus to the mean surplus on a slower machine. A surplus is step
+time that the work does not explain. If the ratio is lower, the surplus comes from stalls and not
+from a slowdown."""
 
 
 def slowdown_of(case: DiagnosisCase) -> float | None:
@@ -34,8 +35,8 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
 
 
 def steady_surplus(case: DiagnosisCase) -> bool:
-    """Return whether steps take longer than their work explains not only during stalls, but in
-    nearly all seconds.
+    """Return whether, in nearly all seconds and not only during stalls, steps take longer than
+    their work explains.
 
     This detects a slower machine to which the step model has not yet adapted. The step model then
     reports the slowdown as stalls.

@@ -8,8 +8,8 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _NOTICEABLE = 0.02
-"""A surplus (step time that the work does not explain) below this share of a sample's time is
-ignored as an error of the step model."""
+"""A surplus is step time that the work does not explain. If it is below this share of the time
+since the previous sample, it is ignored as an error of the step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:

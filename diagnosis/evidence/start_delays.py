@@ -38,7 +38,8 @@ def start_weights(
     by_traffic = shared_with_traffic(case)
     if not _runs_more_requests(case):
         # If no more requests run than before, the wait for KV blocks grew only because the cache
-        # has fewer blocks. This is a separate cause.
+        # has fewer blocks. The loss of blocks is a separate cause, so the starts get no share of
+        # this wait.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
         term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))

@@ -41,8 +41,8 @@ _WAITED_FOR: Final = (
 
 _MIN_REQUESTS: Final = 10
 _CHANCE_SHARE: Final = 0.25
-"""The mean and the median of the prompt lengths may grow by different amounts by chance. The
-difference is at most this share of the growth of the mean."""
+"""The mean and the median of the prompt lengths may grow by different amounts by chance. A
+difference up to this share of the mean's growth is ignored."""
 
 
 class RequestRateGrowth(NamedTuple):
@@ -148,9 +148,9 @@ def few_prompts_share(case: DiagnosisCase) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
     Two measures show how much most prompts grew: the median prompt length, and the mean prompt
-    length without the tenant whose prompt tokens grew most. If the mean over all prompts grew more
-    than the measure with the smaller growth, a few prompts cause the difference. The share is 1 if
-    some tenants added long prompts, and the other tenants' prompts are as before.
+    length without the tenant whose prompt tokens grew most. If the mean length of all prompts grew
+    more than the smaller of these two growths, a few prompts cause the difference. The share is 1
+    if some tenants added long prompts, and the other tenants' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0

@@ -67,7 +67,8 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
             weights |= dict.fromkeys(terms, share)
     to_first_byte = case.question.metric in (Metric.TTFT, Metric.FIRST_CONTENT)
     if "frontend" in weights and to_first_byte:
-        weights["delivery"] = weights["frontend"]  # the API server sends the first byte
+        # A busy API server also sends the first byte late.
+        weights["delivery"] = weights["frontend"]
     of_adapters = drivers.for_adapters(case)
     adapter_share = sum(of_adapters.get(driver, 0.0) for driver in chosen)
     if adapter_share and adapters_are_loading(case):
@@ -107,8 +108,8 @@ def prefill_share(case: DiagnosisCase) -> float:
 
         ratio = delay by other requests' prefills / delay by other requests' decodes
 
-    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between them, the share
-    grows linearly.
+    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between these two ratios,
+    the share grows linearly.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

@@ -25,7 +25,7 @@ from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
 """Maximum number of requests from which a mean over all requests is computed. If there are more,
-requests at equal distances are used."""
+this many of them are used, at equal distances in the list."""
 _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks (the examined blocks of time) contain."""
 _USUAL = 0.99
@@ -69,7 +69,7 @@ class DiagnosisCase:
     @cached_property
     def terms(self) -> FloatArray:
         """Return the seconds by which each term (part of the latency) of each slow request exceeds
-        its mean over the baseline's slow requests: (n, len(TERMS))."""
+        the term's mean over the baseline's slow requests: (n, len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
@@ -308,8 +308,8 @@ class DiagnosisCase:
     def machine_slowdown(self) -> float | None:
         """The slowdown factor of the machine: the smaller of the factors of prefill and decode.
 
-        If only prefill or only decode is slower, the machine is not the cause. So the smaller
-        factor is used.
+        If only prefill or only decode is slower, the machine is not the cause. The smaller factor
+        is then about 1.
         """
         return min((pace for pace in self.slowdowns if pace is not None), default=None)
 

@@ -49,8 +49,8 @@ class Demand:
     """Effect of longer prompts: the growth of the mean own prefill time at the baseline's hit
     ratio. Prefill time grows faster than the token count, because of attention."""
     log_uncached: float
-    """Effect of cache misses on the mean own prefill time. Prompts of a size that the baseline does
-    not contain do not count as misses."""
+    """Effect of cache misses on the mean own prefill time. Only prompts of sizes that the baseline
+    also contains can count as misses."""
     log_new_traffic_misses: float
     """Effect of the cache misses of one tenant's additional requests. It is not included in
     `log_uncached`."""
@@ -158,8 +158,8 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
     """Return the part of `log_uncached` that one tenant's additional requests cause.
 
-    No cache contains a prompt that was never sent before. So these prompts count as more work and
-    not as cache misses.
+    The prompts of the additional requests are new, so no cache can contain them. They count as more
+    work and not as cache misses.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < _ENOUGH:

@@ -29,8 +29,9 @@ class OwnWork:
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean number of cached tokens of a prompt, by size class. Entry i is for prompts with at least
-    2^i and fewer than 2^(i + 1) tokens. NaN if the baseline has too few prompts of this class."""
+    """Mean number of cached tokens of a prompt, by size class. Element i is for prompts with at
+    least 2^i and fewer than 2^(i + 1) tokens. NaN if the baseline has too few prompts of this
+    class."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]

@@ -24,7 +24,7 @@ from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
 """The terms that are not latency parts. They are the effects of more prompt tokens, of fewer cached
-tokens and of more output tokens. The rest of the own work remains in `prefill_own` and
+tokens and of more output tokens. The rest of a request's own work remains in `prefill_own` and
 `decode_own`: the effect of a slower machine."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)

@@ -17,8 +17,8 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference between the two numbers of waiting requests, as a share of the larger number.
-The allowed sampling error (`ERRORS`) is added."""
+"""Allowed difference between the reported and the computed number of waiting requests, as a share
+of the larger number. The allowed sampling error (`ERRORS`) is added."""
 ERRORS: Final = 4.0
 """Allowed sampling error, as a number of standard errors of the samples' mean. The number is large,
 because neighbouring samples are correlated."""

@@ -1,8 +1,8 @@
-"""Select the requests to servers of the models that the question's requests use.
+"""Select the requests to servers that serve a model of the question's requests.
 
 Pure. Requests of other tenants to these servers are included, because they may delay the question's
-requests. Requests to servers of other models are excluded, because their different rates would look
-like an uneven division of the requests by the router.
+requests. Requests to servers of other models are excluded. Their rates change independently, which
+would look like an uneven division of the requests by the router.
 """
 
 import numpy as np

@@ -160,4 +160,5 @@ class Servers:
     starts: Sequence[EngineStart] = ()
     cold_starts: Sequence[ColdStart] = ()
     divided: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of replicas with several engines, by label in the column `server`."""
+    """Maps a label in the column `server` to its engine. Only replicas with several engines have
+    such labels."""

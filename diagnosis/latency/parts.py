@@ -36,8 +36,8 @@ HELD_PARTS: Final = {
     "queue_adapter": "adapter_wait_s",
 }
 """The reasons for `queue_held` (the time for which the scheduler held the request back), and the
-columns with their seconds. Only the explanation of a single request divides `queue_held` into these
-parts and a rest, because older rows do not report the reasons."""
+columns with their seconds. Older rows do not report the reasons. So only the explanation of a
+single request divides `queue_held` into these parts and a rest."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
 """The names of the decode's parts in an explanation of the time to the first content. There, they
@@ -119,9 +119,10 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     `latency_s`.
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode in this order: preemption, stall, other requests' prefill. Each type
-    of interruption gets at most its total time in the decode, so its seconds are an upper bound.
-    The rest of the gap is attributed to an ordinary step.
+    interruptions of the decode in this order: preemption, stall, other requests' prefill. A row
+    contains only the total time of each type in the decode. All of this time may be attributed to
+    the gap, so the seconds of each type are an upper bound. The rest of the gap is attributed to an
+    ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.

@@ -6,9 +6,9 @@ combination of up to three values.
 
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
-A combination is reported only if the lower confidence bound of its ratio exceeds the ratio of every
-combination that lacks one of its values. The false discovery rate is controlled over all tested
-groups.
+A combination is reported only if the lower confidence bound of its ratio exceeds the ratios of all
+combinations that remain without one of its values. The false discovery rate is controlled over all
+tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.

@@ -1,9 +1,10 @@
 """Select the slow tail of the requests, and compute confidence intervals of its mean.
 
-Pure. The tail is the slowest share of a time range's requests. The mean latency of the tail (the
-expected shortfall) is the sum of the means of the latency's parts. A percentile is not the sum of
-the parts' percentiles. Requests of the same minute share their server's state. So the confidence
-intervals are computed by resampling minutes and not single requests.
+Pure. The tail is the slowest share of a time range's requests. The diagnosis explains the tail's
+mean latency (the expected shortfall) and not a percentile, because this mean is the sum of the
+means of the latency's parts. A percentile is not the sum of the parts' percentiles. Requests of the
+same minute share their server's state. So the confidence intervals are computed by resampling
+minutes and not single requests.
 
 Sources: expected-shortfall allocation, Tasche 1999; block bootstrap, Künsch 1989.
 """

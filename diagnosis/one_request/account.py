@@ -67,8 +67,8 @@ def account(requests: Requests, victim: int, most: int = 10) -> LatencyAccount:
 
 
 def _with_held_parts(itself: Requests, split: FloatArray) -> Iterator[tuple[str, float]]:
-    """Yield the name and the seconds of each part. `queue_held` is the held time that the reported
-    reasons do not explain."""
+    """Yield the name and the seconds of each part. In the result, `queue_held` is only the held
+    time that the reported reasons do not explain."""
     for part, seconds in zip(PARTS, split.tolist(), strict=True):
         left_s = seconds
         if part == "queue_held":

@@ -142,8 +142,8 @@ class _Overlaps:
                 and end.
 
         Returns:
-            The seconds of delay by each request, and the tokens of each request that were computed
-            in the time ranges, both (n,).
+            Two arrays (n,): the seconds of delay by each request, and the number of tokens that
+            each request computed in the time ranges.
         """
         tokens = self._of_its_engine(np.nan_to_num(tokens))
         begun_s, ended_s = work

@@ -78,7 +78,7 @@ def test_an_engine_that_gets_more_than_its_share_is_out_of_balance() -> None:
     assert evidence(first, "share of the traffic that r0 engine 1") == pytest.approx(
         (0.5, 0.9), abs=0.03
     )
-    assert evidence(first, "requests waiting there") == (0, 30)
+    assert evidence(first, "requests waiting at the slow servers") == (0, 30)
     assert any("external-lb" in (lever.flag or "") for lever in first.levers)
     hits = {(hit.dimension, hit.value): hit.risk_ratio for hit in answer.dimensions}
     assert hits["engine", "1"] > 3

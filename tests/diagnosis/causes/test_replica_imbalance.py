@@ -42,7 +42,7 @@ def test_a_replica_that_gets_more_than_its_share_is_out_of_balance() -> None:
     )
     assert first.where == {"replica": "r0"}
     assert evidence(first, "share of the traffic") == pytest.approx((0.5, 0.9), abs=0.03)
-    assert evidence(first, "requests waiting there") == (0, 30)
+    assert evidence(first, "requests waiting at the slow servers") == (0, 30)
     assert any("outstanding" in lever.action for lever in first.levers)
 
 

@@ -59,7 +59,7 @@ def test_requests_that_repeat_aborted_ones_are_a_storm() -> None:
     assert before == 0.0
     assert 0.5 < (now or 0) < 0.65  # about three of five requests
     assert evidence(first, "age at which")[1] == AGE_S
-    assert evidence(first, "share of these aborts") == (0.0, 1.0)
+    assert evidence(first, "share of repeated requests aborted") == (0.0, 1.0)
     before, now = evidence(first, "requests/s without")
     assert 0.85 * (before or 0) < (now or 0) < 1.15 * (before or 0)
     assert [lever.flag for lever in first.levers] == [None] * 3
