@@ -67,7 +67,8 @@ class NotificationTask:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: LeaseTerm | None = None
-        """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
+        """The term in which the outbox was last filled. A term is the time for which this process
+        holds the lease without interruption."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(

@@ -69,8 +69,8 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: returns the current time. Data is deleted if it is too old at the time
-            `deletable_unix_ns` of this clock.
+        clock: its `deletable_unix_ns` is the time for deletion: data whose age at this time exceeds
+            its retention is deleted.
         leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 

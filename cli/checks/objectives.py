@@ -84,7 +84,7 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
         if sample.name == LEAD:
             late_now |= sample.value < -SLO_LATE_S
         elif sample.name == vocabulary.EVENTS:
-            events[slo] = events.get(slo, 0) + int(sample.value)  # the sum of all groups
+            events[slo] = events.get(slo, 0) + int(sample.value)  # the sum over groups
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {
