@@ -73,7 +73,8 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
-    """Map each objective on `/metrics` to the reason why it is blind, or to None."""
+    """Map each objective on `/metrics` to the reason why it is blind, or to None if it counts
+    enough requests or probes to alert."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
     # These counters are totals since Tailspan started, so they may count requests that arrived late
