@@ -100,8 +100,8 @@ class IncidentAnswers:
     Args:
         compute_verdict: finds the verdict, or None to find it in a separate process.
         found: called from the thread after each computation.
-        evaluates: returns whether this process evaluates the objectives. Only this process computes
-            answers.
+        evaluates: returns whether this process evaluates the objectives. If it returns false, no
+            answer is computed.
         first_s: seconds from the start until the first computation.
     """
 

@@ -133,8 +133,8 @@ class NotificationTask:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Deliver only after the first evaluation, because incidents may have ended while
-                # Tailspan did not run.
+                # Deliver only after the first evaluation: incidents may have ended while Tailspan
+                # did not run, and a message that such an incident is open would be wrong.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True

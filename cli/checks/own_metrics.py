@@ -6,7 +6,7 @@ from cli.options.addresses import authority
 from server import http_check
 from server.client_access import ClientAccess
 
-if TYPE_CHECKING:  # importing it would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0

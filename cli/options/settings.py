@@ -193,7 +193,7 @@ def _read(ctx: click.Context, given: Path | None) -> None:
     """
     if ctx.resilient_parsing:
         return
-    if ctx.parent is not None:  # it is None if the API runs the command to answer a question
+    if ctx.parent is not None:  # the API runs commands without a parent context
         _warn_of_unknown_variables()
     file = given or Path(FILE_NAME)
     if given is None and not file.exists():
