@@ -102,7 +102,8 @@ async def start(
 def _open_log(log: Path) -> IO[bytes]:
     log.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     create(log)
-    log.chmod(FILE_MODE)  # an earlier version of Tailspan let other users read the log
+    # The log may be from an earlier version of Tailspan, which let other users read it.
+    log.chmod(FILE_MODE)
     # Append, so that two processes that write the same log do not overwrite each other's lines.
     output = log.open("ab")
     output.truncate(0)

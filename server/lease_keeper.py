@@ -59,7 +59,8 @@ class LeaseKeeper:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(GRACE_S)
-        if not self._thread.is_alive():  # alive means that the database does not respond
+        # A thread that still runs waits for a database that does not respond.
+        if not self._thread.is_alive():
             try:
                 self._leases.release()
             except StoreError as error:

@@ -100,8 +100,8 @@ class IncidentAnswers:
     Args:
         compute_verdict: finds the verdict, or None to find it in a separate process.
         found: called from the thread after each computation.
-        evaluates: returns whether this process evaluates the objectives. Only this process computes
-            answers.
+        evaluates: returns whether this process evaluates the objectives. If it returns false, no
+            answer is computed.
         first_s: seconds from the start until the first computation.
     """
 
@@ -179,8 +179,8 @@ class IncidentAnswers:
         return not self._stop.is_set() and self._evaluates()
 
     def _next(self) -> DueIncident | None:
-        """Return an incident whose answer is due. Open incidents have priority over ended ones, and
-        then the severity "page" over "ticket"."""
+        """Return an incident whose answer is due. Open incidents come before ended ones. Among open
+        and among ended incidents, the severity "page" comes before "ticket"."""
         now_s = int(self._clock_s())
         rows = read_overlapping(self._engine, now_s - RECENT_S, now_s + 1)
         keys = {_key(row) for row in rows}

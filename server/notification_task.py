@@ -67,7 +67,8 @@ class NotificationTask:
         self._clock_unix_ns = clock_unix_ns
         self._leases = leases
         self._term: LeaseTerm | None = None
-        """The term (an uninterrupted time of holding the lease) that last filled the outbox."""
+        """The term in which the outbox was last filled. A term is the time for which this process
+        holds the lease without interruption."""
         self._stop = threading.Event()
         self._senders = [
             ChannelSender(
@@ -132,8 +133,8 @@ class NotificationTask:
             if not self._survives(self._enqueue, OUTBOX):
                 continue
             if not delivering:
-                # Deliver only after the first evaluation, because incidents may have ended while
-                # Tailspan did not run.
+                # Deliver only after the first evaluation: incidents may have ended while Tailspan
+                # did not run, and a message that such an incident is open would be wrong.
                 for sender, wake in zip(self._senders, self._wakes, strict=True):
                     self._start(sender.channel.name, partial(self._run, sender, wake))
                 delivering = True

@@ -43,8 +43,8 @@ PROGRESS_EVERY = 1_000
 
 
 SETTLE_S = 600.0
-"""Maximum seconds that a step spends on rollups before it deletes old data. The next step computes
-the remaining rollups."""
+"""Maximum seconds that one run of the task spends on rollups before it deletes old data. The next
+run computes the remaining rollups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ class RetentionPeriods:
 
 
 def begin(engine: Engine, clock: CorroboratedClock) -> None:
-    """Compare the clock with the stored data. Call this before any data is deleted.
+    """Compare the clock with the stored data. Call this before any data is deleted, because a clock
+    that is ahead would delete too much.
 
     Raises:
         StoreUnavailable: the database does not respond.
@@ -69,8 +70,8 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: returns the current time. Data is deleted if it is too old at the time
-            `deletable_unix_ns` of this clock.
+        clock: its `deletable_unix_ns` is the time for deletion: data whose age at this time exceeds
+            its retention is deleted.
         leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 
@@ -91,7 +92,7 @@ class RetentionTask:
             StoreError: the database does not respond. Completed work is kept.
         """
         if not self._begun:
-            # First let the evaluator count the stored requests, which this step may delete.
+            # First let the evaluator count the stored requests, because they may be deleted here.
             self._begun = True
             await asyncio.sleep(EVERY_S)
         with self._leases.acting(RETENTION) as term:

@@ -124,7 +124,7 @@ class SupervisedSimulator(_SupervisedChild):
         self._log = logs / "simulator.log"
 
     async def start(self) -> None:
-        """Start the process. The past data (backfill) is sent only after the first start."""
+        """Start the process. Only the first start also sends past data (backfill)."""
         options = FIRST_LOOK if self.child is None else {**FIRST_LOOK, "backfill": "0"}
         self.child = await children.start(
             "simulator",

@@ -47,7 +47,7 @@ class Supervisor:
         self._running: list[asyncio.Task[None]] = []
 
     def add(self, *tasks: Task) -> None:
-        """Add components to the report, although this supervisor does not run them."""
+        """Add components that this supervisor does not run, so that the report includes them."""
         for task in tasks:
             task.begun_unix_s = task.begun_unix_s or self._clock_unix_s()
             self._tasks[task.name] = task

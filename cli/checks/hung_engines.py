@@ -16,8 +16,8 @@ _WIDEST: Final = 120
 _MAX_NAMED: Final = 20
 
 UNFINISHED: Final = (
-    "SLOs count a running request as bad as soon as it exceeds a latency threshold. Other requests"
-    " count when they end."
+    "When a running request exceeds a latency threshold, SLOs count it as bad immediately. Other"
+    " requests count when they end."
 )
 
 

@@ -73,7 +73,8 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
-    """Map each objective on `/metrics` to the reason why it is blind, or to None."""
+    """Map each objective on `/metrics` to the reason why it is blind, or to None if it counts
+    enough requests or probes to alert."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
     # These counters are totals since Tailspan started, so they may count requests that arrived late
@@ -84,7 +85,7 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
         if sample.name == LEAD:
             late_now |= sample.value < -SLO_LATE_S
         elif sample.name == vocabulary.EVENTS:
-            events[slo] = events.get(slo, 0) + int(sample.value)  # the sum of all groups
+            events[slo] = events.get(slo, 0) + int(sample.value)  # the sum over groups
         elif sample.labels.get(vocabulary.REASON) == LATE:
             late[slo] = late.get(slo, 0) + int(sample.value)
     return {

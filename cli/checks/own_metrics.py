@@ -6,13 +6,13 @@ from cli.options.addresses import authority
 from server import http_check
 from server.client_access import ClientAccess
 
-if TYPE_CHECKING:  # importing it would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from prometheus_client.samples import Sample
 
 TIMEOUT_S: Final = 3.0
 MAX_BYTES: Final = 64 * 2**20
 """Maximum size of the response. For a thousand replicas, Tailspan exports about 40 MB, and the
-metrics that `tailspan doctor` needs come last."""
+metrics that `tailspan doctor` needs come last, so a smaller maximum would cut them off."""
 
 
 def own_series(

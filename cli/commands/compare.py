@@ -79,7 +79,7 @@ Examples:
     "one_look",
     is_flag=True,
     help="Print a narrower confidence interval, which is valid for a single run of the command, but"
-    " not in a gate that repeats the command.",
+    " not in a pipeline that repeats the command.",
 )
 @click.option("--fast", is_flag=True, help="Do not replay the requests, and omit the total change.")
 @objectives_option
@@ -112,7 +112,7 @@ def compare(
     The verdict is about the change only: worse, better, no_worse (the change is within the margin)
     or undecided (the output has the reason). Each run of the command is called a look: it compares
     the requests that have arrived so far. If the range after the change begins at a fixed time, the
-    confidence interval is valid for any number of looks. A gate may then run the command every
+    confidence interval is valid for any number of looks. A pipeline may then run the command every
     minute and stop at the first "worse". If the range moves (--last), the interval is valid for 20
     looks.
 

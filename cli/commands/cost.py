@@ -88,8 +88,8 @@ def cost(
     cost per 1,000 requests excludes idle time; in tailspan what-if, it includes idle time. The
     range is widened to whole minutes.
 
-    --where selects the requests to group and compare. The bill still includes all requests of the
-    engines, unless --where replica=NAME restricts it to one replica.
+    --where selects the requests to group and to compare with a managed API. The bill still includes
+    all requests. Only --where replica=NAME restricts the bill, to this replica.
 
     The output divides the time in steps between prefill and decode. For each, it has the reached
     share of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).

@@ -69,9 +69,9 @@ Examples:
 @click.option(
     "--baseline",
     metavar="FROM/TO|AGO",
-    help="The range to compare with: FROM/TO, or a duration by which it is earlier. 24h is the same"
-    " time on the day before; 7d is the same time a week before.  [default: the previous range of"
-    " the same length, or the range before an open incident]",
+    help="The range to compare with: FROM/TO, or how much earlier than the window it is. 24h is the"
+    " same time on the day before; 7d is the same time a week before.  [default: the previous"
+    " range of the same length, or the range before an open incident]",
 )
 @click.option(
     "--incident",

@@ -14,7 +14,7 @@ from cli.options.settings import SettingsCommand, config_option
 from cli.options.shared import format_option
 from cli.render import gpus as gpu_tables
 
-if TYPE_CHECKING:  # importing them would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from collector.gpus.sampler import ReaderState
     from exporters.forwarding.forwarder import Forwarder
     from server.gpu_setup import GpuSetup

@@ -13,7 +13,7 @@ from cli.options.credentials import check_otlp_headers, insecure_credentials_opt
 from cli.options.extras import check_extra
 from cli.options.formats import format_option
 
-if TYPE_CHECKING:  # importing them would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from probe.plan import ProbePlan
     from probe.sender import ResultSender
     from telemetry.probes import Probe

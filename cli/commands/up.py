@@ -35,7 +35,7 @@ from server import http_check
 from telemetry import time_text
 from telemetry.addresses import masked
 
-if TYPE_CHECKING:  # importing it takes a while
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from exporters.forwarding.forwarder import Forwarder
 
 EXAMPLES = """\b

@@ -67,7 +67,7 @@ Examples:
     "swept",
     metavar="NAME=LOW..HIGH",
     help=(
-        "Predict for several values of one edit: max_num_seqs, max_num_batched_tokens,"
+        "Predict for several values of one argument: max_num_seqs, max_num_batched_tokens,"
         " num_gpu_blocks, long_prefill_token_threshold, num_speculative_tokens, max_model_len,"
         " replicas, rate, prompt, output. NAME=A,B,C lists the values."
     ),
@@ -116,8 +116,8 @@ def what_if(
     differ too much, there is no prediction. All requests are replayed; --where selects the requests
     to report. The cost is always the cost of all requests, and includes idle time.
 
-    Each prediction has a 95 % interval. A warning is printed if the edited servers cannot keep up
-    with the load, because the latencies then depend on how long the load lasts.
+    Each prediction has a 95 % interval. A warning is printed if the servers cannot keep up with
+    the load after the change, because the latencies then depend on how long the load lasts.
 
     A prediction of engine arguments or replicas is stored, except with --where. After a deploy
     makes this change, tailspan compare compares the prediction with the measured change. The output

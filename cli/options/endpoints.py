@@ -19,7 +19,7 @@ from cli.options.numbers import FiniteRange
 from cli.options.roles import roles_of, roles_option
 from cli.options.settings import setting, with_options
 
-if TYPE_CHECKING:  # imports libraries that would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from analysis.access.roles_file import Roles
     from collector.listen.bearer_tokens import BearerTokens
     from server.endpoint_access import EndpointAccess

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:  # importing it would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from cost.prices import PriceList
 
 

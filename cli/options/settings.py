@@ -45,11 +45,13 @@ _OTHER_VARIABLES: Final = frozenset(
     }
 )
 """Environment variables that are not settings (docs/configuration.md). The prefix TAILSPAN_ is left
-out here. Some of these names resemble the variable of a setting."""
+out here. They are listed because some of them resemble the variable of a setting: a user who sets
+one must not get a warning of a mistyped variable."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
 letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
-Kubernetes sets variables such as `TAILSPAN_…_HOST`. Their similarity is below 0.7."""
+Kubernetes sets variables such as `TAILSPAN_…_HOST`. Their similarity is below 0.7, so they cause
+no warning."""
 
 
 class Setting(click.Option):
@@ -191,7 +193,7 @@ def _read(ctx: click.Context, given: Path | None) -> None:
     """
     if ctx.resilient_parsing:
         return
-    if ctx.parent is not None:  # it is None if the API runs the command to answer a question
+    if ctx.parent is not None:  # the API runs commands without a parent context
         _warn_of_unknown_variables()
     file = given or Path(FILE_NAME)
     if given is None and not file.exists():

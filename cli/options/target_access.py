@@ -10,7 +10,7 @@ import click
 
 from cli.options.settings import setting
 
-if TYPE_CHECKING:  # imports a library that would delay each command
+if TYPE_CHECKING:  # importing this at run time would delay each command
     from collector.scrape.credentials import TargetCredentials
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)

@@ -28,7 +28,8 @@ from server.memory import limit_allocator_memory
 from telemetry import child_process
 
 NICE: Final = 10
-"""The niceness of the process. It is high, because receiving telemetry is more important."""
+"""The nice level of the process. With this level, the process that receives telemetry gets CPU time
+first."""
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
 

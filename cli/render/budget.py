@@ -28,9 +28,9 @@ def lines(answer: BudgetAnswer) -> list[str]:
     if answer.spending is not None:
         printed += ["", *_table(answer.spending), ""]
         printed.append(
-            f"Each value is a mean over the slowest {answer.spending.tail_requests:,} requests, so"
-            " that the layers sum to their mean latency, which is longer than"
-            f" {budget.percentile.upper()}."
+            f"Each value is a mean over the slowest {answer.spending.tail_requests:,} requests, all"
+            f" at or above {budget.percentile.upper()}. So the layers sum to the mean latency of"
+            f" these requests, which is longer than {budget.percentile.upper()}."
         )
         printed += _reductions(answer)
     return printed

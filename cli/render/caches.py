@@ -110,7 +110,7 @@ def _similarity(found: CachesAnswer) -> Iterator[str]:
     if found.lowest_hit is not None:
         yield (
             f"The lowest similarity of a hit is {found.lowest_hit:.3f}. Hits near this value are"
-            " the most likely to answer another question."
+            " the most likely to contain the answer to another question."
         )
     if found.other_similarities:
         yield (

@@ -309,8 +309,8 @@ def _notes(found: "CostAnswer") -> Iterator[str]:
         )
     if not found.billing_data.apportioned:
         yield (
-            "Each request's whole cost counts in the hour in which the request was received. The"
-            " rows that show how much of the request's time was in the next hour are deleted."
+            "Each request's whole cost counts in the hour in which the request was received,"
+            " because the rows that show how much of its time was in the next hour are deleted."
         )
     if found.billing_data.overflowed:
         yield (

@@ -90,7 +90,8 @@ def missing_values(
 ) -> Iterator[str]:
     """Yield a line for each reader without values, and for each GPU that a reader has lost.
 
-    If no reader has values, yield only the lines about lost GPUs.
+    If no reader has values, yield only the lines about lost GPUs, because `nothing` returns the
+    reasons of all readers.
     """
     for state in states:
         name = printable(state.name, _WIDEST)

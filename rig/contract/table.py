@@ -81,7 +81,7 @@ _FRONT_END = (
         OUTPUTS,
         "front_end/request_hooks.py",
         otherwise=(
-            "no effect: a vLLM without this method reports every end of a request with its reason"
+            "no effect: a vLLM without this method reports the end of each request, with the reason"
         ),
     ),
     Hook(
@@ -139,7 +139,7 @@ _FRONT_END = (
         OUTPUTS,
         "front_end/capture.py",
         otherwise=(
-            "the engine's request id is reported; up to 0.13, it is also the client's request id"
+            "the engine's request id is reported; up to 0.13, it equals the client's request id"
         ),
     ),
     Hook(
@@ -232,7 +232,8 @@ _FRONT_END = (
         OUTPUTS,
         "front_end/request_hooks.py",
         otherwise=(
-            "vLLM removes a request that the engine core refuses, and the plugin reports an error"
+            "a request that the engine core refuses ends without this call, and is reported as an"
+            " error"
         ),
     ),
     Hook(
@@ -356,7 +357,10 @@ _STAT_LOGGER = (
         Attributes("SchedulerStats", ("num_skipped_waiting_reqs",)),
         STATS,
         "engine_state/step_statistics.py",
-        otherwise="no effect: vLLM itself counts deferred requests as waiting",
+        otherwise=(
+            "no effect: vLLM itself counts deferred requests, which it cannot schedule yet, as"
+            " waiting"
+        ),
     ),
     Hook(
         "SchedulerStats.connector_prefix_cache_stats",
@@ -561,7 +565,7 @@ _ENGINE_CORE = (
         ),
         SCHEDULER,
         "engine_core/observer.py",
-        otherwise="no effect: the ledger recognises resumed requests",
+        otherwise="no effect: the ledger recognises resumed requests among the new ones",
     ),
     Hook(
         "Model runner V2 is disabled by default",
@@ -638,8 +642,8 @@ _ENGINE_CORE = (
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "the same effect as for the row below: none, because each version has one of the two"
-            " names"
+            "the same effect as for `RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR`: none,"
+            " because each version has one of these two names"
         ),
     ),
     Hook(
@@ -648,8 +652,8 @@ _ENGINE_CORE = (
         ("vllm/v1/request.py",),
         "engine_core/queue_obstacles.py",
         otherwise=(
-            "the same effect as for the row above: none, because each version has one of the two"
-            " names"
+            "the same effect as for `RequestStatus.WAITING_FOR_FSM`: none, because each version has"
+            " one of these two names"
         ),
     ),
     Hook(
@@ -731,7 +735,7 @@ _ENGINE_CORE = (
         Attributes("Scheduler", ("max_num_active_reqs",)),
         SCHEDULER,
         "engine_core/queue_obstacles.py",
-        otherwise="no effect: `Scheduler: limits, memory` contains the limit",
+        otherwise="no effect: the limit is read from the row `Scheduler: limits, memory`",
     ),
     Hook(
         "Scheduler.num_waiting_for_streaming_input",
@@ -740,7 +744,7 @@ _ENGINE_CORE = (
         "engine_core/queue_obstacles.py",
         otherwise=(
             "no effect: in a vLLM without this attribute, a request that waits for streaming input"
-            " has no place in the batch"
+            " occupies no place in the batch"
         ),
     ),
     Hook(
@@ -1181,7 +1185,7 @@ _START = (
         Attributes("CompilationConfig", ("encoder_compilation_time",)),
         ("vllm/config/compilation.py",),
         "start_up/hooks.py",
-        otherwise="the compilation of an encoder counts as memory profiling",
+        otherwise="the time to compile an encoder counts as time of memory profiling",
     ),
 )
 

@@ -1,7 +1,7 @@
 """The MCP server, which offers the questions of the API as read-only tools for a language model.
 
-The server has tools, but no prompts, resources or sampling. Source: Model Context Protocol,
-specification, "Tools".
+The server has only tools, and none of MCP's other features (prompts, resources, sampling). Source:
+Model Context Protocol, specification, "Tools".
 """
 
 import json

@@ -22,9 +22,9 @@ class Readers:
         self._grants = {} if roles is None else {r.name: _as_json(r) for r in roles.roles}
 
     def of(self, scope: Scope | None) -> Mapping[str, Any]:
-        """Return the part of a worker's message that describes the reader. `who` names the reader.
-        `grants` contains what the reader may read (see `store.access.access`), or None for
-        everything.
+        """Return the part of a message to a worker that describes the reader. `who` is the name of
+        the reader. `grants` contains what the reader may read (see `store.access.access`), or None
+        for everything.
 
         Args:
             scope: the request's ASGI scope, or None for a request over standard input.

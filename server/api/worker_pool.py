@@ -73,8 +73,8 @@ class WorkerPool:
 
     @asynccontextmanager
     async def reply_to(self, message: Mapping[str, Any]) -> AsyncIterator[WorkerReply]:
-        """Send a question to a worker, and yield the answer. The question counts as open until the
-        context manager exits.
+        """Send a question to a worker, and yield the answer. The question counts towards the limit
+        on questions until the context manager exits.
 
         Raises:
             WorkersBusyError, TooLongError, WorkerEndedError: the question was not answered.
