@@ -87,7 +87,7 @@ class WaitingRequests:
             self.queue.keep(alive)
 
     def forget_loads(self) -> None:
-        """Remove the descriptions of all loads, because some of them may be wrong."""
+        """Forget the bytes and tiers of all KV-cache loads, because some of them may be wrong."""
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:

@@ -47,7 +47,8 @@ class Processors:
         if process is None:
             return {}
         try:
-            # The fields follow the program's name, which may contain any character.
+            # The fields follow the program's name in parentheses. The name may contain any
+            # character, so search for the last parenthesis.
             fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):

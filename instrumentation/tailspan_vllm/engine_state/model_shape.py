@@ -122,7 +122,7 @@ _TEXT_LIMIT: Final = 64
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
     """Return the shape of an engine's model and of its parallelism, by key.
 
-    An unexpected structure can raise any exception.
+    If vLLM's configuration has an unexpected structure, this function can raise any exception.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)

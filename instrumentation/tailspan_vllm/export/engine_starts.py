@@ -1,7 +1,8 @@
 """Sends the event of each engine start until the collector accepts or refuses it, and again after
 an outage.
 
-An event that is sent again has the same content and timestamp, so the receiver can discard it.
+An event that is sent again has the same content and timestamp, so the receiver can discard the
+duplicate.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
-Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
-Each report contains the request's age at the previous report, and the span contains its age at the
-last report. The next message is built only after the collector has accepted or refused the current
-message.
+Each report is a log record (`tailspan.request.in_flight`) with the ids that the request's span will
+have. Each report contains the request's age at the previous report. The span contains the request's
+age at the last report. The next message is built only after the collector has accepted or refused
+the current message.
 """
 
 import time
@@ -21,7 +21,7 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Requests below this age are not reported, because most of them end before the next export."""
+"""Minimum age of a reported request. Most requests end before they reach this age."""
 
 REPORT_S: Final = 10.0
 """Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
@@ -89,8 +89,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Check only now whether the request has ended. A span that is built from now on
-            # contains the `reported_at` that was set above.
+            # Set `reported_at` first, and then check whether the request has ended. If the request
+            # ends after this check, its span contains the new `reported_at`.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

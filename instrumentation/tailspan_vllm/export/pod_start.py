@@ -46,7 +46,8 @@ class PodStart:
     """The parts of the start before the server's first process. Use it on one thread only.
 
     Args:
-        environ: the address of the API, the pod's names, and the start of the first process.
+        environ: the environment, which contains the address of the API, the pod's names, and the
+            time at which the first process started.
         account: the folder of the service account.
     """
 

@@ -39,7 +39,8 @@ class Drops:
 
 
 class SpanAllowance:
-    """Limits a rate, with a burst (token bucket). Use it on one thread only.
+    """Limits how many requests are reported per second, but allows a short burst (token bucket).
+    Use it on one thread only.
 
     Args:
         per_s: average number per second.

@@ -25,7 +25,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[EngineStateSample], resource: Resource) -> MetricsData:
-    """Return one export with all gauges and totals of all samples. Each metric occurs once.
+    """Return all gauges and totals of all samples, for one message. Each metric occurs once.
 
     Args:
         samples: the samples in the order of time.

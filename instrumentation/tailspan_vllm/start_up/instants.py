@@ -20,7 +20,8 @@ class WorkerStart(NamedTuple):
 
 
 class EngineInstants(NamedTuple):
-    """The start of an engine core in monotonic seconds, and the slowest of its workers.
+    """The instants of an engine core's start in monotonic seconds, and the durations of its
+    workers.
 
     Attributes:
         process: when the engine core's process began.
