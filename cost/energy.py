@@ -53,7 +53,7 @@ class Energy:
     joules: float
     idle_j: float
     seen_s: float
-    """GPU-seconds covered by counters."""
+    """GPU-seconds for which energy counters were read."""
     co2_g: float | None
     """CO₂ in grams, including the data centre's overhead; None if the emissions are unknown."""
     fitted: bool

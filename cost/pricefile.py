@@ -1,6 +1,5 @@
 """Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
-is not text is an error. Invalid entries are not ignored, because users would not notice that the
-bill is wrong."""
+is not text is an error. An ignored entry could make the bill wrong without anyone noticing."""
 
 from collections.abc import Callable, Mapping
 from datetime import date

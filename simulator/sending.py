@@ -3,11 +3,12 @@
 If a batch cannot be sent, it is sent again until a time limit. Then the batch is dropped, and its
 items are counted. If the collector refuses the batch, it is dropped immediately
 (`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
-only one attempt, until the collector accepts a batch. So only the data of the outage itself is
-lost. The queue of batches has a limited size. If the queue is full, the caller waits, or drops the
-batch and counts its items. Items that the collector rejects are also counted. A redirect
-counts as a failure, because the collector stored no data. Redirects are not followed, because the
-headers may contain a credential that only the configured address may receive.
+only one attempt, until the collector accepts a batch. The batches of an outage thus leave the queue
+quickly, and the data after the outage is not lost. The queue of batches has a limited size. If the
+queue is full, the caller waits, or drops the batch and counts its items. Items that the collector
+rejects are also counted. A redirect counts as a failure, because the collector stored no data.
+Redirects are not followed, because the headers may contain a credential that only the configured
+address may receive.
 """
 
 import logging
@@ -290,7 +291,8 @@ class BatchSender:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
         Args:
-            abandon: called if an export still runs at the time limit, to interrupt this export.
+            abandon: called if a batch is still being sent at the time limit, to interrupt the
+                sending.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)
