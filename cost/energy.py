@@ -42,8 +42,9 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` uses an array with one element for each possible pair of number and time, if the array
-has at most this many elements per value. For larger arrays, sorting is faster."""
+"""`_sums` adds values with the same number (of a replica or engine) and the same time. It uses an
+array with one element for each possible pair, if the array then has at most this many elements per
+value. For larger arrays, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def break_even(
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison of each model that the engines serve. No model may be missing.
+        compared: the comparison for every model that the engines serve.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

@@ -78,7 +78,7 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Number of requests in accepted batches, including rejected requests."""
+    """Number of requests in accepted batches, including those that the collector rejected."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0

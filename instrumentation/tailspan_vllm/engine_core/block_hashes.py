@@ -1,5 +1,5 @@
-"""Copies a few of vLLM's block hashes of each request. The request's prefix ladder (keyed digests
-of a few prefixes of its tokens) is computed from these hashes.
+"""Copies, for each request, a few of the block hashes that vLLM computed. The request's prefix
+ladder (keyed digests of a few prefixes of its tokens) is computed from these hashes.
 
 With prefix caching, vLLM hashes each full block of tokens together with all blocks before it, and
 with the request's adapter, images and cache salt.

@@ -40,8 +40,8 @@ from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external
 CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
-"""Interval between two samples of a busy engine. An engine also sends a sample (about 20 µs) when
-it becomes idle, because its next step may begin hours later."""
+"""Interval between two samples of a busy engine. An engine also sends a sample when it becomes
+idle, because its next step may begin hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
 """Maximum number of tracked requests. Further requests are counted as dropped accounts."""
@@ -371,7 +371,7 @@ class EngineObserver:
         self._idle = True
 
     def close(self) -> None:
-        """Send a last sample, which contains the numbers of failures, and close the link."""
+        """Send a last sample, which contains the numbers of hook failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
             if self._listener is not None:

@@ -1,10 +1,11 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle at a decision
-applies until the next decision. The time between the two decisions is added to the obstacle's
-running sum. A request's wait is the increase of the sums from its arrival to its admission, so a
-step needs no work for each waiting request. Only the time in which a request was not allowed to
-join the batch (ineligible) is recorded for each request.
+At each step, the scheduler decides which requests join the batch. The reason why requests stay in
+the queue is the obstacle of this decision. The obstacle applies until the next decision, and the
+time between the two decisions is added to the obstacle's running sum. A request's wait is the
+increase of the sums from its arrival to its admission, so a step needs no work for each waiting
+request. Only one time is recorded for each single request: the time in which the request was
+ineligible, that is, not allowed to join the batch.
 
 Pure: callers pass timestamps of one monotonic clock.
 """

@@ -75,7 +75,7 @@ class Billing:
         duration: float,
         coefficients: Sequence[float],
     ) -> None:
-        """Enter one step.
+        """Add one step to the sums.
 
         Args:
             step: the step's number; numbers are consecutive.
