@@ -59,8 +59,7 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """The number of requests of the objective that counts the most requests; 0 without
-    objectives."""
+    """The largest number of requests that one of the objectives counts; 0 without objectives."""
     rps: float | None
     """Requests per second; None if there are too few requests, or if no band meets the
     objectives."""

@@ -31,7 +31,8 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
 """Maximum number of process ids for which `servers_at` checks whether processes of one engine ran
-at the same time. The check is slow. The process ids with the most starts are checked."""
+at the same time. The check is slow. If there are more process ids, only those with the most starts
+are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -67,7 +68,8 @@ class Uptime:
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds of gaps: more than GAP_S between two samples of an engine."""
+    """Total length of the gaps in seconds. A gap is a time of more than GAP_S between two samples
+    of an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None

@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""The number formats for which a device can have a peak: the FLOP/s of dense matrix products, on
-matrix units if the device has them."""
+"""The number formats of peaks. A device's peak for a format is its FLOP/s in dense matrix products,
+on matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units

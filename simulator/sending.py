@@ -1,6 +1,6 @@
 """Send records and states to a collector in batches over OTLP/HTTP, from a separate thread.
 
-If a batch cannot be sent, it is sent again until a time limit. Then the batch is dropped, and its
+If sending a batch fails, it is tried again until a time limit. Then the batch is dropped, and its
 items are counted. If the collector refuses the batch, it is dropped immediately
 (`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
 only one attempt, until the collector accepts a batch. The batches of an outage thus leave the queue
@@ -41,7 +41,8 @@ from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
 PATIENCE_S = 60.0
-"""Maximum number of seconds for which a batch is sent again before it is dropped."""
+"""Maximum number of seconds for which sending a batch is tried again before the batch is
+dropped."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -205,7 +206,7 @@ class BatchSender:
     Args:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        patience_s: maximum number of seconds for which a batch is sent again.
+        patience_s: maximum number of seconds for which sending a batch is tried again.
         capacity: maximum number of batches in the queue.
         receiver: the name of the collector in log messages.
     """

@@ -75,7 +75,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.few_blocks,
     ),
     "preemption": Injection(
-        summary="outputs need more KV blocks than a leak has left",
+        summary="a leak leaves fewer KV blocks than the outputs need",
         affects="itl_max_s",
         shows=("decode_preempted_s",),
         rewrite=settings.outgrowing_answers,

@@ -1,4 +1,4 @@
-"""Logs the state of sending: one line at the start, and one line per change."""
+"""Logs where data is sent, and one line whenever the outcome of sending changes."""
 
 import logging
 import time

@@ -44,7 +44,8 @@ BUSY_REQUESTS: Final = 16
 last read returned more than twice this many messages.
 
 An engine that becomes idle after each request sends two packets per request, and the socket's
-buffer holds 93 packets of 1,000 bytes. Accounts that do not fit wait until the next request.
+buffer holds 93 packets of 1,000 bytes. Accounts that do not fit into the buffer wait in the engine
+until the next request.
 """
 
 SAMPLE_S: Final = 1.0
@@ -62,8 +63,8 @@ REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Maximum number of unauthenticated requests that are reported: per second on average (86,400 per
-day), and at once."""
+"""Maximum number of unauthenticated requests that are reported: the average number per second
+(86,400 per day), and the number in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 

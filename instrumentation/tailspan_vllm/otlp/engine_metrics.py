@@ -1,6 +1,6 @@
 """Converts engine samples to OpenTelemetry metrics.
 
-Pure. Sums are cumulative since the engine's start, so a lost export loses no counts.
+Pure. Sums are cumulative since the engine's start, so a lost message loses no counts.
 """
 
 from collections.abc import Iterable
