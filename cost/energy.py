@@ -34,7 +34,7 @@ MINUTE_S: Final = 60
 MIN_BUCKETS: Final = 10
 MIN_SPREAD: Final = 0.2
 """Minimum difference between the largest and the smallest busy share. If the shares are more
-similar, the line's two coefficients cannot be told apart."""
+similar, the line's two coefficients cannot be determined."""
 MAX_W: Final = 5_000.0
 """Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6

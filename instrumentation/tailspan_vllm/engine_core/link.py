@@ -107,7 +107,8 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # seldom, because flushes are frequent
+        # Shorten only a long log: flushes are frequent, and the search takes time.
+        if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
