@@ -84,7 +84,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return default resource attributes, without those that the environment sets.
+    """Return the default resource attributes that the environment does not set.
 
     The default name of a replica is host:port, or host:pid without a port.
     """

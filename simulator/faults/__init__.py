@@ -232,7 +232,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "retry_storm": Injection(
-        summary="clients give up after a short timeout and send the same prompts again at once",
+        summary="clients give up after a short timeout and immediately send the same prompts again",
         affects="ttft_s",
         shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_decode_s"),
         world=retries.small_batches,

@@ -17,7 +17,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only."""
+    """The requests that vLLM has not scheduled yet. Used only on the engine core's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most

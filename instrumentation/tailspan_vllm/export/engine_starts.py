@@ -20,7 +20,7 @@ Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
-    """The starts of the engines that this process reports. Use it on one thread only.
+    """The starts of the engines that this process reports. Use it only on one thread.
 
     Args:
         clock_unix_ns: returns the current time, which becomes the timestamp of a configuration

@@ -20,7 +20,7 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Logs changes in the outcomes of sending. Used on the sending thread only.
+    """Logs changes in the outcomes of sending. Used only on the sending thread.
 
     Args:
         clock: monotonic seconds.

@@ -21,15 +21,15 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Minimum age of a reported request. Most requests end before they reach this age."""
+"""Minimum age of a reported request. Most younger requests end before the next message is sent."""
 
 REPORT_S: Final = 10.0
 """Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
 report."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests to report at once, oldest first. vLLM runs at most 1,024 requests at
-once on the largest GPUs (`max_num_seqs`)."""
+"""Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at the
+same time on the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
@@ -39,7 +39,7 @@ BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
 class InFlightReports:
-    """Reports the requests in flight of one process. Use it on one thread only."""
+    """Reports the requests in flight of one process. Use it only on one thread."""
 
     def __init__(
         self,

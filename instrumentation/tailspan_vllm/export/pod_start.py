@@ -43,7 +43,7 @@ class _UnknownError(Exception):
 
 
 class PodStart:
-    """The parts of the start before the server's first process. Use it on one thread only.
+    """The parts of the start before the server's first process. Use it only on one thread.
 
     Args:
         environ: the environment, which contains the address of the API, the pod's names, and the

@@ -217,8 +217,8 @@ class OtlpSender:
         """Wait until the next read of the link. The wait is shorter if the link is busy.
 
         While an engine is not connected, a new request ends the wait, and the thread connects to
-        this engine at once. An engine accepts connections only between its steps, and after a short
-        burst of requests the next step may begin hours later.
+        this engine immediately. An engine accepts connections only between its steps, and after a
+        short burst of requests the next step may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)

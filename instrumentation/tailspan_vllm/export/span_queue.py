@@ -40,11 +40,11 @@ class Drops:
 
 class SpanAllowance:
     """Limits how many requests are reported per second, but allows a short burst (token bucket).
-    Use it on one thread only.
+    Use it only on one thread.
 
     Args:
         per_s: average number per second.
-        burst: maximum number at once.
+        burst: maximum number in one burst.
     """
 
     def __init__(

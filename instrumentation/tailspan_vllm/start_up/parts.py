@@ -35,7 +35,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # Not negative, because the HTTP server of one process can be ready before the engine is.
+        # Not negative: with several API servers, one of them can be ready before this engine.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 
