@@ -45,8 +45,8 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests are not eligible. True with vLLM 0.18 or newer,
-        until reading a reason fails.
+        """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
+        0.18 or newer, until reading a reason fails.
         """
 
     def batch_changed(self) -> None:

@@ -28,7 +28,7 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts the service account's token, the API's certificate and the namespace."""
 
 MAX_WAIT_S: Final = 10.0
-"""Maximum time that the report of a start waits for the answers."""
+"""Maximum time that the report of a start waits for the Kubernetes API's answers."""
 TIMEOUT_S: Final = 3.0
 """Maximum time to connect, and maximum time without data while an answer arrives."""
 MAX_BYTES: Final = 4 * 1024 * 1024

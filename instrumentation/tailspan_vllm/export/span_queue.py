@@ -68,8 +68,8 @@ class SpanAllowance:
 
 
 class SpanQueue:
-    """The ended requests of one kind that wait for export. The number of requests and the bytes of
-    their spans are limited.
+    """The ended requests that wait for export: either the served requests or the refused requests.
+    The number of requests and the bytes of their spans are limited.
 
     The server's threads append requests to `ended`. The reading thread completes them and moves
     them to `spans`. The sending thread takes the spans from there.

@@ -40,7 +40,7 @@ class EngineInstants(NamedTuple):
 
 @dataclass(slots=True)
 class StartRecord:
-    """Collects the instants of the engine core in this process."""
+    """Collects the `EngineInstants` of the engine core that runs in this process."""
 
     process: float | None = None
     executor: float | None = None
