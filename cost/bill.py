@@ -68,13 +68,13 @@ class Bill:
     @property
     def engines(self) -> float:
         """Mean number of engines that were up, over the time in which at least one was up. A
-        replica and its replacement count as one."""
+        replica and the replica that later replaces it count as one."""
         return self._wall_s / self.uptime.up_s if self.uptime.up_s else 0.0
 
     @property
     def usd_per_hour(self) -> float:
         """Mean cost of all engines per hour, over the time in which at least one engine was up.
-        Idle engines are included. A replica and its replacement are not counted twice."""
+        Idle engines are included. A replica and the replica that later replaces it count as one."""
         if not self.uptime.up_s:  # no time has passed if each engine has only one sample
             return sum(rate.usd_per_hour for rates in self.rates.values() for rate in rates)
         usd = sum(line.bill_usd for line in self.lines if line.wall_s)

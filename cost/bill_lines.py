@@ -14,8 +14,8 @@ from telemetry.requests import PricedBy
 @dataclass(slots=True)
 class BillLine:
     """The cost of one replica in one hour. `bill_usd` = `requests_usd` + `wasted_usd` + `idle_usd`
-    + `loading_usd` + `unbilled_usd`. If the idle time is unknown, `idle_usd` is None and its cost
-    is part of `requests_usd`."""
+    + `loading_usd` + `unbilled_usd`. If the idle time is unknown, `idle_usd` is None, and
+    `requests_usd` includes the cost of the idle time."""
 
     replica: str
     hour_unix_s: int

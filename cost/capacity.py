@@ -17,9 +17,9 @@ estimate here removes both effects:
    information", Annals of Mathematical Statistics 26 (1955): pooling of adjacent violators.
 3. A band is sustainable if its fitted share of good requests is at least one standard error above
    the target. The standard error is computed from the differences between ranges.
-4. The estimate is the rate of the sustainable band with the highest rate. If this band has the
-   highest rate of all bands, the mean rate of all ranges is sustainable too, and has less noise.
-   Then the estimate is the mean rate if it exceeds the band's rate.
+4. The estimate is the rate of the sustainable band with the highest rate. If even the band with the
+   highest rate of all is sustainable, the mean rate of all ranges is sustainable too, and has less
+   noise. In this case, the estimate is the larger of the two rates.
 """
 
 from collections.abc import Sequence
@@ -59,8 +59,7 @@ class SustainableRate:
     """The highest request rate at which the objectives are met."""
 
     requests: int
-    """The number of requests of the objective that counts the most requests; 0 without
-    objectives."""
+    """The largest number of requests that one of the objectives counts; 0 without objectives."""
     rps: float | None
     """Requests per second; None if there are too few requests, or if no band meets the
     objectives."""

@@ -33,7 +33,8 @@ from telemetry.counter_series import CounterSeries, FloatArray, IntArray
 MINUTE_S: Final = 60
 MIN_BUCKETS: Final = 10
 MIN_SPREAD: Final = 0.2
-"""Minimum difference between the largest and the smallest busy share, to fit a and b separately."""
+"""Minimum difference between the largest and the smallest busy share. If the shares are more
+similar, the line's two coefficients cannot be determined."""
 MAX_W: Final = 5_000.0
 """Maximum plausible power of a GPU in watts. If a counter rose faster, the counter was reset."""
 J_PER_KWH: Final = 3.6e6
@@ -42,8 +43,9 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` uses an array with one element for each possible pair of number and time, if the array
-has at most this many elements per value. For larger arrays, sorting is faster."""
+"""`_sums` adds values with the same number (of a replica or engine) and the same time. It uses an
+array with one element for each possible pair, if the array then has at most this many elements per
+value. For larger arrays, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Energy:
     joules: float
     idle_j: float
     seen_s: float
-    """GPU-seconds covered by counters."""
+    """GPU-seconds for which energy counters were read."""
     co2_g: float | None
     """CO₂ in grams, including the data centre's overhead; None if the emissions are unknown."""
     fitted: bool

@@ -115,8 +115,8 @@ def compare(model: str | None, tokens: TokenCounts, prices: PriceList) -> Manage
         found = calc_price(mean, at.model, provider_id=at.provider)
     except LookupError as error:
         raise NoManagedPrice(
-            f"genai-prices has no {at.provider} {at.model}, configured for {model!r}:"
-            " correct it in the price file, under managed:"
+            f"genai-prices does not contain {at.provider} {at.model}, which is configured for"
+            f" {model!r}: correct it in the price file, under managed:"
         ) from error
     return ManagedCost(
         model=model,
@@ -135,7 +135,7 @@ def break_even(
 
     Args:
         usd_per_hour: the cost of all engines per hour, busy or idle.
-        compared: the comparison of each model that the engines serve. No model may be missing.
+        compared: the comparison for every model that the engines serve.
     """
     requests = sum(each.tokens.requests for each in compared)
     usd = sum(each.usd for each in compared)

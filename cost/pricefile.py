@@ -1,6 +1,6 @@
 """Read a price file as a `PriceList`. An unknown key, a price that is not a number, or a match that
-is not text is an error. Invalid entries are not ignored, because users would not notice that the
-bill is wrong."""
+is not text is an error. If such an entry were ignored, the bill could be wrong without a
+message."""
 
 from collections.abc import Callable, Mapping
 from datetime import date

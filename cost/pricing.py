@@ -1,9 +1,9 @@
 """Compute the cost of requests when their rows arrive: billed seconds times the engine's price.
 
-An engine reports its device when it starts. If it does not, the names of the replica's GPUs are
-used. If the engine is unknown or has no price, a request's cost is None, not 0. If a request has no
-billed seconds, its cost is computed from the seconds that the engine's step model predicts for its
-tokens, and `priced_by` is `tokens`.
+The price depends on the device that the engine reported when it started. If the engine reported no
+device, the names of the replica's GPUs are used. If the engine is unknown or has no price, a
+request's cost is None, not 0. If a request has no billed seconds, its cost is computed from the
+seconds that the engine's step model predicts for its tokens, and `priced_by` is `tokens`.
 """
 
 import threading
@@ -19,8 +19,8 @@ from telemetry.requests import PricedBy
 from telemetry.starts import EngineStart
 
 MAX_ENGINES: Final = 10_000
-"""Maximum number of engines. A limit is needed, because clients choose the engines' names. Above
-the limit, the engine that was added first is removed."""
+"""Maximum number of engines. A limit is needed, because the senders of the data choose the engines'
+names. Above the limit, the engine that was added first is removed."""
 
 _REPLICA, _ENGINE, _BILLED = PLACE["replica"], PLACE["engine"], PLACE["billed_s"]
 _PROMPT, _CACHED, _OUTPUT = (PLACE[f"{kind}_tokens"] for kind in ("prompt", "cached", "output"))
@@ -153,7 +153,7 @@ class Pricing:
 
 
 def _priced(row: Row, cost_usd: float, priced_by: PricedBy) -> Row:
-    return (*row[:_COST], cost_usd, priced_by.value)  # the last two columns
+    return (*row[:_COST], cost_usd, priced_by.value)  # these are the row's last two columns
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

@@ -31,7 +31,8 @@ from telemetry.starts import MAX_LOADING_S, EngineStart
 HOUR_S: Final = 3_600
 MAX_PROCESSES: Final = 64
 """Maximum number of process ids for which `servers_at` checks whether processes of one engine ran
-at the same time. The check is slow. The process ids with the most starts are checked."""
+at the same time. The check is slow. If there are more process ids, only those with the most starts
+are checked."""
 _NS: Final = 10**9
 _HOUR_NS: Final = HOUR_S * _NS
 
@@ -67,7 +68,8 @@ class Uptime:
     regions: dict[str, str | None]
     """Region by replica."""
     gaps_s: float
-    """Seconds of gaps: more than GAP_S between two samples of an engine."""
+    """Total length of the gaps in seconds. A gap is a time of more than GAP_S between two samples
+    of an engine."""
     up_s: float = 0.0
     """Seconds in the window in which at least one engine was up."""
     up_unix_ns: tuple[int, int] | None = None
@@ -147,9 +149,10 @@ class _Segments(NamedTuple):
 
 
 def _segments(samples: EngineCounterSpans, rows: IntArray, started_ns: int) -> _Segments:
-    """Return the segments of one process: one within each row, from the row's first to its last
-    sample, and one between neighbouring rows. The first segment begins at the process's start if
-    the start is at most GAP_S before the first row."""
+    """Return the segments of one process. Each row contains the first and the last sample of a
+    minute or hour. One segment is the time between these two samples, and another is the time from
+    a row's last sample to the next row's first sample. The first segment begins at the process's
+    start if the start is at most GAP_S before the first row."""
     first_ns, last_ns = samples.first_unix_ns[rows].copy(), samples.last_unix_ns[rows]
     # The first samples of a counter may lack a total. In this case, the increase from the process's
     # start to the total's first value is assigned to the segment that ends at this first value.
@@ -206,7 +209,7 @@ def _move_surplus_earlier(segments: _Segments) -> tuple[_Segments, FloatArray]:
     into_s[:-1] = carried_s[1:-1]
     into_s[breaks - 1] = 0.0
     kept_s = surplus_s + length_s + into_s - carried_s[:-1]
-    kept_s = np.clip(kept_s, 0.0, length_s)  # corrects only rounding
+    kept_s = np.clip(kept_s, 0.0, length_s)  # rounding can exceed the limits
     kept_s = np.where(np.isnan(busy_s) & (kept_s == 0), np.nan, kept_s)
     return segments._replace(grown={**segments.grown, "busy_s_total": kept_s}), beyond_s
 

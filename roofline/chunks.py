@@ -59,8 +59,8 @@ def read_back(
 
     Args:
         steps: (n,) number of steps in each time range. The other arrays have the same shape. The
-            ranges should be a few seconds long, because short prompts in a range lower the bound
-            for its long prompts.
+            ranges should be a few seconds long, because short prompts lower the bound for the long
+            prompts in the same range.
         prefill_tokens: P, the number of prompt tokens.
         prefill_attention: Q, the number of token pairs in the attention of the chunks.
         decodes: N, the number of decodes.

@@ -17,7 +17,7 @@ known. The assumption affects only mixtures of experts. 512 tokens use nearly al
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
     """The work of steps, as counted by the step ledger (the plugin's record of engine steps). Each
-    array is (n,)."""
+    array has one value for each step, or for each time window: (n,)."""
 
     steps: FloatArray
     prefill_tokens: FloatArray

@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any, Final
 
 MATHS: Final = ("fp32", "bf16", "fp16", "int8", "fp8", "fp4")
-"""Number formats of peaks. A peak is the FLOP/s of dense matrix products, on matrix units if the
-device has them."""
+"""The number formats of peaks. A device's peak for a format is its FLOP/s in dense matrix products,
+on matrix units if the device has them."""
 
 _SLICE = re.compile(r"^(?P<whole>.*?) MIG (?P<compute>\d)g\.(?P<memory>\d+)gb", re.IGNORECASE)
 """Matches the driver's name of a MIG slice. "MIG 3g.40gb" has three sevenths of the compute units
@@ -96,8 +96,8 @@ def _part(name: str, whole: Device, sevenths: int, gigabytes: float) -> Device:
 
 
 def _normalised_name(name: str) -> str:
-    """Return a name's letters and digits only, because names from different sources differ in their
-    separators."""
+    """Return only the letters and digits of a name, because names from different sources differ in
+    their separators."""
     words = re.split(r"[\s_/-]+", name.casefold())
     return " ".join(word for word in words if word not in ("nvidia", "amd", "tesla", "geforce"))
 

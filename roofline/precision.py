@@ -1,7 +1,7 @@
 """Find the bytes per weight and per cached element, and the number formats of matrix products.
 
-Pure. A weight includes its part of the scales and zero points: a 4-bit weight in groups of 128 has
-0.52 bytes.
+Pure. The bytes of a weight include its part of the scales and zero points. For example, a 4-bit
+weight in groups of 128 has 0.52 bytes.
 """
 
 from typing import Final, NamedTuple

@@ -119,10 +119,12 @@ class ModelShape:
 
     @property
     def kv_elements(self) -> int:
-        """Number of cached elements per token and layer, over all GPUs, without copies."""
+        """Number of cached elements per token and layer. Copies on several GPUs are counted
+        once."""
         return self.latent.cached_dim if self.latent else 2 * self.kv_heads * self.head_dim
 
     @property
     def kv_token_bytes(self) -> float:
-        """KV-cache bytes of one token in all layers, without copies: 128 KiB for Llama-3-8B."""
+        """KV-cache bytes of one token in all layers: 128 KiB for Llama-3-8B. Copies on several GPUs
+        are counted once."""
         return self.layers * self.kv_elements * self.precision.kv_bytes

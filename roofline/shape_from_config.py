@@ -85,9 +85,10 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a configuration describes.
 
     Args:
-        config: the configuration with Hugging Face's keys, and vLLM's keys with non-default values:
-            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
-            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
+        config: the configuration with Hugging Face's keys. It may also contain these arguments of
+            vLLM, which otherwise have their default values: `tensor_parallel_size`,
+            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
+            `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.

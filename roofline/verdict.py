@@ -4,8 +4,8 @@ The memory time of a step is its bytes / peak bandwidth. The compute time is its
 FLOP/s. The bottleneck is the first of these lines whose condition is true:
 
     idle            SM activity below 0.2
-    overhead-bound  the step takes more than twice the longer of the two times: CPU, kernel
-                    launches, communication
+    overhead-bound  the step takes more than twice the longer of the two times; the rest is CPU
+                    time, kernel launches or communication
     memory-bound    the memory time is at least the compute time
     compute-bound   otherwise
 
@@ -64,13 +64,13 @@ class Terms:
 
     @property
     def mbu(self) -> float | None:
-        """Model bandwidth utilisation: the share of the peak bandwidth that the step needs."""
+        """Model bandwidth utilisation: the memory time / the step's duration."""
         return _share(self.memory_s, self.step_s)
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: the compute time / the step's duration, because each number
-        format has its own peak FLOP/s."""
+        """Model FLOPs utilisation: the compute time / the step's duration. A ratio of FLOP/s would
+        not be defined, because a step can use several number formats with different peaks."""
         return _share(self.compute_s, self.step_s)
 
 
@@ -86,7 +86,7 @@ def verdict_of(
             unknown.
 
     Returns:
-        The bottleneck, or None if a value that decides it is unknown.
+        The bottleneck, or None if it depends on an unknown value.
     """
     activity = busy_ratio if sm_active_ratio is None else sm_active_ratio
     if activity is not None and activity < IDLE_BELOW:

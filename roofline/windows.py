@@ -63,8 +63,8 @@ class RooflineWindow:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs utilisation: time that the FLOPs of the steps need at the peak FLOP/s / time
-        in steps."""
+        """Model FLOPs utilisation: the time that the FLOPs of the steps need at the peak FLOP/s,
+        divided by the time in steps."""
         return self.terms.mfu if self.terms else None
 
 

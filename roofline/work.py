@@ -120,8 +120,9 @@ def _kv_elements_of_a_gpu(shape: ModelShape) -> float:
 def _expert_elements(shape: ModelShape, weights: WeightElements, load: StepLoad) -> FloatArray:
     """Return the number of expert elements that a GPU reads in the steps.
 
-    If each of T tokens uses k of E experts at random, E·(1 − (1 − k/E)^T) experts are used. Engines
-    that share the experts are assumed to compute the same number of tokens.
+    If each of T tokens uses k of E experts at random, the expected number of used experts is
+    E·(1 − (1 − k/E)^T). Engines that share the experts are assumed to compute the same number of
+    tokens.
     """
     experts = shape.experts
     if experts is None:

@@ -1,8 +1,8 @@
-"""Estimate a fleet's capacity, so that no fault makes a queue grow without limit.
+"""Estimate a fleet's capacity. Faults use the estimate so that no queue grows without limit.
 
 Pure. The engine time that a request needs is computed from mean lengths and the step model. The
-number of concurrent requests is computed by a fixed-point iteration. The estimate includes only the
-cache hits of system prompts.
+number of concurrent requests is computed by a fixed-point iteration. The estimate assumes that only
+the tokens of system prompts are found in the cache.
 """
 
 import math

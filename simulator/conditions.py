@@ -34,7 +34,7 @@ conditions:
 
 - `slowdown_per_sequence` is the relative increase of a step's duration for each sequence in the
 step.
-- `clock` is the factor by which the GPU's clock is reduced.
+- `clock` is the factor by which the GPU's clock frequency is divided.
 - `foreign` is the number of other processes on the GPU.
 - `lost_blocks` is the number of KV blocks that are unused but cannot be allocated.
 - `pull` is the share of all requests that the replica receives independently of the routing policy.
@@ -44,7 +44,7 @@ step.
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """A change of a replica's condition by a fault, from the virtual time `at_s`."""
+    """A new value of a replica's condition, which applies from the virtual time `at_s`."""
 
     at_s: float
     replica: int

@@ -71,7 +71,7 @@ def run(config: FleetConfig) -> Dataset:
     """Simulate a fleet to its end.
 
     Raises:
-        ValueError: the fleet's configuration has no end.
+        ValueError: the simulation would have no end (`duration_s` is None, and there is no trace).
     """
     if config.duration_s is None and not config.workload.trace:
         raise ValueError(

@@ -48,8 +48,8 @@ Keep = Callable[[SimulatedReplica, Sequence[RequestRecord]], None]
 class Disaggregation:
     """The router of a fleet with a prefill pool and a decode pool.
 
-    A prefill never waits for a decode server. So the prefill pool is simulated first. Then its
-    requests are sent to the decode pool in order of time.
+    A prefill never waits for a decode server, so the prefill pool can be simulated before the
+    decode pool. Then the prefilled requests are sent to the decode pool in order of time.
 
     Args:
         replicas: all servers, the prefill servers first.
@@ -67,7 +67,7 @@ class Disaggregation:
         self._keep = keep
         self._ids = random.Random(f"{config.seed}:ids")
         self._open: dict[int, SimulatedRequest] = {}
-        """The requests that the router has sent to a server, unchanged from the client, by id."""
+        """The unfinished requests, as the client sent them, by id."""
         self._coming: list[tuple[float, int]] = []
         """A heap of prefilled requests: (arrival time at the decode server, id)."""
         self.ended: list[RoutedRequest] = []
@@ -81,7 +81,8 @@ class Disaggregation:
         return bool(self._open or self.ended)
 
     def receive(self, request: SimulatedRequest) -> None:
-        """Receive a request from a client. First, call `advance` with the time of the request."""
+        """Receive a request from a client. The caller must first call `advance` with the request's
+        time."""
         bits = self._ids.getrandbits(128) or 1
         self._open[bits] = request
         only_prompt = replace(
@@ -97,7 +98,7 @@ class Disaggregation:
         self._send(self._prefill, only_prompt, bits)
 
     def advance(self, until: float) -> None:
-        """Run both pools until `until`."""
+        """Simulate both pools until the virtual time `until`."""
         for replica in self._prefill.replicas:
             self.take(replica, replica.advance(until))
         while self._coming and self._coming[0][0] < until:

@@ -49,7 +49,7 @@ class Second:
     routed: tuple[RoutedRequest, ...] = ()
     """The requests that the router answered in this second; empty without prefill replicas."""
     lost: int = 0
-    """Number of requests since the start for which no server was up."""
+    """Number of requests since the start of the simulation that arrived while no server was up."""
 
 
 def simulate(config: FleetConfig) -> Iterator[Second]:

@@ -33,8 +33,8 @@ class FleetConfig:
     """The regions of the replicas, assigned in turn: the first replica to the first region."""
     model: str = "llama-3-8b-sim"
     foreign: ForeignWorld | None = None
-    """Properties of the servers that the replay's model of a server does not have; None if the
-    servers have no such properties."""
+    """Properties that the simulated servers have and the replay's model of a server lacks; None for
+    servers without such properties."""
     seed: int = 1
     duration_s: float | None = None
     """Seconds during which requests arrive. None: requests arrive until the trace ends; without a

@@ -52,8 +52,8 @@ class SimulationPlan:
     values that it computes from the plan's `backfill_s` and `duration_s`."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
-    """Number of seconds after the start during which requests arrive. None means that requests
-    arrive until the run is stopped. With 0, only past data (the backfill) is sent."""
+    """Number of seconds after the start of the run during which requests arrive. None means that
+    requests arrive until the run is stopped. With 0, only past data (the backfill) is sent."""
     service: str = "vllm"
     truth: Path | None = None
     """The file to which the active causes are written, one JSON object per line."""

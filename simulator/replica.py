@@ -106,7 +106,8 @@ class SimulatedReplica:
         return self._ready_s
 
     def change(self, change: ConditionChange) -> None:
-        """Apply a changed condition. First, call `advance` with the time of the change."""
+        """Apply a changed condition. The caller must first call `advance` with the time of the
+        change."""
         self.conditions.set(change)
         self._apply()
 
@@ -123,7 +124,7 @@ class SimulatedReplica:
         return cut
 
     def receive(self, request: SimulatedRequest) -> RequestRecord | None:
-        """Receive a request. First, call `advance` with the time of the request.
+        """Receive a request. The caller must first call `advance` with the request's time.
 
         Returns: the record of a rejected request; None for an accepted request.
         """
@@ -171,7 +172,8 @@ class SimulatedReplica:
     def give_up(
         self, number: int, at_s: float
     ) -> tuple[SimulatedRequest | None, list[RequestRecord]]:
-        """End a request whose client gives up at `at_s`. First, call `advance` with this time.
+        """End a request whose client gives up at `at_s`. The caller must first call
+        `advance(at_s)`.
 
         Returns:
             The request, or None if it has already ended; and a list with its record. The list is
@@ -456,8 +458,8 @@ class SimulatedReplica:
 
 
 def _held(job: Job) -> HeldParts:
-    """Divide the time for which a job was held back. The job waited first for its grammar, then for
-    its KV cache, and then for its adapter."""
+    """Divide the time in which a job was not allowed to join the batch. The job waited first for
+    its grammar, then for its KV cache, and then for its adapter."""
     held_s = job.queue.held
     grammar_s = min(job.grammar_s, held_s)
     kv_load_s = min(job.fetch_s, held_s - grammar_s)

@@ -16,7 +16,8 @@ NAME: Final = "router"
 
 
 def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: int) -> ReadableSpan:
-    """Return the span of a request at the router: the same span at each call."""
+    """Return the span of a request at the router. For the same request, each call returns the same
+    ids."""
     operation = "chat" if routed.chat else "text_completion"
     attributes: dict[str, str | float] = {names.OPERATION_NAME: operation}
     if routed.first_byte_s is not None:

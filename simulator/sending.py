@@ -1,13 +1,14 @@
 """Send records and states to a collector in batches over OTLP/HTTP, from a separate thread.
 
-If a batch cannot be sent, it is sent again until a time limit. Then the batch is dropped, and its
+If sending a batch fails, it is tried again until a time limit. Then the batch is dropped, and its
 items are counted. If the collector refuses the batch, it is dropped immediately
 (`tailspan_vllm.export.retry`). After a batch was dropped because of an outage, each next batch gets
-only one attempt, until the collector accepts a batch. So only the data of the outage itself is
-lost. The queue of batches has a limited size. If the queue is full, the caller waits, or drops the
-batch and counts its items. Items that the collector rejects are also counted. A redirect
-counts as a failure, because the collector stored no data. Redirects are not followed, because the
-headers may contain a credential that only the configured address may receive.
+only one attempt, until the collector accepts a batch. The batches of an outage thus leave the queue
+quickly, and the data after the outage is not lost. The queue of batches has a limited size. If the
+queue is full, the caller waits, or drops the batch and counts its items. Items that the collector
+rejects are also counted. A redirect counts as a failure, because the collector stored no data.
+Redirects are not followed, because the headers may contain a credential that only the configured
+address may receive.
 """
 
 import logging
@@ -40,7 +41,8 @@ from telemetry.gpus import GpuSample
 
 EXPORT_S = 5.0
 PATIENCE_S = 60.0
-"""Maximum number of seconds for which a batch is sent again before it is dropped."""
+"""Maximum number of seconds for which sending a batch is tried again before the batch is
+dropped."""
 QUEUED_BATCHES = 128
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 8.0
@@ -77,7 +79,7 @@ class Sent:
     """Counts of the data that was sent, dropped or rejected."""
 
     requests: int = 0
-    """Number of requests in accepted batches, including rejected requests."""
+    """Number of requests in accepted batches, including those that the collector rejected."""
     samples: int = 0
     dropped_requests: int = 0
     dropped_samples: int = 0
@@ -204,7 +206,7 @@ class BatchSender:
     Args:
         prepare: returns a function that sends the batch once (`OtlpExport.prepare`).
         log_line: called when the collector becomes unreachable, and when it is reachable again.
-        patience_s: maximum number of seconds for which a batch is sent again.
+        patience_s: maximum number of seconds for which sending a batch is tried again.
         capacity: maximum number of batches in the queue.
         receiver: the name of the collector in log messages.
     """
@@ -290,7 +292,8 @@ class BatchSender:
         """Send queued batches for about `within_s` seconds, then drop the rest and end the thread.
 
         Args:
-            abandon: called if an export still runs at the time limit, to interrupt this export.
+            abandon: called if a batch is still being sent at the time limit, to interrupt the
+                sending.
         """
         deadline = self._clock() + within_s
         ending = threading.Thread(target=self._queue.put, args=(None,), daemon=True)

@@ -20,7 +20,8 @@ class SimulatedCause:
     start_unix_s: float
     end_unix_s: float | None
     where: Mapping[str, str]
-    """Labels of the requests that are affected or cause the fault; empty if all are affected."""
+    """Labels of the affected requests, or of the requests that cause the fault; empty if all
+    requests are affected."""
     affects: str
     """The latency that becomes longer."""
 

@@ -70,7 +70,8 @@ class SimulatedRequest:
     grammar_s: float = 0.0
     """Seconds to compile the grammar of the structured output; 0 if there is nothing to compile."""
     encoder_s: float | None = None
-    """Seconds of the encoder for the prompt's images; None if the model accepts no images."""
+    """Seconds that the encoder takes for the prompt's images; None if the model accepts no
+    images."""
     acceptance: float = 0.75
     reads_tokens_per_s: float | None = None
     """Reading speed of the client in tokens per second; None for unlimited."""
@@ -79,7 +80,7 @@ class SimulatedRequest:
 
 
 IMAGE_S = (0.02, 0.08)
-"""Minimum and maximum seconds of the encoder for an image. Chosen, not measured."""
+"""Minimum and maximum seconds that the encoder takes for an image. Chosen, not measured."""
 
 TENANTS = (
     Tenant("acme", 3.0, (Prefix("acme/support", 640), Prefix("acme/search", 288))),

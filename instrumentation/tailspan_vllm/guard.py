@@ -41,7 +41,7 @@ def note_failure(hook: str) -> None:
 
 
 def count(event: str, message: str) -> None:
-    """Count an event, such as a refused connection. The first event of a name is logged.
+    """Count an event, such as a refused connection. The first event with each name is logged.
 
     Args:
         event: the name under which the event is counted, as a hook failure.

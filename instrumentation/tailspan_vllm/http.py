@@ -112,8 +112,8 @@ def _noting_ready(send: Send, scope: Scope, capture: Capture | None) -> Send:
 
 def _timed_send(send: Send, exchange: Exchange) -> Send:
     reads: Callable[[bytes], bool] | None = None
-    """The function that searches the answer. None before the first byte, and after the search has
-    ended."""
+    """The function that searches the answer for reasoning, tool calls and content. None before the
+    first byte, and after the search has ended."""
 
     def timed(message: Message) -> Awaitable[None]:
         nonlocal reads

@@ -168,7 +168,8 @@ def _gpu_metric(name: str, unit: str) -> str:
 WAITING: Final = _metric("tailspan.engine.requests.waiting", "{request}")
 RUNNING: Final = _metric("tailspan.engine.requests.running", "{request}")
 DEFERRED: Final = _metric("tailspan.engine.requests.deferred", "{request}")
-"""Waiting requests that are not eligible yet, for example without a slot for their adapter."""
+"""Waiting requests that are not allowed to join the batch yet, for example because no adapter slot
+is free."""
 FETCHING_KV: Final = _metric("tailspan.engine.requests.fetching_kv", "{request}")
 """Waiting requests whose KV cache is being fetched from outside the engine."""
 IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")

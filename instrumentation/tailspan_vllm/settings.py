@@ -84,7 +84,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def resource_attributes(environ: Mapping[str, str], port: int | None) -> dict[str, str | int]:
-    """Return default resource attributes, without those that the environment sets.
+    """Return the default resource attributes that the environment does not set.
 
     The default name of a replica is host:port, or host:pid without a port.
     """
@@ -111,8 +111,9 @@ def _tenant_header(environ: Mapping[str, str], complain: Complain) -> bytes:
 def make_prefix_key(environ: "os._Environ[str]") -> None:
     """Set a random key for the prefix ladders of this server, unless the user has set a key.
 
-    Prefix ladders (keyed digests of a request's prefixes) can be compared only if they have the
-    same key. A random key differs between servers, and between two starts of a server.
+    Prefix ladders (keyed digests of a request's prefixes) can be compared only if they were
+    computed with the same key. A random key differs between servers, and between two starts of a
+    server.
     """
     if not environ.get(PREFIX_KEY, "").strip() and not environ.get(PREFIX_KEY_FILE, "").strip():
         environ[PREFIX_KEY] = secrets.token_hex(PREFIX_KEY_CHARS)

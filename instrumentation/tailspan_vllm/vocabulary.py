@@ -126,10 +126,10 @@ EVENTS: Final = (
         "event",
         "A request has not ended at the event's timestamp. A record is sent every 10 s for each"
         " of the 1,000 oldest requests that have run for at least 5 s. The record has the trace"
-        " id and span id of the request's later span, and the span's attributes for operation,"
-        " model, adapter, route, tenant, configuration, engine, prompt tokens and streaming. It"
-        f" has TTFT once the first byte was sent, and the ages `{names.IN_FLIGHT_AGE}` and"
-        f" `{names.REPORTED_IN_FLIGHT}`.",
+        " id and span id that the request's span will have, and the span's attributes for"
+        " operation, model, adapter, route, tenant, configuration, engine, prompt tokens and"
+        " streaming. It has the TTFT if the first byte was sent. It has the ages"
+        f" `{names.IN_FLIGHT_AGE}` and `{names.REPORTED_IN_FLIGHT}`.",
         _FRONT_END,
     ),
 )
@@ -179,7 +179,8 @@ EVENT_ATTRIBUTES: Final = (
     VocabularyTerm(
         names.SHAPE,
         "number, boolean or text",
-        "Prefix of the model's shape, from which bytes and FLOPs are computed.",
+        "One attribute for each value of the model's shape: this prefix and the value's key. Bytes"
+        " and FLOPs are computed from these values.",
         "the model's config",
     ),
     VocabularyTerm(
@@ -187,8 +188,8 @@ EVENT_ATTRIBUTES: Final = (
         "number, boolean or text",
         "One attribute for each argument that affects latency: this prefix and the argument's"
         " name. The value is the argument's effective value. Arguments that are unset, or that"
-        " this vLLM does not have, are absent. A text that could identify its owner, such as a"
-        " path, is reported as a digest.",
+        " this vLLM does not have, are absent. A text that could identify the server's owner, such"
+        " as a path, is reported as a digest.",
         "vLLM's config",
     ),
 )
@@ -230,8 +231,8 @@ GPU_ATTRIBUTES: Final = (
     VocabularyTerm(
         names.GPU_THROTTLE_REASONS,
         "text",
-        f"The reasons of `{names.GPU_THROTTLED}`, sorted and joined by commas; empty if the clock"
-        " is not limited.",
+        "Why the clock is limited: the reasons, sorted and joined by commas; empty if the clock is"
+        f" not limited. See `{names.GPU_THROTTLED}`.",
         _GPU,
     ),
 )

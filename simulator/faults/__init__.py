@@ -75,7 +75,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         events=settings.few_blocks,
     ),
     "preemption": Injection(
-        summary="outputs need more KV blocks than a leak has left",
+        summary="a leak leaves fewer KV blocks than the outputs need",
         affects="itl_max_s",
         shows=("decode_preempted_s",),
         rewrite=settings.outgrowing_answers,
@@ -232,7 +232,7 @@ INJECTIONS: Final[dict[str, Injection]] = {
         where=on_its_replica,
     ),
     "retry_storm": Injection(
-        summary="clients give up after a short timeout and send the same prompts again at once",
+        summary="clients give up after a short timeout and immediately send the same prompts again",
         affects="ttft_s",
         shows=("queue_seats_s", "handoff_s", "queue_budget_s", "prefill_others_decode_s"),
         world=retries.small_batches,

@@ -115,7 +115,8 @@ def hangs(fault: SimulatedFault, config: FleetConfig, chance: random.Random) -> 
     while at_s < ends_s:
         until_s = min(at_s + HUNG_S * (1.0 + fault.severity), ends_s)
         yield ConditionChange(at_s, replica, "hung", 1.0)
-        # The restart is before the end of the hang, so that the engine does not continue.
+        # Yield the restart before the end of the hang, so that the old engine takes no further
+        # step.
         yield Restart(until_s, replica, chance.uniform(8.0, 14.0))
         yield ConditionChange(until_s, replica, "hung", 0.0)
         at_s = until_s + chance.uniform(70.0, 90.0)
@@ -139,7 +140,8 @@ def slow_transfers(
 
 
 def loading_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the pool that loads KV caches, or no label for a fleet without prefill replicas."""
+    """Return the label of the pool that loads KV caches, or no label for a fleet without prefill
+    replicas."""
     return {"pool": "decode"} if config.prefill_replicas else {}
 
 

@@ -1,4 +1,4 @@
-"""A fault of the clients: they give up after a timeout, and retry at once.
+"""A fault of the clients: they give up after a timeout, and retry immediately.
 
 A burst of requests fills the engines' batches, so that responses take longer than the timeout.
 After the burst, the retries keep the batches full. Source: Bronson et al., "Metastable Failures in
@@ -44,8 +44,8 @@ def request_burst(
 def client_timeouts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let clients give up after a timeout, and send the same prompt again at once. The number of
-    retries is chosen so that the repeated requests keep the engines' batches full."""
+    """Let clients give up after a timeout, and send the same prompt again immediately. The number
+    of retries is chosen so that the repeated requests keep the engines' batches full."""
     engine, workload = config.engine, config.workload
     means = capacity.means_of(workload, engine)
     if workload.trace:

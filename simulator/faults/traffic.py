@@ -49,7 +49,8 @@ def _narrowest_pool(config: FleetConfig) -> tuple[float, str]:
 
 
 def overloaded_pool(_fault: SimulatedFault, config: FleetConfig) -> dict[str, str]:
-    """Return the pool that limits a fleet with prefill replicas, or no label for other fleets."""
+    """Return the label of the pool with the lowest capacity, or no label for a fleet without
+    prefill replicas."""
     return {"pool": _narrowest_pool(config)[1]} if config.prefill_replicas else {}
 
 
@@ -90,8 +91,8 @@ def _prefilling(
     tokens: tuple[int, int],
     share_of_time: float,
 ) -> Iterator[SimulatedRequest]:
-    """Yield requests of one tenant without shared prefixes. The prefills of these requests take the
-    share `share_of_time` of the engines' time."""
+    """Yield one tenant's requests, whose prompts share no prefixes. The prefills of these requests
+    take the share `share_of_time` of the engines' time."""
     longest = config.engine.max_model_len - 1
     shortest, most = min(tokens[0], longest // 2), min(tokens[1], longest - 512)
     each_s = config.engine.step.prefill_s((shortest + most) // 2, 0)
@@ -126,15 +127,15 @@ def long_context_requests(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[SimulatedRequest]:
     """Send additional requests with long contexts and long outputs. The batches grow gradually.
-    These requests share their context, so they need almost no prefill."""
+    These requests share their context, which is in the cache, so they need almost no prefill."""
     engine = config.engine
     context_tokens, output_tokens = min(2_500, engine.max_model_len // 2), 1_200
     means = capacity.means_of(config.workload, engine)
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
     # A step takes γ/(1 − s), where γ is its fixed time and s is the share of its time that depends
-    # on its tokens. With the usual traffic, s is `usual`. The fault increases s, but to less than
-    # 0.9 unless `usual` is above 0.8.
+    # on its tokens. With the usual traffic, s is `usual`. The fault increases s. If `usual` is at
+    # most 0.8, the increased s is below 0.9.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -216,7 +217,8 @@ def unique_prompts(
 def unloaded_adapters(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
-    """Let a part of the requests use one of many adapters that are rarely used."""
+    """Let some requests use an adapter, drawn from so many adapters that each of them is rarely
+    used."""
     means = capacity.means_of(config.workload, config.engine)
     together = capacity.running(config.engine, means, config.rate_per_s)
     slots = max(1, config.engine.max_loras - len(config.workload.loras))
@@ -235,8 +237,8 @@ def new_schemas(
 ) -> Callable[[SimulatedRequest], SimulatedRequest]:
     """Let a third of the requests ask for structured output, each with a different schema.
 
-    vLLM holds a request back until the grammar of its schema is compiled. To compile a schema with
-    many alternatives takes about a second.
+    vLLM does not schedule a request before the grammar of its schema is compiled. Compiling a
+    schema with many alternatives takes about a second.
     """
 
     def rewrite(request: SimulatedRequest) -> SimulatedRequest:

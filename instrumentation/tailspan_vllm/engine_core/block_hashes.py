@@ -1,5 +1,5 @@
-"""Copies a few of vLLM's block hashes of each request. The request's prefix ladder (keyed digests
-of a few prefixes of its tokens) is computed from these hashes.
+"""Copies, for each request, a few of the block hashes that vLLM computed. The request's prefix
+ladder (keyed digests of a few prefixes of its tokens) is computed from these hashes.
 
 With prefix caching, vLLM hashes each full block of tokens together with all blocks before it, and
 with the request's adapter, images and cache salt.
@@ -16,8 +16,8 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Indices of the hashes to copy from vLLM's list. Entry n is for a prefix ladder with n
-digests."""
+"""Indices of the hashes to copy from vLLM's list. For a prefix ladder with n digests, the element n
+applies."""
 
 
 class BlockHashes(NamedTuple):

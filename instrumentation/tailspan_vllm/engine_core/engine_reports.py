@@ -1,4 +1,4 @@
-"""The identity of an engine, and the gauges of its samples."""
+"""Returns an engine's identity (name, configuration, hardware) and the gauges of its samples."""
 
 import os
 from typing import Any

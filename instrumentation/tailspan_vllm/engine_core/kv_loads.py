@@ -39,8 +39,9 @@ class KvLoads:
 def bytes_per_token(scheduler: Any) -> float | None:
     """Return the bytes of KV cache per token over all tensor-parallel ranks, or None if unknown.
 
-    The bytes are unknown in two cases. With pipeline parallelism, the scheduler has the layers of
-    one stage only. With several groups of layers, each group may load a different number of tokens.
+    The bytes are unknown in two cases. With pipeline parallelism, the scheduler contains the layers
+    of only one stage. With several groups of layers, each group may load a different number of
+    tokens.
     """
     groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
     parallel = scheduler.vllm_config.parallel_config

@@ -6,8 +6,8 @@ environment. Any local process can read the token in /proc/net/unix. Each end of
 also asks the kernel which user runs the other process, and accepts only processes of its own user.
 
 The engine never waits for a front end. The engine stores messages in one log of limited size, and
-keeps one position in this log for each front end. A message that is removed before a front end
-received it is counted as dropped.
+remembers which messages of this log each front end has received. A message that is removed before a
+front end received it is counted as dropped.
 
 The link uses Linux's abstract sockets. On other systems, or if engine and front end are on
 different machines, spans are sent without the engine's accounts.
@@ -50,8 +50,8 @@ FRONT_ENDS_LIMIT = 64
 """Maximum number of connections to one engine, one per API server."""
 
 ENGINES_LIMIT = 64
-"""Maximum number of engines to which a front end connects, and of connection attempts per
-search."""
+"""Maximum number of engines to which a front end connects, and maximum number of connection
+attempts each time it looks for engines."""
 
 ACCEPTS_PER_FLUSH = 16
 _REFUSED_KEPT = 4096
@@ -107,7 +107,8 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        if len(self._log) > 2 * RECENT:  # not at every flush, because flushes are frequent
+        # Shorten only a long log: flushes are frequent, and the search takes time.
+        if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
                 self._forget_oldest()
@@ -181,7 +182,7 @@ class EngineEnd:
                     self._fronts.remove(front)
                     front.connection.close()
                     return
-                self.dropped += count or 1  # larger than this machine's socket buffer
+                self.dropped += count or 1  # the packet exceeds the socket buffer
             if front.greeting:
                 front.greeting = b""
             elif aside:

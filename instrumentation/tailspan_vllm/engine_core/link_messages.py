@@ -38,7 +38,7 @@ _numbers = attrgetter(*_NUMBERS)
 _ACCOUNT = struct.Struct(f"<i{22 + len(_NUMBERS)}dBIB")
 """The struct of an account. The byte after the numeric fields is the tier of a KV-cache load: the
 tier's index in `TIERS` plus one, or 0 if the tier is unknown. The last two fields are the tokens
-per block and the number of hashes. Hashes and request id follow."""
+per block and the number of hashes. The hashes and the request id follow the struct."""
 _NAN = float("nan")
 _UNKNOWN = (_NAN,) * 5
 
@@ -69,7 +69,8 @@ class RequestAccount(NamedTuple):
 def encode_account(engine: int, request_id: str, account: RequestEngineTime) -> bytes:
     """Encode the account of one request.
 
-    A long request id is shortened as in the front end, so that the ids match.
+    A long request id is shortened in the same way as in the front end, which finds the request by
+    the shortened id.
     """
     block_tokens, hashes = account.block_hashes or (0, b"")
     size_bytes, tier = account.kv_load or (None, None)
@@ -125,7 +126,7 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message is an account, which may still be malformed."""
+    """Return whether a message has the first byte of an account. The rest may be malformed."""
     return message[:1] == b"A"
 
 

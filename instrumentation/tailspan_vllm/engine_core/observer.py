@@ -5,8 +5,9 @@ and catches and counts its exceptions. After an exception, the requests in the e
 accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second for several steps together. In each step, this work would take
-three times as long, because running the model evicts this module's code from the CPU caches.
+other work is done ten times a second, for several steps together. If it were done in each step, it
+would take three times as long, because running the model evicts this module's code from the CPU
+caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -39,8 +40,8 @@ from tailspan_vllm.engine_core.waiting_requests import WaitingRequests, external
 CATCH_UP_S = 0.1
 
 SAMPLE_S = 1.0
-"""Interval between two samples of a busy engine. An engine also sends a sample (about 20 µs) when
-it becomes idle, because its next step may begin hours later."""
+"""Interval between two samples of a busy engine. An engine also sends a sample when it becomes
+idle, because its next step may begin hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
 """Maximum number of tracked requests. Further requests are counted as dropped accounts."""
@@ -51,7 +52,7 @@ stage, and asynchronous scheduling adds one. If the maximum is reached, the hook
 of steps."""
 
 UNSEEN_ENDS = 1024
-"""Maximum excess of tracked requests over the scheduler's requests. If the excess is larger, the
+"""How many more requests the ledger may track than the scheduler has. If it tracks even more, the
 hook has missed the ends of requests, and the observer removes the tracks (the ledger's records) of
 these requests."""
 
@@ -236,7 +237,7 @@ class EngineObserver:
             self._ladders = False
 
     def preempted(self, request_id: str) -> None:
-        """Record that a running request was preempted, so that its KV cache is discarded."""
+        """Record that vLLM preempted a running request and discarded its KV cache."""
         if self._listener is not None:
             self._listener.preempted(request_id)
         track = self._tracks.get(request_id)
@@ -370,7 +371,7 @@ class EngineObserver:
         self._idle = True
 
     def close(self) -> None:
-        """Send a last sample, which contains the numbers of failures, and close the link."""
+        """Send a last sample, which contains the numbers of hook failures, and close the link."""
         try:
             self._link.send_to_one(encode_sample(self._sample_of({}, {})))
             if self._listener is not None:

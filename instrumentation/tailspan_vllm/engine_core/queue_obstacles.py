@@ -1,8 +1,9 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. The condition
-that usually lasts longest is checked first: a full batch (until a request ends), full KV-cache
-memory (until a request ends or grows), an exhausted token budget (until the next step).
+The checks repeat the conditions that end vLLM's own loop over the waiting requests. The conditions
+are checked in the order of their usual duration, longest first: a full batch (until a request
+ends), full KV-cache memory (until a request ends or grows), an exhausted token budget (until the
+next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -44,8 +45,8 @@ class QueueObstacles:
         self.holds_known = hasattr(scheduler, "deferred_waiting") or hasattr(
             scheduler, "skipped_waiting"
         )
-        """Whether `held` can find why requests are not eligible. True with vLLM 0.18 or newer,
-        until reading a reason fails.
+        """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
+        0.18 or newer, until reading a reason fails.
         """
 
     def batch_changed(self) -> None:
@@ -75,7 +76,7 @@ class QueueObstacles:
         Return None if it has become eligible.
 
         vLLM examines a skipped request again only when the batch has room. Until then, a request
-        that has become eligible waits for the same obstacle as all eligible requests.
+        that has become eligible waits because of the same obstacle as all other eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -122,8 +123,8 @@ class QueueObstacles:
             return Obstacle.HELD
         if not self._chunked and first.num_tokens > left:
             return Obstacle.BUDGET
-        # `BUDGET` also stands for vLLM's other limits per step: on encoder inputs, and on prefills
-        # that are balanced between engines.
+        # `BUDGET` also stands for vLLM's other limits per step: the limit on encoder inputs, and
+        # the limit on prefills, which balances the engines.
         return Obstacle.KV if self._lacks_blocks(first) else Obstacle.BUDGET
 
     def _first(self, held: Mapping[str, HoldReason]) -> Any:
@@ -145,7 +146,8 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request, without cache hits, may need more blocks than are free."""
+        """Return whether the request would need more blocks than are free if it had no cache
+        hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

@@ -1,10 +1,11 @@
 """Measures how long each obstacle kept requests in the engine's queue.
 
-At each step, the scheduler decides which requests join the batch. The obstacle at a decision
-applies until the next decision. The time between the two decisions is added to the obstacle's
-running sum. A request's wait is the increase of the sums from its arrival to its admission, so a
-step needs no work for each waiting request. Only the time in which a request was not allowed to
-join the batch (ineligible) is recorded for each request.
+At each step, the scheduler decides which requests join the batch. The reason why requests stay in
+the queue is the obstacle of this decision. The obstacle applies until the next decision, and the
+time between the two decisions is added to the obstacle's running sum. A request's wait is the
+increase of the sums from its arrival to its admission, so a step needs no work for each waiting
+request. Only one time is recorded for each single request: the time in which the request was
+ineligible, that is, not allowed to join the batch.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -37,8 +38,8 @@ class HoldReason(IntEnum):
 
 
 class QueueWait(NamedTuple):
-    """A wait that has ended: its arrival time, its seconds by obstacle, and the seconds of
-    `parts.held` by reason (None if the reasons are unknown)."""
+    """A request's wait that has ended: when it began, the seconds that each obstacle caused, and
+    the seconds of `parts.held` by reason (None if the reasons are unknown)."""
 
     queued: float
     parts: RequestQueueParts
@@ -51,15 +52,17 @@ class _Wait:
 
     queued: float
     before: list[float] = field(default_factory=list)
-    """The engine's sums of seconds by obstacle at the first decision after the request's arrival,
-    plus their increase while the request was ineligible."""
+    """A copy of `Queue._sums` (for each obstacle, the seconds for which it has applied so far) from
+    the first decision after the request's arrival. When the request becomes eligible again, the
+    seconds in which it was ineligible are added, so that they do not count as the obstacles'
+    seconds."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
-    """Seconds in which the request was ineligible, by `HoldReason`. A range that has not ended is
+    """Seconds in which the request was ineligible, by `HoldReason`. A period that has not ended is
     not included."""
     held_since: float = 0.0
     at_hold: list[float] = field(default_factory=list)
-    """The sums of seconds by obstacle when the request became ineligible."""
+    """A copy of `Queue._sums` from the time at which the request became ineligible."""
 
 
 class Queue:
@@ -85,8 +88,8 @@ class Queue:
         self._new.append(wait)
 
     def keep(self, alive: Container[str]) -> None:
-        """Remove all requests that are not in `alive`. These requests ended, but the hooks were not
-        called."""
+        """Remove all requests that are not in `alive`. The hooks have missed the ends of these
+        requests."""
         for request_id in [each for each in self._waits if each not in alive]:
             del self._waits[request_id]
 
@@ -108,7 +111,8 @@ class Queue:
             obstacle: the obstacle for eligible requests from now on, or None if no request waits.
             held: the reason of each ineligible request.
 
-        Returns: the requests that became ineligible, or whose reason changed.
+        Returns: by id, the new reason of each request that became ineligible or whose reason
+        changed.
         """
         self._elapse(at)
         self._obstacle, sums = obstacle, self._sums

@@ -25,7 +25,8 @@ class RequestListener(Protocol):
         """Receive a request that has finished or been aborted."""
 
     def stepped(self, results: Any) -> None:
-        """Receive the outputs of a step, which vLLM divides by client. Called once per step."""
+        """Receive the outputs of a step, which vLLM groups by the front end that gets them. Called
+        once per step."""
 
     def closed(self) -> None:
         """Stop: the hooks are switched off, and no more events follow."""

@@ -23,8 +23,8 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: called when the scheduler is created, to create the observer. It cannot wait
-            for the first request, because the front ends then look for the observer's link.
+        make_observer: creates the observer; called when the scheduler is created. The first request
+            would be too late, because the front ends then already look for the observer's link.
         early: whether the observer begins to observe when the scheduler is created. Otherwise it
             begins at the first request.
 

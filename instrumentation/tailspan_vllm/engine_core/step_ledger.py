@@ -1,9 +1,9 @@
 """The step ledger: the work and duration of every engine step, and each request's share.
 
 The ledger stores running sums over the steps, so a request's share of a range of steps is the
-difference between two entries. The CPU time to compute a request's shares grows with its number of
-prefill chunks, not with its number of tokens. The oldest steps are dropped. If a request began in a
-dropped step, its phases are not split.
+difference between the sums at its end and at its beginning. The CPU time to compute a request's
+shares grows with its number of prefill chunks, not with its number of tokens. The oldest steps are
+dropped. If a request began in a dropped step, its phases are not split.
 
 Pure: callers pass timestamps of one monotonic clock.
 """
@@ -299,9 +299,10 @@ class Ledger:
             own += mine + self._between(self._base, before, step)
             others_prefill += max(0.0, self._between(self._prefill, before, step) - mine)
             mine_stall += self._between(self._stall, before, step)
-        # Some steps of the prefill phase contain no work for the request. If the request was
-        # preempted during such a step, the step's time is preempted time. Otherwise, the time is
-        # divided among the other requests' prefill and decode, in proportion to their work.
+        # Some steps of the prefill phase contain no work for the request. The steps between a
+        # preemption and the next work for the request count as preempted time. The time of the
+        # other such steps is divided among the other requests' prefill and decode, in proportion to
+        # their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

@@ -2,11 +2,12 @@
 
     step ≈ γ + α·P + κ·Q + β·C + δ·N
 
-P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2). C: context tokens
-that decodes read. N: decoding sequences. The coefficients are not negative. The fit is relative
-least squares with exponential forgetting, and with Huber weights, so that a long stall does not
-bias it. The fit is stored as normal equations. A step's duration is predicted before the step
-updates the model, so the reported error is an out-of-sample error.
+P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
+tokens after `start` earlier tokens of its request. C: context tokens that decodes read. N: decoding
+sequences. The coefficients are not negative. The fit is relative least squares with exponential
+forgetting, and with Huber weights, so that a long stall does not bias it. The fit is stored as
+normal equations. A step's duration is predicted before the step updates the model, so the reported
+error is an out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.

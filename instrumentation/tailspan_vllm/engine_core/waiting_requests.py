@@ -17,7 +17,7 @@ from tailspan_vllm.request.parts import KvLoad
 
 
 class WaitingRequests:
-    """The requests that vLLM has not scheduled yet. Used on the engine core's thread only."""
+    """The requests that vLLM has not scheduled yet. Used only on the engine core's thread."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -87,7 +87,7 @@ class WaitingRequests:
             self.queue.keep(alive)
 
     def forget_loads(self) -> None:
-        """Remove the descriptions of all loads, because some of them may be wrong."""
+        """Forget the bytes and tiers of all KV-cache loads, because some of them may be wrong."""
         self._loading.clear()
 
     def _load_of(self, scheduler: Any, request: Any) -> KvLoad | None:

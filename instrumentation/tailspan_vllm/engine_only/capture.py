@@ -169,7 +169,8 @@ class EngineCapture:
 
     @guard.catch_exceptions("engine_only.stepped")
     def stepped(self, results: Any) -> None:
-        """Record a step's statistics, which vLLM sends to one of its clients."""
+        """Record a step's statistics, which vLLM includes in the outputs for one of the front
+        ends."""
         for outputs in results.values():
             stats = outputs.scheduler_stats
             if stats is not None:

@@ -91,7 +91,7 @@ def arguments_of(vllm_config: Any) -> dict[str, Scalar]:
                 if value is not None:
                     found[f"{part.removesuffix('_config')}.{name}"] = value
     if not found.get("cache.num_gpu_blocks"):
-        found.pop("cache.num_gpu_blocks", None)  # 0 until vLLM has measured its memory
+        found.pop("cache.num_gpu_blocks", None)  # vLLM has not measured its memory yet
     return found
 
 

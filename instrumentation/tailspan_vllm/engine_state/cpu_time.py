@@ -1,7 +1,7 @@
 """Reads the CPU time of this process, of an engine core and of the machine, and this process's age.
 
-Totals count from the first reading. Unavailable values are left out; no exception is raised. Linux
-only.
+Totals count from the first reading. Unavailable values are left out; no exception is raised. The
+module works only on Linux.
 
 Source: proc_pid_stat(5), proc_stat(5).
 """
@@ -15,7 +15,7 @@ from tailspan_vllm import names
 
 
 class Processors:
-    """Reads CPU times. Used on the reading thread only."""
+    """Reads CPU times. Used only on the reading thread."""
 
     def __init__(
         self,
@@ -47,7 +47,8 @@ class Processors:
         if process is None:
             return {}
         try:
-            # The fields follow the program's name, which may contain any character.
+            # The fields follow the program's name in parentheses. The name may contain any
+            # character, so search for the last parenthesis.
             fields = _begin_of(f"{self._proc}/{process}/stat").rpartition(b")")[2].split()
             used_s = (int(fields[11]) + int(fields[12])) / self._ticks_per_s
         except (OSError, ValueError, IndexError):

@@ -122,7 +122,7 @@ _TEXT_LIMIT: Final = 64
 def shape_of(vllm_config: Any) -> dict[str, Scalar]:
     """Return the shape of an engine's model and of its parallelism, by key.
 
-    An unexpected structure can raise any exception.
+    If vLLM's configuration has an unexpected structure, this function can raise any exception.
     """
     model = vllm_config.model_config
     whole = getattr(model, "hf_config", None)
@@ -179,7 +179,7 @@ def _add_quantisation(shape: dict[str, Scalar], path: str, part: Mapping[Any, An
 
 
 def _scalar(value: Any) -> Scalar | None:
-    """Return a number, a boolean or a type name, or None for a path or a sentence."""
+    """Return a number, a boolean or a type name. Return None for any other text, such as a path."""
     if isinstance(value, Enum):
         value = value.value if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, bool | int | float):

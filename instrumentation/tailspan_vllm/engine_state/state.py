@@ -30,7 +30,8 @@ class EngineState:
     drops: dict[str, int] = field(default_factory=dict)
 
     load: Any = None
-    """The latest `SchedulerStats`, or None. `step_statistics.load_of` converts it."""
+    """vLLM's latest `SchedulerStats`, or None. `step_statistics.load_of` converts it to an
+    `EngineLoad`."""
     catch_up: Callable[[], None] = _nothing
     version: str | None = None
     arguments: dict[str, Scalar] = field(default_factory=dict)

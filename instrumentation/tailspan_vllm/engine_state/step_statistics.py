@@ -21,7 +21,11 @@ class EngineLoad(NamedTuple):
 
 
 def load_of(seen: Any) -> EngineLoad:
-    """Return the load from a step's `SchedulerStats`, or from gauges by name."""
+    """Return the numbers of requests and the KV-cache usage.
+
+    Args:
+        seen: the `SchedulerStats` of a step, or gauges by metric name.
+    """
     if seen is None:
         return EngineLoad(None, None, None)
     if isinstance(seen, Mapping):

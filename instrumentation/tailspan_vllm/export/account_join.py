@@ -1,6 +1,7 @@
-"""Adds the engine cores' accounts, samples and identities to the front end's records and states.
+"""Completes the front end's request records and engine states with the data of the engine cores.
 
-One thread may read the link while another completes records.
+The data arrives over the link: accounts of requests, samples and identities. One thread may read
+the link while another completes records.
 """
 
 import threading
@@ -206,7 +207,7 @@ class AccountJoin:
         return None if identity is None else identity.start
 
     def add_sample(self, state: EngineState) -> None:
-        """Add an engine's own totals and step model to its state."""
+        """Add to an engine's state the totals and the step model that its engine core has sent."""
         state.gauges.pop(names.LONGEST_STEP, None)  # remove the value of the previous sample
         with self._lock:
             sample = self._samples.pop(state.engine, None)

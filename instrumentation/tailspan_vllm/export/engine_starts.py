@@ -1,7 +1,8 @@
 """Sends the event of each engine start until the collector accepts or refuses it, and again after
 an outage.
 
-An event that is sent again has the same content and timestamp, so the receiver can discard it.
+An event that is sent again has the same content and timestamp, so the receiver can discard the
+duplicate.
 """
 
 import time
@@ -19,7 +20,7 @@ Export = Callable[[ExportLogsServiceRequest], ExportResponse]
 
 
 class EngineStarts:
-    """The starts of the engines that this process reports. Use it on one thread only.
+    """The starts of the engines that this process reports. Use it only on one thread.
 
     Args:
         clock_unix_ns: returns the current time, which becomes the timestamp of a configuration

@@ -1,4 +1,4 @@
-"""Logs the state of sending: one line at the start, and one line per change."""
+"""Logs where data is sent, and one line whenever the outcome of sending changes."""
 
 import logging
 import time
@@ -20,7 +20,7 @@ _ITEMS: Final[dict[Signal, str]] = {
 
 
 class ExportLog:
-    """Logs changes in the outcomes of sending. Used on the sending thread only.
+    """Logs changes in the outcomes of sending. Used only on the sending thread.
 
     Args:
         clock: monotonic seconds.

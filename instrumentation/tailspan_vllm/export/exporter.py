@@ -75,7 +75,7 @@ class Exporter:
                 self._settings.batch_limit,
                 self._drops.add,
                 partial(self._reports.note, "traces"),
-                backoff=self._spans_backoff,  # both queues share the pause of their collector
+                backoff=self._spans_backoff,  # one collector, so one retry pause
             )
         self._spans[queue].send(queue.spans, queue.taken)
 

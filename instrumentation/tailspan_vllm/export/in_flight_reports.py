@@ -1,9 +1,9 @@
 """Reports unfinished requests, so that a request that is too slow counts as bad before it ends.
 
-Each report is a log record (`tailspan.request.in_flight`) with the ids of the request's later span.
-Each report contains the request's age at the previous report, and the span contains its age at the
-last report. The next message is built only after the collector has accepted or refused the current
-message.
+Each report is a log record (`tailspan.request.in_flight`) with the ids that the request's span will
+have. Each report contains the request's age at the previous report. The span contains the request's
+age at the last report. The next message is built only after the collector has accepted or refused
+the current message.
 """
 
 import time
@@ -21,15 +21,15 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Requests below this age are not reported, because most of them end before the next export."""
+"""Minimum age of a reported request. Most younger requests end before the next message is sent."""
 
 REPORT_S: Final = 10.0
 """Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new
 report."""
 
 MAX_REQUESTS: Final = 1_000
-"""Maximum number of requests to report at once, oldest first. vLLM runs at most 1,024 requests at
-once on the largest GPUs (`max_num_seqs`)."""
+"""Maximum number of requests in one message, oldest first. vLLM runs at most 1,024 requests at the
+same time on the largest GPUs (`max_num_seqs`)."""
 
 REFUSED_PAUSE_S: Final = 300.0
 """Pause after a refused report. Many backends never accept log records."""
@@ -39,7 +39,7 @@ BuildInFlight = Callable[[Flight, float], RequestRecord]
 
 
 class InFlightReports:
-    """Reports the requests in flight of one process. Use it on one thread only."""
+    """Reports the requests in flight of one process. Use it only on one thread."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class InFlightReports:
                 continue
             record, before = build(flight, now), flight.reported_at
             flight.reported_at = now
-            # Check only now whether the request has ended. A span that is built from now on
-            # contains the `reported_at` that was set above.
+            # Set `reported_at` first, and then check whether the request has ended. If the request
+            # ends after this check, its span contains the new `reported_at`.
             if flight in in_flight:
                 records.append(record)
                 self._before.append((flight, before))

@@ -22,7 +22,7 @@ EXPORTS_PER_ROUND: Final = 64
 
 
 class Outbox(Generic[T]):
-    """Sends the items of a queue in batches. Use it on one thread only.
+    """Sends the items of a queue in batches. Use it only on one thread.
 
     Args:
         encode: encodes a batch as a message. If it raises an exception for a single item, the item

@@ -28,7 +28,7 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts the service account's token, the API's certificate and the namespace."""
 
 MAX_WAIT_S: Final = 10.0
-"""Maximum time that the report of a start waits for the answers."""
+"""Maximum time that the report of a start waits for the Kubernetes API's answers."""
 TIMEOUT_S: Final = 3.0
 """Maximum time to connect, and maximum time without data while an answer arrives."""
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -43,10 +43,11 @@ class _UnknownError(Exception):
 
 
 class PodStart:
-    """The parts of the start before the server's first process. Use it on one thread only.
+    """The parts of the start before the server's first process. Use it only on one thread.
 
     Args:
-        environ: the address of the API, the pod's names, and the start of the first process.
+        environ: the environment, which contains the address of the API, the pod's names, and the
+            time at which the first process started.
         account: the folder of the service account.
     """
 

@@ -48,8 +48,8 @@ class EngineCoreReader:
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns the durations of the parts of the server's start that precede its first process,
-        by name. Returns None if they are not known yet."""
+        """Returns, by name, how long each part of the start took before the server's first process
+        began. Returns None if this is not known yet."""
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()

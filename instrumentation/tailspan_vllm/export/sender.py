@@ -44,7 +44,8 @@ BUSY_REQUESTS: Final = 16
 last read returned more than twice this many messages.
 
 An engine that becomes idle after each request sends two packets per request, and the socket's
-buffer holds 93 packets of 1,000 bytes. Accounts that do not fit wait until the next request.
+buffer holds 93 packets of 1,000 bytes. Accounts that do not fit into the buffer wait in the engine
+until the next request.
 """
 
 SAMPLE_S: Final = 1.0
@@ -62,8 +63,8 @@ REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
 
 UNAUTHENTICATED_PER_S, UNAUTHENTICATED_BURST = 1.0, 60
-"""Maximum number of unauthenticated requests that are reported: per second on average (86,400 per
-day), and at once."""
+"""Maximum number of unauthenticated requests that are reported: the average number per second
+(86,400 per day), and the number in one burst."""
 
 Kind = Literal["served", "refused", "unauthenticated"]
 
@@ -216,8 +217,8 @@ class OtlpSender:
         """Wait until the next read of the link. The wait is shorter if the link is busy.
 
         While an engine is not connected, a new request ends the wait, and the thread connects to
-        this engine at once. An engine accepts connections only between its steps, and after a short
-        burst of requests the next step may begin hours later.
+        this engine immediately. An engine accepts connections only between its steps, and after a
+        short burst of requests the next step may begin hours later.
         """
         begun = time.monotonic()
         busy_s = min(READ_S, seconds)

@@ -39,11 +39,12 @@ class Drops:
 
 
 class SpanAllowance:
-    """Limits a rate, with a burst (token bucket). Use it on one thread only.
+    """Limits how many requests are reported per second, but allows a short burst (token bucket).
+    Use it only on one thread.
 
     Args:
         per_s: average number per second.
-        burst: maximum number at once.
+        burst: maximum number in one burst.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class SpanAllowance:
 
 
 class SpanQueue:
-    """The ended requests of one kind that wait for export. The number of requests and the bytes of
-    their spans are limited.
+    """The ended requests that wait for export: either the served requests or the refused requests.
+    The number of requests and the bytes of their spans are limited.
 
     The server's threads append requests to `ended`. The reading thread completes them and moves
     them to `spans`. The sending thread takes the spans from there.

@@ -51,7 +51,7 @@ class StartWatch:
         reports, self._reports = self._reports, None
         first = first_process(self._environ)
         if reports is None or first is None or os.getpid() != self._process:
-            return  # for example because this process is a fork of the first process
+            return  # for example in a fork of the first process
         spans = [
             encode_span(span)
             for each in failed_starts(first, reports.read(), time.monotonic())

@@ -1,6 +1,6 @@
 """Converts engine samples to OpenTelemetry metrics.
 
-Pure. Sums are cumulative since the engine's start, so a lost export loses no counts.
+Pure. Sums are cumulative since the engine's start, so a lost message loses no counts.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def metrics_of(samples: Iterable[EngineStateSample], resource: Resource) -> MetricsData:
-    """Return one export with all gauges and totals of all samples. Each metric occurs once.
+    """Return all gauges and totals of all samples, for one message. Each metric occurs once.
 
     Args:
         samples: the samples in the order of time.

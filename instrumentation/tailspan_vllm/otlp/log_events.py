@@ -57,14 +57,15 @@ def start_of(state: EngineState, config: str, at_unix_ns: int) -> EngineStartEve
 
 
 def message_of(starts: Sequence[EngineStartEvent], resource: Resource) -> ExportLogsServiceRequest:
-    """Return one export of engine starts."""
+    """Return one OTLP log message with engine starts."""
     return _message(map(_record_of, starts), resource)
 
 
 def in_flight_message_of(
     requests: Iterable[RequestRecord], resource: Resource
 ) -> ExportLogsServiceRequest:
-    """Return one export of requests in flight. `delivered` is the time of the report."""
+    """Return one OTLP log message with requests in flight. In each request's record, `delivered` is
+    the time of the report."""
     return _message(map(_in_flight_record_of, requests), resource)
 
 

@@ -82,7 +82,7 @@ def span_of_parts(
     """Return the span of a start with these parts, in seconds by attribute name.
 
     Args:
-        parts: the parts, which sum to the span.
+        parts: the parts, which sum to the span's duration.
         began_unix_ns: when the first part began.
         seed: determines the ids.
         failure: why the start failed, by attribute name; empty for a successful start.

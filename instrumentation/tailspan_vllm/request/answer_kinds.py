@@ -97,7 +97,8 @@ class StreamedAnswer:
         self._marker = markers.content
         self._at = self._after = 0
         """The positions in a chunk at which the marker of the current kind begins and ends. The
-        bytes before a marker are the same in every chunk of a stream."""
+        bytes before a marker are the same in every chunk of a stream, so the marker is at the same
+        positions in the next chunk of this kind."""
         self._counts = [0, 0, 0]
         self._before = self._seen = 0
         """`_before`: number of tokens before the current kind began. `_seen`: number of tokens up
@@ -106,7 +107,7 @@ class StreamedAnswer:
         """The beginning of a marker that is divided between two chunks."""
         self._without_kind = 0, 0
         """The length and the hash of the last event without a kind. Within a stream, all events
-        with an empty text are equal."""
+        with an empty text are equal, so only the first of them is searched."""
 
     def sent(self, body: bytes) -> bool:
         """Search the next bytes of the stream. Return False if no more bytes are needed."""
@@ -119,8 +120,7 @@ class StreamedAnswer:
         if self._two_lines:
             end = body.find(_NEWLINE, end + 1)
         if end != len(body) - 2:
-            # Another ASGI layer divided or joined events, so a chunk no longer corresponds to a
-            # token.
+            # Another ASGI layer divided or joined events, so tokens cannot be counted by chunk.
             self._counting = False
             return self._find_content(body)
         if (
@@ -160,7 +160,7 @@ class StreamedAnswer:
         return None
 
     def _begin(self, kind: int) -> bool:
-        """Begin to count another kind. Return whether tokens are counted."""
+        """Begin to count the tokens of another kind. Return whether tokens can be counted."""
         if kind == CONTENT and self.first_content is None:
             self.first_content = time.monotonic()
             self._awaits_content = False

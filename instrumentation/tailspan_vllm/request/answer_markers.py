@@ -15,7 +15,8 @@ _MAX_DIGITS: Final = 12
 
 
 class Markers(NamedTuple):
-    """The bytes that precede each kind. If a quote follows a marker directly, the text is empty."""
+    """The bytes that precede each kind of text in an answer. If a quote follows a marker directly,
+    the text is empty."""
 
     content: bytes
     reasoning: tuple[bytes, ...] = ()
@@ -66,8 +67,8 @@ WHOLE: Final[Mapping[str, Markers]] = {
 
 
 def end_of(body: bytes, marker: bytes, end: int | None = None) -> int | None:
-    """Return the position after the first marker that a text follows, or None if there is none.
-    A marker with an empty text does not count. Only markers before position `end` are found."""
+    """Return the position after the first marker whose text is not empty, or None if there is none.
+    Only markers before position `end` are found."""
     at = body.find(marker, 0, end)
     while at >= 0:
         after = at + len(marker)

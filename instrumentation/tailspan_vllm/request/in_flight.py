@@ -80,7 +80,8 @@ class LastStep:
     """Measures the time since this process last received a step of each engine with requests.
 
     If it is unknown which engines have requests, the newest step of any engine is used for all
-    engines. With its own last step, an idle engine would seem to hang while another engine is busy.
+    engines. If each engine's own last step were used, an idle engine would seem to hang while
+    another engine is busy.
     """
 
     def __init__(self) -> None:
@@ -106,8 +107,8 @@ class LastStep:
         for state in states:
             mark = (state.load, *(state.totals.get(name) for name in _PROGRESS))
             seen = self._seen.get(state.engine)
-            # Compare by identity, because each step has a new object, which can be equal to the
-            # previous object.
+            # Compare by identity, because the statistics of two steps are different objects even if
+            # they are equal.
             if seen is None or seen[0] is not mark[0] or seen[1:] != mark[1:]:
                 self._seen[state.engine] = mark
                 self._at[state.engine] = now

@@ -7,9 +7,9 @@ class RequestPhaseParts(NamedTuple):
     """Seconds of a prefill or decode phase, by cause.
 
     own: time that the steps would have taken if this request had been alone in the engine.
-    others_prefill, others_decode: time added by other requests' work in the same steps. preempted:
-    time from a preemption until the discarded work was computed again. stall: step time that no
-    scheduled work explains.
+    others_prefill, others_decode: time added by other requests' work in the same steps.
+    preempted: time from a preemption until the discarded work was computed again.
+    stall: step time that no scheduled work explains.
     """
 
     own: float
@@ -44,8 +44,9 @@ class RequestQueueParts(NamedTuple):
     seats: the batch had its maximum number of requests.
     kv: there were not enough free KV-cache blocks.
     budget: other requests used up the step's token budget.
-    held: the request was not eligible, because its adapter, cache or grammar was not ready or the
-    engine was paused. step: no obstacle; the request waited only for the end of the current step.
+    held: the request was not allowed to join the batch. Its adapter, KV cache or grammar was not
+    ready, or the engine was paused.
+    step: no obstacle; the request waited only for the end of the current step.
     """
 
     seats: float
@@ -69,9 +70,11 @@ class RequestQueueParts(NamedTuple):
 class HeldParts(NamedTuple):
     """Seconds of `RequestQueueParts.held`, by what the request waited for.
 
-    kv_load: its KV cache was being loaded from outside the engine. grammar: the grammar of its
-    structured output was being compiled. adapter: other adapters used all slots (`max_loras`). The
-    rest of `held` has other reasons, for example a paused engine.
+    kv_load: its KV cache was being loaded from outside the engine.
+    grammar: the grammar of its structured output was being compiled.
+    adapter: other adapters used all slots (`max_loras`).
+
+    The rest of `held` has other reasons, for example a paused engine.
     """
 
     kv_load: float

@@ -38,8 +38,8 @@ HASH_BYTES: Final = 4
 """Number of bytes that the engine core copies of each of vLLM's hashes."""
 
 DIGEST_BYTES: Final = 3
-"""Length of a digest: 24 bits, which are four characters. The probability that one of 10,000 other
-prompts with the same beginning has the same digest by chance is 0.06 %."""
+"""Length of a digest: 24 bits, which are four characters. If 10,000 other prompts have the same
+beginning, the probability that at least one of them has the same digest by chance is 0.06 %."""
 
 RUNG_CHARS: Final = 4
 BLOCK_TOKENS_LIMIT: Final = 99_999

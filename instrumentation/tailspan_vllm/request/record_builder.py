@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. Building a record takes a third of the time if many records are
-built one after another.
+The event loop only copies values. If many records are built one after another, each takes a third
+of the time that it would take alone.
 """
 
 import re
@@ -111,7 +111,7 @@ class RecordBuilder:
             record.first_byte = exchange.first_byte
             record.first_content = exchange.first_content
         if exchange.unauthenticated:
-            record.tenant = None  # the client may have sent another tenant's name
+            record.tenant = None  # the header may name another tenant
         if outcome == "rejected":
             record.error_type = bounded_text(exchange.refused or str(status))
         if status == _NO_SUCH_MODEL:

@@ -1,7 +1,7 @@
 """Divides the time from the beginning of a start to its failure into parts. Pure.
 
-The parts are the gaps between ascending instants, so they sum to the whole. The last part is the
-one in which the start failed.
+The parts are the gaps between ascending instants, so they sum to the whole. The start failed in the
+last part.
 """
 
 import math

@@ -20,7 +20,8 @@ class WorkerStart(NamedTuple):
 
 
 class EngineInstants(NamedTuple):
-    """The start of an engine core in monotonic seconds, and the slowest of its workers.
+    """The instants of an engine core's start in monotonic seconds, and the durations of its
+    workers.
 
     Attributes:
         process: when the engine core's process began.
@@ -39,7 +40,7 @@ class EngineInstants(NamedTuple):
 
 @dataclass(slots=True)
 class StartRecord:
-    """Collects the instants of the engine core in this process."""
+    """Collects the `EngineInstants` of the engine core that runs in this process."""
 
     process: float | None = None
     executor: float | None = None

@@ -2,8 +2,8 @@
 timestamps. Pure.
 
 The parts are gaps between ascending instants. The parts sum to the time from the creation of the
-pod until the first process began. Kubernetes' timestamps have whole seconds, so a part can be wrong
-by one second, and the sum too.
+pod until the first process began. Kubernetes' timestamps have whole seconds, so each part, and the
+sum of the parts, can be wrong by one second.
 
 Source: Kubernetes API reference, core/v1, Pod and Event. In the kubelet's events `Pulling` and
 `Pulled`, `involvedObject.fieldPath` names the container.

@@ -26,8 +26,8 @@ class FirstProcess(NamedTuple):
 
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
-    """Store this process's start in the environment, unless a parent process has stored its own
-    start. Return whether this start was stored.
+    """Store this process's start time in the environment, unless a parent process has stored its
+    own. Return whether the time was stored.
 
     Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """
@@ -41,7 +41,7 @@ def note_first_process(environ: "os._Environ[str]") -> bool:
 
 
 def first_process(environ: Mapping[str, str]) -> FirstProcess | None:
-    """Return the start that `note_first_process` has set, or None."""
+    """Return the times that `note_first_process` has stored, or None."""
     try:
         began, plugin, began_unix_ns = environ.get(START_VARIABLE, "").split()
         found = FirstProcess(float(began), float(plugin), int(began_unix_ns))
