@@ -3,9 +3,9 @@
 Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
 most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
 are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
-For latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
-heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
-exported as summaries, under separate names. Do not average or sum these quantiles.
+For latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
+heatmaps. Tailspan computes no quantiles and no objectives from them. Quantiles of the last minutes
+are exported as summaries, under separate names. Do not average or sum these quantiles.
 
 Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
 """
@@ -244,8 +244,9 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`, without the label replica: tenants × replicas would
-be tens of thousands of series."""
+"""Token counters of tenants. The keys are the summed fields of `RequestTimeline`. There is no label
+replica, because a series for each pair of tenant and replica would make tens of thousands of
+series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(
@@ -259,12 +260,13 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""Counters of tenants' costs and engine time, by field of `RequestTimeline`."""
+"""Counters of tenants' costs and engine time. The keys are the summed fields of
+`RequestTimeline`."""
 
 LATE_S: Final = 60
 """A request that is stored more than this many seconds after its end counts as late. The plugin
-sends every 5 s and pauses at most 30 s between attempts, so a request is late only if more than one
-attempt failed."""
+sends requests every 5 s, and tries again at most 30 s after a failed attempt. One failed attempt
+therefore does not make a request late."""
 LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",
@@ -331,7 +333,7 @@ ITEMS: Final = MetricSeries(
 )
 MESSAGES: Final = MetricSeries(
     "tailspan_collector_messages_total",
-    "Export messages that were answered, by result.",
+    "OTLP export messages to which the collector sent a response, by result.",
     ("transport", "signal", "result"),
 )
 TRUNCATED_TEXTS: Final = MetricSeries(

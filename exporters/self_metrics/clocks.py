@@ -54,7 +54,8 @@ class SenderClock(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """Return how far the sender's newest timestamps are ahead of their arrival."""
+        """Return the seconds by which the newest timestamps in the sender's messages are later than
+        the arrival of the messages."""
 
     @property
     def ahead_s(self) -> float:
