@@ -23,7 +23,8 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 listed: while prefix caching is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among the requests whose prompt fills a KV block."""
+"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one KV
+block."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users. The prefixes of

@@ -185,8 +185,8 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which equal replicas behind one router serve the trace. They have the
-    mean step model of the window's engines."""
+    """Return a recording in which equal replicas behind one router serve the trace. Their step
+    model is the mean of the step models of the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines

@@ -592,7 +592,7 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # The variance counts twice: the recorded window and a later window are two samples.
+    # Double the variance: the recorded window and a later window are two independent samples.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 

@@ -175,7 +175,8 @@ def _pooled(
 
 
 def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
-    """Return equal replicas behind one router, with the mean step model of the engines."""
+    """Return a model of equal replicas behind one router. Their step model is the mean of the step
+    models of the engines."""
     steps = [each.engine.step for each in models]
     mean = StepModel(
         **{

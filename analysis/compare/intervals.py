@@ -1,7 +1,8 @@
 """Compute confidence intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
-Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
+Therefore blocks of time are drawn, not single requests. For each draw, the expected latencies are
+fitted again.
 
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
 The default interval therefore contains the true change at all looks with a probability of 95 %. It
@@ -35,10 +36,11 @@ are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a share of them. This error is the
-same in all draws, so the spread of the draws does not include it. Therefore, it is added to each
-interval. Without it, the 95 % intervals for a single computation contained the true change in only
-14 to 20 of 20 pairs of simulated windows, depending on the latency and the change."""
+"""Standard deviation of the error of the expected latencies, relative to the expected latencies.
+This error is the same in all draws, so the differences between the draws do not show it. Therefore,
+it is added to each interval. Without it, the 95 % intervals for a single computation contained the
+true change in only 14 to 20 of 20 pairs of simulated windows, depending on the latency and the
+change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them

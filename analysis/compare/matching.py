@@ -40,7 +40,7 @@ class GroupedRequests(NamedTuple):
     """The groups and expected latencies of n requests: those before or those after the change."""
 
     number: IntArray
-    """(n,) group of each request."""
+    """(n,) the number of each request's group."""
     expected_s: FloatArray
     """(n,) expected latency of each request, in seconds."""
 
@@ -76,14 +76,14 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # One sort key combines the group and the logarithm of the latency. Two groups are 1,000 apart,
-    # and the logarithms of any two latencies differ by less.
+    # One sort key combines the group and the logarithm of the latency. The keys of consecutive
+    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than this.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
-    # Many requests have the same expected latency, such as a queue time of 0. The requests after
-    # the change are spread over these requests, so that they get different matches.
+    # Many requests before the change have the same expected latency, such as a queue time of 0.
+    # Each request after the change with this latency gets other matches among them.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

@@ -26,7 +26,8 @@ MIN_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined into one group."""
 REST: Final = -1
 NEW: Final = -2
-"""The number that stands for every group without requests before the change."""
+"""The group number of all requests whose tenant, route and adapter had no requests before the
+change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold, in seconds."""
 
@@ -40,7 +41,8 @@ class ObservedRequests:
     value_s: FloatArray
     """(n,) the latency in seconds."""
     group: IntArray
-    """(n,) tenant, route and adapter as one number, the same before and after the change."""
+    """(n,) the number of each request's group. The requests of a group have the same tenant, route
+    and adapter. A group has the same number before and after the change."""
     mix: FloatArray
     """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray

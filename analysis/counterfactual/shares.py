@@ -250,7 +250,7 @@ def _of_causes(
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
         if factor not in factors:
-            found.append(Share(0.0, 0.0, 0.0))  # the replay shows that no blocks are lost
+            found.append(Share(0.0, 0.0, 0.0))  # no factor: the replay shows that no blocks are lost
             continue
         whole = sum(
             each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
@@ -381,7 +381,7 @@ def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> 
 
 
 def tail_mean_s(latency_s: FloatArray, share: float) -> float:
-    """Return the mean of the slowest share of the known latencies."""
+    """Return the mean of the slowest known latencies. `share` is the share of them that is slow."""
     known = latency_s[np.isfinite(latency_s)]
     if not known.size:
         return 0.0
@@ -392,9 +392,9 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(
     value: float, redrawn: Sequence[float], error: float, partial_error: float = 0.0
 ) -> Share:
-    """Return a share with its interval. The interval combines the spread of resampled windows, the
-    relative error of the replayed growth, and the errors of the model. The error of the replayed
-    growth may come from any cause, so it widens every interval."""
+    """Return a share with its interval. The interval combines the standard deviation of the share
+    over resampled windows, the relative error of the replayed growth, and the errors of the model.
+    The error of the replayed growth may come from any cause, so it widens every interval."""
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
     value = min(max(value, 0.0), 1.0)

@@ -100,7 +100,8 @@ class EndpointResults:
     cached: int
     """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
-    """Number of probes that do not count, by outcome: over_budget, missed, abort."""
+    """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
+    (`abort`), by outcome. They count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
     """The most frequent reasons first."""
     phases_s: Mapping[str, float] | None
