@@ -250,7 +250,7 @@ def _of_causes(
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
         if factor not in factors:
-            found.append(Share(0.0, 0.0, 0.0))  # no factor: the replay shows that no blocks are lost
+            found.append(Share(0.0, 0.0, 0.0))  # the replay shows: no block is lost
             continue
         whole = sum(
             each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
