@@ -18,8 +18,8 @@ NEGLIGIBLE_S: Final = 1e-3
 prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks of time from which a confidence interval is computed by resampling.
-Fewer blocks give Student's t fewer than 4 degrees of freedom."""
+"""Minimum number of blocks of time from which a confidence interval is computed by resampling. With
+5 blocks, Student's t has 4 degrees of freedom. With fewer, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):

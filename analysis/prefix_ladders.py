@@ -122,8 +122,8 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return the prefixes that prompts share, and the requests whose cache hits exceed these
-    prefixes.
+    """Return the prefixes that prompts share, and the requests whose cache hits are longer than
+    these prefixes.
 
     Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
     hit shows the place more exactly. If cache hits of the requests end between the two rungs, the
@@ -161,15 +161,17 @@ def prefixes_of(
 
 class _Nodes(NamedTuple):
     """The prefixes that at least two requests have. A node is one such prefix, and its key is its
-    number; a request has several nodes.
+    number. A request may have several nodes. m is the number of pairs of a request and one of its
+    nodes.
 
     Attributes:
-        row: (m,) the request, ascending.
-        level: (m,) the index of the rung in `POSITIONS`, ascending for each request.
-        key: (m,) the node.
-        first_row: (keys,) the first request of each node.
-        requests: (keys,) the number of requests of each node.
-        continuations: (keys,) the number of different next rungs of each node.
+        row: (m,) the row of each pair's request, ascending.
+        level: (m,) the index in `POSITIONS` of the rung at which each pair's node ends, ascending
+            for each request.
+        key: (m,) the key of each pair's node.
+        first_row: (keys,) the row of the first request that has each node.
+        requests: (keys,) the number of requests that have each node.
+        continuations: (keys,) the number of different rungs that follow each node.
     """
 
     row: IntArray

@@ -27,7 +27,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Maximum number of groups that a page shows in full for one objective."""
+"""Maximum number of groups of one objective that a web page shows in full."""
 
 _NS: Final = 10**9
 
@@ -177,9 +177,10 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    Requests are first counted from their stored rows, and later read as stored counts. There is one
-    stored count for each `EVALUATION_S` seconds. The start of the counted range is rounded down to
-    a multiple of `EVALUATION_S`, so that both ways give the same result.
+    At first, the good and bad requests are counted in the stored rows. Later, the store has their
+    counts, one for each `EVALUATION_S` seconds, and these counts are added up. The start of the
+    counted range is rounded down to a multiple of `EVALUATION_S`, so that both ways give the same
+    result.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S

@@ -31,7 +31,8 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""A prediction is stored at most once in this many nanoseconds, because a live page repeats it."""
+"""The same prediction is stored at most once in this many nanoseconds, because a live page repeats
+the question."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",

@@ -52,7 +52,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Seconds over which the highest request rates are computed."""
+"""Length in seconds of the interval in which the highest request rate is measured."""
 
 
 @dataclass(frozen=True, slots=True)

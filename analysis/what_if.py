@@ -170,9 +170,9 @@ def read_for(
     """Read the window of a question from the store.
 
     Args:
-        moves_requests: whether a change can move requests between replicas. If not, and the
-            question is about one replica, the other replicas need not be replayable. By default,
-            `question.edits` decides.
+        moves_requests: whether a change can move requests between replicas. If a change cannot do
+            this, and the question is about one replica, only this replica must be replayable. By
+            default, `question.edits` decides.
 
     Raises:
         NotReplayableError: see `read_recorded`.
@@ -229,8 +229,8 @@ def predict_each(
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If only some of the edits set replicas or a
             router, there are two groups of replays and twice as many calls.
-        draws_for: called with each prediction before it has intervals; returns its number of draws.
-            By default, `draws`.
+        draws_for: called with each prediction before it has intervals; returns the number of draws
+            for this prediction. By default, the number is `draws`.
 
     Raises:
         EditError: an edit is not allowed.

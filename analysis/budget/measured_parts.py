@@ -48,7 +48,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The parts of requests, and the requests without parts.
+    """The parts of the requests, and the numbers of requests without parts, by reason.
 
     Attributes:
         seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts that the request's extent

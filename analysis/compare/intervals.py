@@ -5,9 +5,10 @@ Therefore blocks of time are drawn, not single requests. For each draw, the expe
 fitted again.
 
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
-The default interval therefore contains the true change at all looks with a probability of 95 %. It
-is wider than an interval for a single look, by a factor that depends on the number of blocks of
-time.
+With many looks, it becomes likely that at least one interval does not contain the true change. The
+default interval is therefore wider: it contains the true change at all looks with a probability of
+95 %. It is wider than an interval for a single look by a factor that depends on the number of
+blocks of time.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of

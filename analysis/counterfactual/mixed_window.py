@@ -2,9 +2,9 @@
 values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the tenant's
-longest prompt in the baseline. If a server is reset, its engine is replayed with the model that was
-fitted to the baseline.
+reset, the length of each request keeps its rank: the longest prompt of a tenant becomes as long as
+the tenant's longest prompt in the baseline. If a server is reset, its engine is replayed with the
+model that was fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence

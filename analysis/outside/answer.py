@@ -55,7 +55,8 @@ class CacheEffect:
     """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
-    """The 95 % confidence interval of the median difference; None below 8 pairs."""
+    """The 95 % confidence interval of the median difference; None if there are fewer than 8
+    pairs."""
     cached_ratio: float | None
     """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 

@@ -302,7 +302,7 @@ SLO_TARGET: Final = MetricSeries(
 )
 SLO_GROUPS: Final = MetricSeries(
     "tailspan_slo_groups",
-    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}. The"
+    f"Number of groups with their own error budget, for objectives with `by`; at most {PLACES}. The"
     " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )
@@ -342,7 +342,7 @@ TRUNCATED_TEXTS: Final = MetricSeries(
 )
 DROPPED_VALUES: Final = MetricSeries(
     "tailspan_collector_dropped_values_total",
-    "Invalid optional values. The requests were stored without these values.",
+    "Invalid optional values, which were left out of the stored rows.",
     ("reason",),
 )
 LISTENER_FAILURES: Final = MetricSeries(

@@ -10,9 +10,9 @@ from telemetry.engines import MAX_TRACKED
 
 LEAD: Final = MetricSeries(
     "tailspan_clock_lead_seconds",
-    "How far a sender's newest timestamps are ahead of their arrival, in seconds, as the median of"
-    " its last messages. Normally about 0 or slightly below. Above 0, the sender's clock is ahead."
-    " Far below 0, the clock is behind, or messages are delayed.",
+    "Seconds by which the newest timestamp in a message is later than the arrival of the message;"
+    " median over the sender's last messages. Normally 0 or slightly below. Above 0, the sender's"
+    " clock is ahead. Far below 0, the clock is behind, or messages are delayed.",
     ("source",),
 )
 AHEAD: Final = MetricSeries(
