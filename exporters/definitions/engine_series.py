@@ -61,14 +61,14 @@ ENGINE_GAUGES: Final = {
     ),
     "step_model_error_ratio": MetricSeries(
         "tailspan_engine_step_model_error_ratio",
-        "Typical error of the step model, relative to its prediction, on steps that were not used"
-        " to fit it.",
+        "Typical relative error of the step durations that the step model predicts, for steps that"
+        " were not used to fit the model.",
         ENGINE_LABELS,
     ),
     "step_model_r_squared": MetricSeries(
         "tailspan_engine_step_model_r_squared",
-        "Share of the variance that the step model predicted, on steps that were not used to fit"
-        " it.",
+        "Share of the variance of step durations that the step model predicts, for steps that were"
+        " not used to fit the model.",
         ENGINE_LABELS,
     ),
     "host_cpus": MetricSeries(

@@ -210,13 +210,14 @@ TOKENS: Final = {
 COSTS: Final = {
     "cost_usd": MetricSeries(
         "tailspan_cost_usd_total",
-        "Cost of ended requests with a known price, in USD: each request's share of engine steps,"
-        " at the engine's price when the request arrived. Without idle time and recomputation.",
+        "Cost of ended requests with a known price, in USD: each request's share of the time of"
+        " engine steps, at the engine's price when the request arrived. Idle time and recomputation"
+        " are not included.",
         REQUEST_LABELS,
     ),
     "billed_s": MetricSeries(
         "tailspan_billed_engine_seconds_total",
-        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
+        "Time of engine steps spent on ended requests, in seconds: the sum of their shares.",
         REQUEST_LABELS,
     ),
     "wasted_s": MetricSeries(
@@ -256,7 +257,7 @@ TENANT_COSTS: Final = {
     ),
     "billed_s": MetricSeries(
         "tailspan_tenant_billed_engine_seconds_total",
-        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
+        "Time of engine steps spent on ended requests, in seconds: the sum of their shares.",
         TENANT_LABELS,
     ),
 }
@@ -347,14 +348,14 @@ DROPPED_VALUES: Final = MetricSeries(
 )
 LISTENER_FAILURES: Final = MetricSeries(
     "tailspan_collector_listener_failures_total",
-    "Stored batches that a listener failed to process. The series of this process may lack their"
-    " data.",
+    "Stored batches that a listener failed to process. The series of this process may lack the data"
+    " of these batches.",
 )
 WAITING_MESSAGES: Final = MetricSeries(
-    "tailspan_collector_waiting_messages", "Messages that were received and are not yet answered."
+    "tailspan_collector_waiting_messages", "Messages that were received and have no response yet."
 )
 WAITING_BYTES: Final = MetricSeries(
-    "tailspan_collector_waiting_bytes", "Size of the messages that are not yet answered, in bytes."
+    "tailspan_collector_waiting_bytes", "Size of the messages that have no response yet, in bytes."
 )
 LAST_COMMIT: Final = MetricSeries(
     "tailspan_collector_last_commit_timestamp_seconds",
@@ -369,7 +370,7 @@ LABEL_OVERFLOWS: Final = MetricSeries(
 TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
     "When this collector began to count all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it did so at its start. A sum over collectors is complete if every"
+    " unix seconds; 0 if it has done so since its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

@@ -17,8 +17,8 @@ LEAD: Final = MetricSeries(
 )
 AHEAD: Final = MetricSeries(
     "tailspan_clock_ahead_seconds",
-    "Seconds that are subtracted from a sender's timestamps because its clock is ahead; otherwise"
-    " 0.",
+    "Seconds that are subtracted from a sender's timestamps because its clock is ahead; 0 if the"
+    " clock is not ahead.",
     ("source",),
 )
 ROWS: Final = MetricSeries(
@@ -34,7 +34,7 @@ OVERFLOWS: Final = MetricSeries(
 JUMP: Final = MetricSeries(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
-    " Normally 0. Other values mean that the clock jumped, or was wrong at the start. The"
+    " Normally 0. Other values mean that the system clock jumped or was wrong at the start: the"
     " timestamps of senders do not confirm its time.",
 )
 BEHIND: Final = MetricSeries(

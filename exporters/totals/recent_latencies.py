@@ -89,8 +89,8 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests at
-        once takes a tenth of the time of adding them one by one."""
+        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests
+        together takes a tenth of the time that adding them one by one takes."""
         # The bins of `_total` in ascending order.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
