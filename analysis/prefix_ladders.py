@@ -126,9 +126,9 @@ def prefixes_of(
     these prefixes.
 
     Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
-    hit shows the place more exactly. If cache hits of the requests end between the two rungs, the
-    shared prefix ends where the shortest of these hits ends. Otherwise, it ends at the last equal
-    rung.
+    hit shows more exactly where they begin to differ. If cache hits of the requests end between the
+    two rungs, the shared prefix ends where the shortest of these hits ends. Otherwise, it ends at
+    the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.

@@ -225,7 +225,8 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        count: from `by_second`. Pass the same object for all objectives, because it has a cache.
+        count: from `by_second`. Pass the same object for all objectives, because it caches counts
+            that several objectives need.
         since: returns instants for a group, in unix seconds. The caller may sum the group's counts
             from each of these instants.
     """

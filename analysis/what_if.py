@@ -120,7 +120,8 @@ class WhatIfAnswer:
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The relative change of each percentile on exactly this traffic: −0.1 means 10 % faster."""
+    """The relative change of each percentile for exactly the recorded traffic: −0.1 means 10 %
+    faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
     """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
     out."""
@@ -227,8 +228,9 @@ def predict_each(
     Args:
         question: selects the requests whose latencies are reported. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
-        progress: called after each resampled replay. If only some of the edits set replicas or a
-            router, there are two groups of replays and twice as many calls.
+        progress: called after each resampled replay. If some of the edits set replicas or a router
+            and some do not, these two groups have separate replays, and there are twice as many
+            calls.
         draws_for: called with each prediction before it has intervals; returns the number of draws
             for this prediction. By default, the number is `draws`.
 
@@ -384,8 +386,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw, by metric: the shares of the draw's latencies that do not exceed each
-        percentile of the edited replay. This replay is of the whole traffic, not resampled."""
+        """For each draw and metric: the share of the draw's latencies that do not exceed each
+        percentile of the edited replay of the whole traffic."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))

@@ -37,7 +37,8 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """The layers of a latency that are known: those of the server, the network, the application."""
+    """Which layers of a latency are known. Each value includes the layers of the values before
+    it."""
 
     SERVER = 0
     NETWORK = 1

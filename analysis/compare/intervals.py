@@ -1,8 +1,8 @@
 """Compute confidence intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
-Therefore blocks of time are drawn, not single requests. For each draw, the expected latencies are
-fitted again.
+Therefore, each resample (draw) consists of blocks of time, not of single requests. The expected
+latencies are fitted again to each draw.
 
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
 With many looks, it becomes likely that at least one interval does not contain the true change. The
@@ -27,7 +27,7 @@ from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
 DRAWS: Final = 100
-"""Number of draws. The standard deviation of 100 draws is known to within 7 %."""
+"""Number of resamples (draws). With 100 draws, the error of a standard deviation is about 7 %."""
 BLOCKS: Final = 20
 """Target number of blocks of time in a window."""
 SHORTEST_S: Final = 5.0
@@ -119,7 +119,7 @@ def reach_of(blocks: int, looks: bool) -> float:
 
 def spread_of(drawn: FloatArray) -> FloatArray:
     """Return the standard errors of estimates, from the middle 68 % of their draws. `drawn`
-    contains the estimates of each draw: (draws, ...)."""
+    contains the estimates of all draws; its first axis is the draw."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

@@ -82,13 +82,13 @@ class PercentileParts(NamedTuple):
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of a different mix of requests, without the requests that cannot be
-        compared."""
+        """The effect of a different mix on the requests that can be compared."""
         return self.mixed_s - self.before_s
 
     @property
     def mix_s(self) -> float:
-        """The effect of a different mix of requests, with the requests that cannot be compared."""
+        """The effect of a different mix, including the effect of the requests that cannot be
+        compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
@@ -144,8 +144,8 @@ class Equal(NamedTuple):
 
 
 class SideComparison:
-    """The requests before and after a change, with fits of the expected latency, and which requests
-    can be compared."""
+    """The requests before and after a change, the fits of their expected latency, and which
+    requests after the change can be compared."""
 
     def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)

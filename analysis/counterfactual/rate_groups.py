@@ -1,6 +1,6 @@
 """Divide requests into groups, one for each factor (change of the traffic) that changes a request
-rate. Pure. The group of a factor that adds long requests contains the requests that are longer than
-a bound."""
+rate. Pure. The group of a factor that adds long requests contains the requests above a certain
+length."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -147,8 +147,8 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, ...]]:
-    """Return the servers of each role. A server with both roles belongs to its more frequent
-    role."""
+    """Return the servers of each role. A server that served requests in both roles belongs to the
+    role in which it served more of them."""
     hops: defaultdict[str, Counter[EngineRole]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:
