@@ -186,7 +186,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """Return Student's t with the same probability as a normal quantile.
+    """Return the quantile of Student's t distribution that has the same probability as a normal
+    quantile.
 
     Args:
         freedom: degrees of freedom, at least 3.

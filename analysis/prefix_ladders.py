@@ -230,9 +230,9 @@ def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
     """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. Some
-    requests may have found the node's rung in the cache, but not the next rung. The end is then the
-    smallest number of blocks that one of these requests found. Without such requests, the end is
-    the position of the node's rung."""
+    requests may have found the node's rung in the cache, but not the next rung. In this case, the
+    node ends after the smallest number of blocks that any of these requests found. If there are no
+    such requests, the node ends at the position of its rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]

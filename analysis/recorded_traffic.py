@@ -55,8 +55,8 @@ A prediction needs 82 replays, which take about two minutes of CPU time for this
 (docs/benchmarks.md#replay).
 """
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of requests without phases from the plugin, and maximum share of requests of
-engines that cannot be replayed.
+"""Maximum share of the requests that have no phases from the plugin. It is also the maximum share
+of the requests whose engine cannot be replayed.
 
 Requests without phases also took time in the engines' steps, but the replay cannot include them.
 Requests of engines that cannot be replayed would be missing if a change moved requests between

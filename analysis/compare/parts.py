@@ -156,8 +156,8 @@ class SideComparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the own work of each request after the change, and the work around it, are
-        within `BEYOND` times the largest amounts before the change."""
+        """(m,) whether the work of each request after the change, and the work of other requests
+        around it, are at most `BEYOND` times the largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""
