@@ -626,7 +626,7 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
             + (
                 "send their requests at the recorded times, although they waited for each answer"
                 if edits.pools
-                else "wait for each answer before the next request, so their rate changes"
+                else "wait for each answer before the next request: latency changes their rate"
             )
         )
     if any(each.factor > 1 for each in edits.rates):

@@ -14,8 +14,8 @@ from replay.engine_config import EngineConfig
 MAX_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Number of values in a range of factors such as 1x..2x. The ratio of neighbouring values is
-constant."""
+"""Number of values in a range of factors such as 1x..2x. The ratio of each value to the previous
+value is constant."""
 MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64

@@ -41,7 +41,7 @@ class ReplayTraffic:
     """The index of the recorded request that each arrival copies."""
     since_s: float
     """Start of the range whose requests are counted, on the time axis of `Arrivals.received_s`.
-    Earlier requests only fill the engines."""
+    Earlier requests are replayed so that the engines are not empty at this time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -184,7 +184,7 @@ def effect(window: Recorded, baseline: Recorded, cause: Cause, tails: Tails) -> 
     """Return the part of the replayed growth that disappears if only this cause is reset.
 
     Args:
-        window: as in `CauseShares`.
+        window: the window without the KV blocks that it lost (`CauseShares.window`).
     """
     replayer = _Replayer(window, baseline, removable_factors([cause]), tails, lambda: None)
     traffics = [(traffic_of(window), traffic_of(baseline))] * DRAWS

@@ -1,9 +1,9 @@
 """Defines the series of `/metrics`: name, help, unit and labels.
 
-Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
-most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
-are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
-For latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so each bound is at most 1.67 times
+the previous bound. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server. For
+latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
 heatmaps. Tailspan computes no quantiles and no objectives from them. Quantiles of the last minutes
 are exported as summaries, under separate names. Do not average or sum these quantiles.
 

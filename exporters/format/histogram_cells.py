@@ -29,7 +29,7 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09."""
+"""Ratio of each native bound to the previous bound: 1.09."""
 
 
 class HistogramCells(NamedTuple):
