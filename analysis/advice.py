@@ -158,7 +158,8 @@ def _levers(recorded: Recorded, unknown: list[str]) -> Iterator[AdviceLever]:
         if budget >= config.max_num_seqs:
             yield lever(name, f"max_num_batched_tokens={budget}", _SETTING, "a restart")
     if not config.long_prefill_token_threshold:
-        # If vLLM limits partial prefills, the threshold defaults to 4 % of max_model_len.
+        # vLLM calls a prompt long if it has more tokens than this threshold. If vLLM limits partial
+        # prefills, the default threshold is 4 % of max_model_len.
         limit = max(1, round(config.max_model_len * 0.04))
         yield lever(
             "limit long prefills", f"long_prefill_token_threshold={limit}", _SETTING, "a restart"

@@ -63,7 +63,7 @@ class ChildAnswer(NamedTuple):
 
 
 def nothing() -> None:
-    """Report no progress."""
+    """Do nothing: the default if a caller needs no progress."""
 
 
 def answer_in_child(

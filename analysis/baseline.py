@@ -2,8 +2,8 @@
 incident.
 
 Pure. Usually the baseline is the range just before the window. If an incident was open in that
-range, both ranges are slow, and the comparison finds no difference. The baseline then ends at the
-start of the incident, or earlier if it would overlap another incident.
+range, both ranges are slow, and the comparison finds no difference. In this case, the baseline ends
+at the start of the incident, or earlier if it would overlap another incident.
 """
 
 from collections.abc import Sequence

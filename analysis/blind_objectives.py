@@ -1,9 +1,9 @@
 """Check in the store whether an objective counted the requests or probes of the last hour. An
 objective is blind if it should count requests or probes, but counts too few to alert.
 
-The generated Prometheus rules do the same check on `/metrics`. The reason `late` (requests arrive
-too late to be counted) exists only in the rules. The store counts such a request at the time when
-the request ended.
+The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
+`late` (requests arrive too late to be counted), because the store counts a late request too, at the
+time when the request ended.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # The number of all requests shows whether the objective's `where` matches no request. It is not
-    # needed if any request was counted or excluded, because `where` matched this request.
+    # If no request was counted or excluded, read the number of all requests. It shows whether there
+    # were no requests, or whether the objective's `where` matched none of them.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -17,8 +17,8 @@ def one_of_each(
 ) -> list[CacheLookupReport]:
     """Return one report of each lookup.
 
-    Within a trace, only the reports of the service with the earliest report are used. This service
-    is the application, if the application reports lookups. If a span and its parent report the same
+    Within a trace, only the reports of one service are used: the service with the earliest report.
+    If the application reports lookups, it is this service. If a span and its parent report the same
     lookup, the parent's report is used. Reports with a known result are preferred. If a trace has a
     lookup in a cache of embeddings and a lookup in a cache of answers, these are two lookups.
 

@@ -64,7 +64,8 @@ class MeanRequest:
 
 @dataclass(frozen=True, slots=True)
 class CacheTimes:
-    """Median and 95th percentile in seconds, None without values."""
+    """Median and 95th percentile of the durations of lookups or answers, in seconds. None if no
+    duration is known."""
 
     p50_s: float | None
     p95_s: float | None
@@ -128,8 +129,8 @@ class CachesAnswer:
         similarity_of: the cache that reported the most similarities. Only this cache is shown,
             because each cache has its own threshold.
         other_similarities: the number of similarities of other caches.
-        lowest_hit: the smallest similarity of a hit. A wrong answer is most likely near this
-            similarity.
+        lowest_hit: the smallest similarity of a hit. A hit near this similarity has the highest
+            risk of a wrong answer.
     """
 
     window: Window
@@ -248,7 +249,7 @@ def _replaced_request(
 ) -> MeanRequest | None:
     """Return the mean values of the requests that the hit's tenant sent to the hit's model. If this
     tenant sent no requests to the model, return the mean values over all tenants; None if no tenant
-    did."""
+    sent requests to the model."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))
@@ -268,7 +269,7 @@ def _similarity(lookups: Sequence[CacheLookupReport]) -> tuple[list[Bin], float 
     }
     for each in lookups:
         if each.similarity is not None and each.result in numbers:
-            # 0.29 · 100 is 28.999… in floating point.
+            # 1e-9 is added, because 0.29 · 100 is 28.999… in floating point.
             numbers[each.result][min(int(each.similarity * BINS + 1e-9), BINS - 1)] += 1
     hits, misses = numbers[CacheResult.HIT], numbers[CacheResult.MISS]
     lowest = min(

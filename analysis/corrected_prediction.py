@@ -18,8 +18,8 @@ NEGLIGIBLE_S: Final = 1e-3
 prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
-"""Minimum number of blocks of time from which a confidence interval is computed by resampling.
-Fewer blocks give Student's t fewer than 4 degrees of freedom."""
+"""Minimum number of blocks of time from which a confidence interval is computed by resampling. With
+5 blocks, Student's t has 4 degrees of freedom. With fewer, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -142,8 +142,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     The error of a predicted quantile comes from the share of requests below it, which differs
     between windows of the same traffic. A share is a mean over many requests, so a few blocks of
     time are enough to estimate its variance. After the transformation arcsin √share, the variance
-    is nearly independent of the share. The variance counts twice, because the recorded window and a
-    later window are two samples.
+    is nearly independent of the share. The variance is doubled, because the recorded window and a
+    later window are two independent samples.
 
     Source: Woodruff, "Confidence Intervals for Medians and Other Position Measures", 1952.
 
@@ -175,8 +175,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
     Args:
         z: half the width of the normal interval in standard deviations.
 
-    Resampling n blocks gives a variance that is too small by a factor of (n − 1)/n. This variance
-    is itself uncertain, so Student's t replaces the normal quantile.
+    The variance of n resampled blocks is too small: it is (n − 1)/n times the true variance. This
+    variance is itself uncertain, so Student's t replaces the normal quantile.
 
     Source: Hesterberg on the bootstrap, The American Statistician 69 (4), 2015.
     """
@@ -186,7 +186,8 @@ def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
 
 
 def student(freedom: int, z: float = Z_95) -> float:
-    """Return Student's t with the same probability as a normal quantile.
+    """Return the quantile of Student's t distribution that has the same probability as a normal
+    quantile.
 
     Args:
         freedom: degrees of freedom, at least 3.
@@ -229,8 +230,8 @@ def intervals(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         down, up = np.log(middle / low), np.log(high / middle)
         # A later window may exceed the recorded window's largest value, so this value is no upper
-        # bound. The interval is made symmetric, because the difference between two windows of the
-        # same traffic is symmetric.
+        # bound. The interval is made symmetric, because a later window of the same traffic is as
+        # likely to be slower as to be faster.
         largest = bounds.high > 1 - 0.5 / ordered.size
         up = np.where(largest, np.maximum(up, down), up)
         lows, highs = values * np.exp(-np.hypot(down, error)), values * np.exp(np.hypot(up, error))

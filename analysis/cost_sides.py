@@ -10,10 +10,10 @@ the sequences of the step. The bytes of the weights that a step reads are divide
 time. All other bytes and FLOPs belong to the tokens that need them. `undivided` is the cost of the
 steps in hours for which no step model is known.
 
-Prefill is usually limited by arithmetic and decode by memory, so each side has both an MFU (share
-of the peak FLOP/s) and an MBU (share of the peak memory bandwidth). The chunks of a prompt read the
-KV cache of earlier chunks. These reads are not counted, so the bytes of prefill are slightly too
-low.
+Each side has an MFU (share of the peak FLOP/s) and an MBU (share of the peak memory bandwidth).
+Arithmetic usually limits prefill, so its MFU shows how well it uses the GPUs. Memory bandwidth
+usually limits decode, so its MBU shows this. The chunks of a prompt read the KV cache of earlier
+chunks. These reads are not counted, so the bytes of prefill are slightly too low.
 
 Pure.
 """
@@ -41,8 +41,8 @@ SideName = Literal["prefill", "decode"]
 SIDES: Final[tuple[SideName, SideName]] = ("prefill", "decode")
 
 MAX_SHAPES: Final = 256
-"""Maximum number of parsed model shapes that are kept in memory. A sender can send any number of
-different shapes."""
+"""Maximum number of parsed model shapes that are kept in memory. The number is limited, because a
+sender can send any number of different shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class CostSide:
 
     Attributes:
         role: `kv_producer`, `kv_consumer` or `kv_both`; None without a role.
-        usd: cost of the time that engines spent in steps for this side.
-        busy_s: this time, in engine-seconds.
+        usd: cost of the time in engine steps that this side needed.
+        busy_s: the time in engine steps that this side needed, in seconds, summed over the engines.
         flops: FLOPs on all GPUs.
         moved_bytes: bytes of weights and KV cache on all GPUs.
-        mfu: share of the peak FLOP/s during this time.
-        mbu: share of the peak memory bandwidth during this time.
+        mfu: share of the peak FLOP/s during `busy_s`.
+        mbu: share of the peak memory bandwidth during `busy_s`.
     """
 
     role: str | None

@@ -64,7 +64,8 @@ class StoredAnswer:
     """A stored answer.
 
     Attributes:
-        phase: the part of the incident that the answer is about (`Phase`).
+        phase: the part of the incident that the answer explains: until a time at which the incident
+            was still open, or until its end (`Phase`).
         verdict: the verdict, with the explanations of all latencies of the objective.
     """
 

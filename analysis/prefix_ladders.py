@@ -23,7 +23,8 @@ ARGUMENTS: Final = frozenset({"num_gpu_blocks"})
 listed: while prefix caching is off, vLLM hashes no blocks, so there are no ladders."""
 
 MIN_KNOWN: Final = 0.95
-"""Minimum share of requests with a ladder, among the requests whose prompt fills a KV block."""
+"""Minimum share of requests with a ladder, among the requests whose prompt fills at least one KV
+block."""
 
 COMMON_FROM: Final = 10
 """A prefix with at least this many different continuations is common to many users. The prefixes of
@@ -121,13 +122,13 @@ def _why_unusable(recorded: Recorded, ladders: Ladders, pools: bool) -> str | No
 def prefixes_of(
     ladders: Ladders, found_tokens: IntArray, positions: IntArray = _BLOCKS
 ) -> tuple[Prefixes, BoolArray]:
-    """Return the prefixes that prompts share, and the requests whose cache hits exceed these
-    prefixes.
+    """Return the prefixes that prompts share, and the requests whose cache hits are longer than
+    these prefixes.
 
     Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
-    hit shows the place more exactly. If cache hits of the requests end between the two rungs, the
-    shared prefix ends where the shortest of these hits ends. Otherwise, it ends at the last equal
-    rung.
+    hit shows more exactly where they begin to differ. If cache hits of the requests end between the
+    two rungs, the shared prefix ends where the shortest of these hits ends. Otherwise, it ends at
+    the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
@@ -160,15 +161,17 @@ def prefixes_of(
 
 class _Nodes(NamedTuple):
     """The prefixes that at least two requests have. A node is one such prefix, and its key is its
-    number; a request has several nodes.
+    number. A request may have several nodes. m is the number of pairs of a request and one of its
+    nodes.
 
     Attributes:
-        row: (m,) the request, ascending.
-        level: (m,) the index of the rung in `POSITIONS`, ascending for each request.
-        key: (m,) the node.
-        first_row: (keys,) the first request of each node.
-        requests: (keys,) the number of requests of each node.
-        continuations: (keys,) the number of different next rungs of each node.
+        row: (m,) the row of each pair's request, ascending.
+        level: (m,) the index in `POSITIONS` of the rung at which each pair's node ends, ascending
+            for each request.
+        key: (m,) the key of each pair's node.
+        first_row: (keys,) the row of the first request that has each node.
+        requests: (keys,) the number of requests that have each node.
+        continuations: (keys,) the number of different rungs that follow each node.
     """
 
     row: IntArray
@@ -227,9 +230,9 @@ def _moved_ends(
     nodes: _Nodes, found_blocks: IntArray, found_level: IntArray, positions: IntArray
 ) -> IntArray:
     """Return where each node (shared prefix) ends, in KV blocks from the start of the prompt. Some
-    requests may have found the node's rung in the cache, but not the next rung. The end is then the
-    smallest number of blocks that one of these requests found. Without such requests, the end is
-    the position of the node's rung."""
+    requests may have found the node's rung in the cache, but not the next rung. In this case, the
+    node ends after the smallest number of blocks that any of these requests found. If there are no
+    such requests, the node ends at the position of its rung."""
     ends = np.zeros(len(nodes.requests), dtype=np.int64)
     ends[nodes.key] = positions[nodes.level]
     stopped = nodes.level == found_level[nodes.row]

@@ -42,10 +42,12 @@ LEAD_S: Final = 60
 """Requests from this many seconds before the window are replayed but not counted, so that the
 engine is not empty when the window begins."""
 PACE_INTERVAL_S: Final = 5
-"""Seconds over which counters are summed: about five samples."""
+"""Length in seconds of the time intervals for which the speed of an engine is computed from the
+counters of its samples. An interval has about five samples."""
 MIN_REQUESTS: Final = 100
 """Minimum number of requests. With 100 requests, the 95 % confidence interval of a P50 extends from
-about P40 to P60. A wider interval is of little use to judge an error."""
+about P40 to P60. With a wider interval, the measured percentile would be too uncertain to judge the
+error of a replay."""
 MAX_REQUESTS: Final = 200_000
 """Maximum number of requests.
 
@@ -53,8 +55,8 @@ A prediction needs 82 replays, which take about two minutes of CPU time for this
 (docs/benchmarks.md#replay).
 """
 MAX_LEFT_OUT: Final = 0.05
-"""Maximum share of requests without phases from the plugin, and maximum share of requests of
-engines that cannot be replayed.
+"""Maximum share of the requests that have no phases from the plugin. It is also the maximum share
+of the requests whose engine cannot be replayed.
 
 Requests without phases also took time in the engines' steps, but the replay cannot include them.
 Requests of engines that cannot be replayed would be missing if a change moved requests between
@@ -187,7 +189,7 @@ def recorded_of(
         requests: those received from `LEAD_S` before the window to its end, with `REQUEST_COLUMNS`,
             in order of receipt.
         samples: the engines' samples from the same time range.
-        starts: the latest start of each engine is used.
+        starts: the starts of the engines. For each engine, the latest start is used.
         replica: the only replica whose requests the question needs, or None for all. Any share of
             the other replicas' requests may be left out.
 
@@ -261,8 +263,8 @@ class _Unfit(NamedTuple):
     """An engine that cannot be replayed."""
 
     reason: str
-    """The reason, with the name of the engine. Names are shortened, so two engines may have the
-    same reason."""
+    """The reason, with the name of the engine. Names are shortened, so the texts of two engines may
+    be equal."""
     rows: IntArray
     """The row numbers of the engine's requests."""
 
@@ -311,7 +313,7 @@ class _Fit(NamedTuple):
 
 
 def _fit(samples: Samples, key: tuple[str, int], start: EngineStart | None, origin_ns: int) -> _Fit:
-    """Fit the steps of an engine to its samples.
+    """Fit a model of the step durations of an engine to its samples.
 
     Raises:
         NotReplayableError: the engine cannot be replayed.
@@ -344,7 +346,8 @@ def _recorded_engine(
 
     frontend_s = column("frontend_s") - np.nan_to_num(column("handoff_s"))
     received_s = (requests["received_unix_ns"].to_numpy() - origin_ns) / _NS
-    # Without a Python front end, the rows of requests begin with the queue phase.
+    # Without a Python front end, the rows of requests begin with the queue phase, so the unknown
+    # time in the front end counts as 0.
     first_token_s = np.nan_to_num(column("frontend_s")) + column("queue_s") + column("prefill_s")
     streamed = pc.fill_null(requests["streamed"], True).to_numpy(zero_copy_only=False)
     front_end = fit_front_end(

@@ -105,15 +105,15 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 def in_force() -> SignIn | None:
     """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`. With an invalid file, the explorer then shows no page,
-    instead of pages that need no sign-in.
+    Raises the errors of `load_sign_in`. If the file is invalid, the explorer therefore shows no
+    page. Otherwise, it would show all pages without a sign-in.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None
 
 
 def _address(whole: MappingReader, key: str) -> str:
-    """Check and return the base URL in a key of the file.
+    """Return the base URL that a key of the file contains, after checking it.
 
     Plain HTTP is allowed on loopback only, because requests contain the session cookie.
     """

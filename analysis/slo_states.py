@@ -1,6 +1,6 @@
 """Read the state of each objective at an instant, and its incidents, from the store. Here, a page
-and a ticket are incidents of these two severities. A burn is a time in which an objective spends
-its error budget too fast."""
+is an incident of severity page, and a ticket is an incident of severity ticket. A burn is a time in
+which an objective spends its error budget too fast."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from store.queries import Window
 LISTED_INCIDENTS_S: Final = 7 * 86_400
 MAX_INCIDENTS: Final = 8
 MAX_GROUPS: Final = 6
-"""Maximum number of groups that a page shows in full for one objective."""
+"""Maximum number of groups of one objective that a web page shows in full."""
 
 _NS: Final = 10**9
 
@@ -94,7 +94,7 @@ class SloState:
 
     @property
     def open(self) -> list[SloIncident]:
-        """The open incidents, pages first."""
+        """The open incidents, those of severity page first."""
         going_on = [each for each in self.incidents if each.is_open]
         return sorted(going_on, key=lambda each: each.severity != "page")
 
@@ -177,9 +177,10 @@ def slo_states(
 ) -> tuple[SloState, ...]:
     """Return the state of each group of the objectives at an instant.
 
-    Counts come from the stored requests at first, and later from stored counts, which exist for
-    each step of `EVALUATION_S`. The start of the counted range is rounded down to such a step, so
-    that the result does not depend on where the counts come from.
+    At first, the good and bad requests are counted in the stored rows. Later, the store has their
+    counts, one for each `EVALUATION_S` seconds, and these counts are added up. The start of the
+    counted range is rounded down to a multiple of `EVALUATION_S`, so that both ways give the same
+    result.
     """
     count = by_second()
     shown_s = min(window.from_unix_ns // _NS, at_s) // EVALUATION_S * EVALUATION_S
@@ -224,7 +225,8 @@ def objective_status(
     """Return the status of each group of an objective, and the reason if the objective is blind.
 
     Args:
-        count: from `by_second`. Pass the same object for all objectives, because it has a cache.
+        count: from `by_second`. Pass the same object for all objectives, because it caches counts
+            that several objectives need.
         since: returns instants for a group, in unix seconds. The caller may sum the group's counts
             from each of these instants.
     """

@@ -23,8 +23,8 @@ LABELS: Final = ("replica", "model", "region")
 MAX_LISTED: Final = 20
 """Maximum number of starts in an answer. The newest are kept."""
 FIRST_NS: Final = 600 * 10**9
-"""The first request of a shape is compared with the requests of this many nanoseconds after the
-start."""
+"""The first request of a shape is compared with the later requests of this shape that were received
+within this many nanoseconds of the start."""
 MAX_REQUESTS: Final = 5_000
 """Maximum number of requests to read after each start."""
 EXITED: Final = "exit"

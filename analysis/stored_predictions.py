@@ -1,11 +1,11 @@
 """Store the predictions of `tailspan what-if`, and compare them with the latencies after a deploy
 of the change.
 
-A prediction is stored if a deploy can make its change: a change of engine arguments or of the
-number of replicas. The measured change is: percentile after the deploy / percentile before the
-deploy − 1. The requests before the deploy are reweighted to the mix after the deploy, but not to
-the load. So the measured change includes the effect of a different load. The predicted change
-includes this effect too.
+A prediction is stored if its change can be deployed: a change of engine arguments or of the number
+of replicas. The measured change is: percentile after the deploy / percentile before the deploy − 1.
+The requests before the deploy are reweighted to the mix after the deploy, but not to the load. So
+the measured change includes the effect of a different load. The predicted change includes this
+effect too.
 """
 
 import json
@@ -31,7 +31,8 @@ POINTS: Final = ("p50", "p95", "p99")
 REPLICAS: Final = "replicas"
 ROUTER: Final = "router"
 AGAIN_NS: Final = 3_600 * 10**9
-"""A prediction is stored at most once in this many nanoseconds, because a live page repeats it."""
+"""The same prediction is stored at most once in this many nanoseconds, because a live page repeats
+the question."""
 REPORTED: Final[Mapping[str, str]] = {
     "max_num_seqs": "scheduler.max_num_seqs",
     "max_num_batched_tokens": "scheduler.max_num_batched_tokens",
@@ -86,9 +87,11 @@ class Expected:
 
 
 def canonical(edits: Sequence[str]) -> str | None:
-    """Return edits such as `max_num_seqs=64` in canonical form, or None if a deploy cannot make
-    them. The router is left out if the number of replicas changes, because servers do not report
-    their router."""
+    """Return edits such as `max_num_seqs=64` in canonical form, which can be compared with a
+    deploy. Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report
+    their router: if the edits set the router and the number of replicas, the form contains only the
+    number of replicas; if they set the router but not the number of replicas, the result is
+    None."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")

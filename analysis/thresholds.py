@@ -73,7 +73,7 @@ def _seconds(goodput: Goodput, metric: Metric) -> float | None:
 class _Counts:
     """Selects the requests of an objective.
 
-    A comparison with an unknown value is neither true nor false.
+    A comparison with an unknown value has an unknown result.
     """
 
     def __init__(self, where: Expression | None) -> None:

@@ -52,7 +52,7 @@ from replay.outcome import Bind
 from store.queries import request_schema
 
 RATE_S: Final = 30
-"""Seconds over which the highest request rates are computed."""
+"""Length in seconds of the interval in which the highest request rate is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ def predict_trace(
 
 
 def _served(recorded: Recorded, trace: Arrivals, edits: Edits) -> Recorded:
-    """Return a recording in which equal replicas behind one router serve the trace. They have the
-    mean step model of the window's engines."""
+    """Return a recording in which equal replicas behind one router serve the trace. Their step
+    model is the mean of the step models of the window's engines."""
     drafted = [
         each.arrivals.acceptance
         for each in recorded.engines

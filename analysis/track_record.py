@@ -34,7 +34,7 @@ class TrackRecord:
 
     @property
     def sentence(self) -> str:
-        """How many predictions contained the measured change, as a sentence."""
+        """For how many predictions the interval contained the measured change, as a sentence."""
         deploys = "1 deploy" if self.deploys == 1 else f"{self.deploys} deploys"
         return (
             f"The intervals of {self.contained} of {self.percentiles} predictions contained the"
@@ -43,8 +43,8 @@ class TrackRecord:
 
 
 def track_record(engine: Engine, now_unix_ns: int) -> TrackRecord | None:
-    """Return how many predictions of the latest deploys contained the measured change; None if no
-    deploy's change was predicted."""
+    """Return for how many predictions of the latest deploys the interval contained the measured
+    change. Return None if no change of these deploys was predicted."""
     known = predictions(engine)
     if not known:
         return None

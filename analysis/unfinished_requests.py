@@ -46,8 +46,8 @@ def _hung(engines: pa.Table) -> bool:
 
 
 def _as_rows(reports: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the reports of requests in flight with the columns of requests. The age is the
-    latency."""
+    """Return the reports of requests in flight with the columns of requests. The age of each
+    request counts as its latency."""
     age_ns = pc.subtract(reports["seen_unix_ns"], reports["received_unix_ns"])
     reports = reports.append_column("e2e_s", pc.divide(age_ns.cast(pa.float64()), 1e9))
     columns = {

@@ -120,7 +120,8 @@ class WhatIfAnswer:
     simulated: bool
     predicted: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
     gains: Mapping[str, Mapping[str, Predicted]] = field(default_factory=dict)
-    """The relative change of each percentile on exactly this traffic: −0.1 means 10 % faster."""
+    """The relative change of each percentile for exactly the recorded traffic: −0.1 means 10 %
+    faster."""
     curves: Mapping[str, Sequence[CurvePoint]] = field(default_factory=dict)
     """The percentiles of each latency from P1 to P99.9. Percentiles with too few requests are left
     out."""
@@ -170,9 +171,9 @@ def read_for(
     """Read the window of a question from the store.
 
     Args:
-        moves_requests: whether a change can move requests between replicas. If not, and the
-            question is about one replica, the other replicas need not be replayable. By default,
-            `question.edits` decides.
+        moves_requests: whether a change can move requests between replicas. If a change cannot do
+            this, and the question is about one replica, only this replica must be replayable. By
+            default, `question.edits` decides.
 
     Raises:
         NotReplayableError: see `read_recorded`.
@@ -227,10 +228,11 @@ def predict_each(
     Args:
         question: selects the requests whose latencies are reported. Its edits are ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
-        progress: called after each resampled replay. If only some of the edits set replicas or a
-            router, there are two groups of replays and twice as many calls.
-        draws_for: called with each prediction before it has intervals; returns its number of draws.
-            By default, `draws`.
+        progress: called after each resampled replay. If some of the edits set replicas or a router
+            and some do not, these two groups have separate replays, and there are twice as many
+            calls.
+        draws_for: called with each prediction before it has intervals; returns the number of draws
+            for this prediction. By default, the number is `draws`.
 
     Raises:
         EditError: an edit is not allowed.
@@ -384,8 +386,8 @@ class _Prediction:
         self.refused = _refusal(_points(self._reproduced))
         self._draws: list[_Effect] = []
         self._shares: list[dict[str, FloatArray]] = []
-        """For each draw, by metric: the shares of the draw's latencies that do not exceed each
-        percentile of the edited replay. This replay is of the whole traffic, not resampled."""
+        """For each draw and metric: the share of the draw's latencies that do not exceed each
+        percentile of the edited replay of the whole traffic."""
         if self.refused is None:
             self._then = (
                 self._replay(whole, "now", np.random.default_rng(0))
@@ -592,7 +594,7 @@ def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> 
     if not known or widening is None:
         return Predicted(value)
     low, high = np.quantile([*known, value], [0.025, 0.975])
-    # The variance counts twice: the recorded window and a later window are two samples.
+    # Double the variance: the recorded window and a later window are two independent samples.
     low, high = (value + np.sqrt(2) * widening * (each - value) for each in (low, high))
     return Predicted(value, max(0.0, float(low)), min(1.0, float(high)))
 
@@ -624,7 +626,7 @@ def _extrapolations(recorded: Recorded, edits: Edits) -> list[str]:
             + (
                 "send their requests at the recorded times, although they waited for each answer"
                 if edits.pools
-                else "wait for each answer before the next request, so their rate changes"
+                else "wait for each answer before the next request: latency changes their rate"
             )
         )
     if any(each.factor > 1 for each in edits.rates):

@@ -14,14 +14,14 @@ from replay.engine_config import EngineConfig
 MAX_POINTS: Final = 12
 """Maximum number of values of a sweep, because each value takes `RESAMPLED` replays."""
 STEPS: Final = 9
-"""Number of values in a range of factors such as 1x..2x. The ratio of neighbouring values is
-constant."""
+"""Number of values in a range of factors such as 1x..2x. The ratio of each value to the previous
+value is constant."""
 MAX_REPLICAS: Final = 1_024
 MAX_RATE: Final = 64.0
 MIN_RATE: Final = 1 / 64
 RATE_STEP: Final = 1.02
-"""A search for the rate ends when the rate is known to within 2 %, because a queue counts as stable
-up to 2 % above the capacity."""
+"""A search for the rate ends when the rate is known to within 2 %. A more exact result is not
+possible, because a queue counts as stable up to 2 % above the capacity."""
 
 _WHOLE: Final = (
     *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "num_speculative_tokens"),
@@ -73,7 +73,8 @@ class SearchStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The result of a search: the fewest replicas, or the highest rate, that meet an SLO."""
+    """The result of a search: the smallest number of replicas, or the highest rate, with which an
+    SLO is met."""
 
     wanted: SearchedEdit
     slo: str
@@ -92,7 +93,7 @@ def sweep_of(text: str) -> Sweep:
     """Parse a sweep in the form NAME=LOW..HIGH or NAME=A,B,C.
 
     If a range has more than `MAX_POINTS` whole numbers, the values are LOW, 2 × LOW, 4 × LOW and so
-    on, and at last HIGH. A range of factors (multipliers, such as 0.5x..2x) has `STEPS` values.
+    on, and finally HIGH. A range of factors (multipliers, such as 0.5x..2x) has `STEPS` values.
 
     Raises:
         EditError: the text has another form, or there are too many values.
@@ -184,7 +185,8 @@ def find(
 
 
 def _smallest_that_meets(met: Callable[[float], bool]) -> float | None:
-    """Return the smallest whole number that meets the SLO, by doubling and then by bisection."""
+    """Return the smallest whole number that meets the SLO; None if no tried number does. First, the
+    number is doubled until it meets the SLO; then, a bisection finds the smallest."""
     high = 1
     while not met(high):
         if high >= MAX_REPLICAS:

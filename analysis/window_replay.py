@@ -20,15 +20,15 @@ from roofline.peakfile import peaks_in_force
 
 METRICS: Final = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s", "queue_s")
 BLOCK_S: Final = 30
-"""Length of a resampled block of time, in seconds. It is longer than most requests, and shorter
-than usual changes of the request rate."""
+"""Length of a resampled block of time, in seconds. Most requests take less time, and the request
+rate usually changes little in this time."""
 BLOCKS: Final = 10
-"""Minimum number of blocks, because the variance of few blocks is uncertain. In a short window,
-blocks are shorter than `BLOCK_S`."""
+"""Minimum number of blocks. With fewer blocks, the estimate of the variance is too uncertain. In a
+short window, blocks are shorter than `BLOCK_S`."""
 SATURATED: Final = 0.02
 """If the queueing time grows faster than this, in seconds per second of the window, the engines
-cannot keep up. At 0.02 s per second, the request rate is 2 % above their capacity. The limit also
-applies to the share of requests that a full queue rejects."""
+cannot keep up. At this limit, the request rate is 2 % above the capacity of the engines. The limit
+also applies to the share of requests that a full queue rejects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class ReplayTraffic:
     """The index of the recorded request that each arrival copies."""
     since_s: float
     """Start of the range whose requests are counted, on the time axis of `Arrivals.received_s`.
-    Earlier requests only fill the engines."""
+    Earlier requests are replayed so that the engines are not empty at this time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +175,8 @@ def _pooled(
 
 
 def pooled_model(recorded: Recorded, models: Sequence[ServerModel], edits: Edits) -> ServerModel:
-    """Return equal replicas behind one router, with the mean step model of the engines."""
+    """Return a model of equal replicas behind one router. Their step model is the mean of the step
+    models of the engines."""
     steps = [each.engine.step for each in models]
     mean = StepModel(
         **{

@@ -71,7 +71,8 @@ class _SharedScrapes:
     """Computes at most one scrape at a time.
 
     Requests that arrive while a scrape is being written all receive the next scrape. The next
-    scrape begins after they arrived, so it contains everything that was committed before.
+    scrape begins after these requests arrived, so it contains everything that was committed before
+    they arrived.
     """
 
     def __init__(self, exposition: Exposition) -> None:

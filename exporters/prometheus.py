@@ -1,8 +1,8 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. Stored requests are counted in batches: when
-many requests are waiting, and before a scrape. A scrape copies the totals under a lock, and writes
-the copy without the lock.
+`PrometheusExporter` is a listener of the collector. The exporter collects stored requests, and
+counts them in batches: when it has many uncounted requests, about once per second, and before a
+scrape. A scrape copies the totals under a lock, and writes the copy without the lock.
 """
 
 import platform
@@ -49,7 +49,7 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 
 BULK: Final = 4_096
-"""When this many requests are waiting, they are counted. Counting takes about 20 ms."""
+"""Number of uncounted requests at which the exporter counts them, which takes about 20 ms."""
 WAIT_NS: Final = 10**9
 
 
@@ -163,11 +163,12 @@ class PrometheusExporter(Families):
     def share_tenants(self, tenants: Collection[str]) -> None:
         """Export these tenants by name, so that all collectors of a database name the same tenants.
 
-        At most `LIMIT` tenants are allowed. These tenants replace other tenants if necessary.
+        At most `LIMIT` tenants are allowed. If the exporter already has `LIMIT` tenants, the new
+        tenants replace other tenants.
         """
         with self._lock:
-            # Count the waiting requests first, because they arrived before these tenants were
-            # exported by name.
+            # First count the requests that are not counted yet, because they arrived before these
+            # tenants were exported by name.
             self._count(self._waiting_since_unix_ns)
             self._labels.share_tenants(tenants, self._clock_unix_ns())
 
@@ -225,7 +226,8 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests as if all of them arrived at `now_unix_ns`."""
+        """Count the requests that are not counted yet, as if all of them had arrived at
+        `now_unix_ns`."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -254,8 +256,8 @@ class PrometheusExporter(Families):
         if PROBE_TENANT in rows.column("tenant"):
             tenants = rows.column("tenant")
             rows = rows.taken([at for at, each in enumerate(tenants) if each != PROBE_TENANT])
-        # Leave out rows that a client reported. The client may have called a server that Tailspan
-        # does not monitor.
+        # Leave out rows that a client reported, because the client may have called a server that
+        # Tailspan does not monitor.
         if Source.CLIENT in rows.column("source"):
             sources = rows.column("source")
             rows = rows.taken([at for at, each in enumerate(sources) if each != Source.CLIENT])
@@ -279,7 +281,8 @@ class PrometheusExporter(Families):
     def _versions(self, engines: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
         """Return vLLM's version of each engine, if known.
 
-        Only engines with samples are included, because any sender can invent starts.
+        Only engines with samples are included. Any sender can invent starts, but the number of
+        engines with samples is limited.
         """
         starts = self._starts({replica for _, replica, _ in engines})
         found = {labels: starts.get((labels[1], int(labels[2]))) for labels in engines}

@@ -51,7 +51,7 @@ class AuditLog:
 
         Args:
             who: the person's e-mail address or subject.
-            result: `accepted`, or why it was refused.
+            result: `accepted`, or why the sign-in was refused.
         """
         self._append({"event": "sign_in", "who": who, "result": result})
 
@@ -86,7 +86,7 @@ class AuditLog:
                 found = os.fstat(file)
                 with suppress(FileNotFoundError):
                     if self._path.stat().st_ino != found.st_ino:
-                        continue  # another process renamed the file after this process opened it
+                        continue  # another process renamed the file: open the new one
                 if found.st_mode & 0o077:
                     os.fchmod(file, FILE_MODE)
                 if found.st_size + len(line) > self._max_bytes and found.st_size:

@@ -7,8 +7,8 @@ from analysis.access.roles_file import AccessRole, Roles
 from store.access.access import Access
 
 MAX_VALUES: Final = 1_000
-"""Maximum number of values of a claim. If a person is in more than 200 groups, Microsoft Entra ID
-sends a link instead of the groups."""
+"""Maximum number of values of a claim. Microsoft Entra ID sends at most 200 groups of a person: if
+there are more, it sends a link instead."""
 LONGEST_VALUE: Final = 1_024
 
 

@@ -48,7 +48,7 @@ class Roles:
     path: Path
     """The path of the roles file."""
     audit: Path | None = None
-    """The audit log, or None if no audit log is written."""
+    """The path of the audit log, or None if no audit log is written."""
     by_name: Mapping[str, AccessRole] = field(init=False)
 
     def __post_init__(self) -> None:

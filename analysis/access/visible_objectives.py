@@ -39,7 +39,7 @@ def is_visible(objective: Objective, access: Access) -> bool:
     one group of an objective with groups."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
-        return False  # the objective is a Prometheus query
+        return False  # a Prometheus query may count any request
     labels: dict[str, str | None] = {
         each.field: str(each.value)
         for each in (conjuncts(indicator.where) if indicator.where else ())

@@ -34,8 +34,9 @@ class BudgetAnswer:
     """How the slow requests spent the budget.
 
     Attributes:
-        measured: for each extent (which of server, network and application are known), the number
-            of requests whose latency is divided into layers.
+        measured: the number of requests whose latency is divided into layers, for each `Extent`.
+            The extent states which layers are known: those of the server, the network and the
+            application.
         left_out: the number of requests that are not counted, by reason.
         spending: the time in each layer, compared with its budget; None if there are too few
             requests.

@@ -50,8 +50,8 @@ class LatencyBudget:
     Attributes:
         latency: `ttft` or `e2e`. The latency includes the layers outside the server.
         name: the file's name without its ending, or the preset's name.
-        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`).
-            They sum to at most the total.
+        layers_ns: the budget of each layer, or of an operation of a layer (`before.retrieval`). The
+            budgets sum to at most the total.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """Compute the seconds of each part of each request's latency. The parts are in the server, the
 network or the application.
 
-The parts of a request sum to its latency. The known part of a latency has one of three extents: the
-server; the server and the network; the server, the network and the application. All requests of an
-answer have the same extent, so that their latencies can be compared.
+The parts of a request sum to its latency. The extent of a latency states which of its layers are
+known. There are three extents: only the server; the server and the network; the server, the network
+and the application. All requests of an answer have the same extent, so that their latencies can be
+compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,8 @@ _PLACE: Final = {part: place for place, part in enumerate(PARTS)}
 
 
 class Extent(IntEnum):
-    """The extent of a latency: which of server, network and application are known."""
+    """Which layers of a latency are known. Each value includes the layers of the values before
+    it."""
 
     SERVER = 0
     NETWORK = 1
@@ -47,7 +49,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The parts of requests, and the requests without parts.
+    """The parts of the requests, and the numbers of requests without parts, by reason.
 
     Attributes:
         seconds: (n, parts) the parts in the order of `PARTS`; 0 for parts that the request's extent
@@ -76,7 +78,7 @@ def parts_in(layers: Iterable[str]) -> list[int]:
 
 
 def layers_of(extent: Extent, latency: str) -> tuple[str, ...]:
-    """Return the layers whose time is known if a latency has this extent."""
+    """Return the names of the layers that an extent contains."""
     unknown = {
         Extent.SERVER: {*AROUND, "network"},
         Extent.NETWORK: set(AROUND),
@@ -124,7 +126,8 @@ def measure(engine: Engine, window: Window, requests: pa.Table, latency: str) ->
 def _around(
     engine: Engine, window: Window, requests: pa.Table, ends: bool, seconds: FloatArray
 ) -> NDArray[np.int64]:
-    """Write the seconds outside the server into `seconds`. Return each request's extent."""
+    """Compute the seconds in the network and in the application, and write them into the array
+    `seconds`. Return each request's extent."""
     extents = np.zeros(requests.num_rows, dtype=np.int64)
     found = pairs(engine, window, requests, whole=ends)
     spans = _spans(found)

@@ -1,8 +1,8 @@
 """Compare the parts of the slow requests' latency with a latency budget.
 
-Pure. The tail is the slowest share of the requests, as in `diagnosis/latency/tail.py`. Its mean
-latency is the sum of the mean times of the parts. Percentiles of the parts do not sum to the
-percentile of the latency.
+Pure. The tail is the slowest requests: for P95, the slowest 5 % (as in
+`diagnosis/latency/tail.py`). Its mean latency is the sum of the mean times of the parts.
+Percentiles of the parts do not sum to the percentile of the latency.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -61,12 +61,13 @@ class BudgetLine:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSpending:
-    """The seconds that each layer used in the tail. `mean_s` is the sum of the known times of all
-    lines that have a budget. `unassigned` is one of these lines.
+    """The mean seconds that each layer used in the tail. `mean_s` is the mean latency of the tail,
+    without the layers whose time is unknown.
 
     Attributes:
-        lines: the lines of the layers, and of operations with a budget. The last line is
-            `unassigned`, the sum of all layers and operations without a budget.
+        lines: one line for each layer, and for each operation with a budget. The last line is
+            `unassigned`: its budget is the rest of the total, and its time is the sum of all layers
+            and operations without their own budget.
         total_s: the total budget, less the budgets of layers whose time is unknown.
         within_ratio: the share of requests within `total_s`.
     """
@@ -81,7 +82,7 @@ class BudgetSpending:
 
     @property
     def assigned(self) -> bool:
-        """Whether the budget names a layer."""
+        """Whether the budget sets a limit for at least one layer or operation."""
         return any(line.budget_s is not None and line.layer != UNASSIGNED for line in self.lines)
 
     @property
@@ -99,7 +100,8 @@ class BudgetSpending:
 
 
 def min_requests(percentile: str) -> int:
-    """Return the smallest number of requests whose tail has `MIN_TAIL_REQUESTS` requests."""
+    """Return the smallest number of requests for which the tail has at least `MIN_TAIL_REQUESTS`
+    requests."""
     share = _share(percentile)
     return next(
         number for number in range(1, 10**6) if ceil(number * share - 1e-9) >= MIN_TAIL_REQUESTS

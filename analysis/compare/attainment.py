@@ -2,9 +2,10 @@
 a change into three effects: other requests (mix), another load, and the change itself. The module
 `parts` divides the difference between two percentiles in the same way. Pure.
 
-Each request after the change is matched with requests before the change whose expected latencies
-are similarly close to the objective's thresholds. The share of good matches estimates the
-attainment that the same requests would have had before the change.
+For each request, the expected latencies are divided by the objective's thresholds, and the largest
+ratio is used. Each request after the change is matched with requests before the change that have a
+similar ratio. The share of good matches estimates the attainment that the same requests would have
+had before the change.
 """
 
 from dataclasses import dataclass

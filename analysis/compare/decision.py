@@ -40,8 +40,8 @@ MIN_FOR_WORSE: Final = 0.1
 It is lower than `MIN_COMPARED`: on a much slower server, so many requests run together that most
 have no counterpart before the change. A deployment pipeline must stop in this case too."""
 MAX_COMPARED: Final = 10_000
-"""Maximum number of requests before the change, and after it, so that the intervals take only
-seconds. If there are more, only every nth request is used."""
+"""Maximum number of requests before the change, and after it, so that the intervals are computed in
+a few seconds. If there are more, requests at equal distances in the list are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def _of_seconds(logs: Interval, parts: PercentileParts, floor_s: float) -> Inter
 def _too_wide(logs: Interval, criteria: Criteria, half: float) -> str:
     narrower = "more requests narrow the interval"
     if half == criteria.restart_half:
-        narrower = "a restart alone changes the latency as much; compare more replicas"
+        narrower = "a restart alone can change the latency as much as this; compare more replicas"
     return (
         f"the change is between {100 * expm1(logs.low):+.1f} % and"
         f" {100 * expm1(logs.high):+.1f} %, and the margin is {100 * criteria.margin:.3g} %;"

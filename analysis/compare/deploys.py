@@ -30,7 +30,8 @@ MAX_REQUESTS: Final = 50_000
 """Maximum number of requests to read before the deploy, and after it. A comparison uses 10,000 of
 them. Two latencies of 50,000 requests take about 4 s of CPU time."""
 QUANTILE: Final = "p99"
-"""The percentile to compare. It decides whether a usual objective (99 % good) is met."""
+"""The percentile to compare. An objective that requires 99 % good requests is met if the P99 is
+within its threshold."""
 DEFAULT_METRICS: Final = ("ttft", "tpot")
 _NS: Final = 10**9
 _ORDER: Final = (

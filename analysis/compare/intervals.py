@@ -1,12 +1,14 @@
 """Compute confidence intervals of the effect of a change, from resampled blocks of time.
 
 Pure. Requests of the same second share engine steps, so their latencies are not independent.
-Therefore blocks of time are drawn, not single requests. Each draw repeats all fits.
+Therefore, each resample (draw) consists of blocks of time, not of single requests. The expected
+latencies are fitted again to each draw.
 
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
-The default interval therefore contains the true change at all looks with a probability of 95 %. It
-is wider than an interval for a single look, by a factor that depends on the number of blocks of
-time.
+With many looks, it becomes likely that at least one interval does not contain the true change. The
+default interval is therefore wider: it contains the true change at all looks with a probability of
+95 %. It is wider than an interval for a single look by a factor that depends on the number of
+blocks of time.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -25,7 +27,7 @@ from replay.arrivals import FloatArray, IntArray
 from telemetry.quantiles import Z_95
 
 DRAWS: Final = 100
-"""Number of draws. The standard deviation of 100 draws is known to within 7 %."""
+"""Number of resamples (draws). With 100 draws, the error of a standard deviation is about 7 %."""
 BLOCKS: Final = 20
 """Target number of blocks of time in a window."""
 SHORTEST_S: Final = 5.0
@@ -35,10 +37,11 @@ are enough of them to estimate the variance."""
 MIN_BLOCKS: Final = 8
 """Minimum number of blocks of time that have requests, before the change and after it."""
 MODEL_ERROR: Final = 0.007
-"""Standard deviation of the error of the expected latencies, as a share of them. This error is the
-same in all draws, so the spread of the draws does not include it. Therefore, it is added to each
-interval. Without it, the 95 % intervals for a single computation contained the true change in only
-14 to 20 of 20 pairs of simulated windows, depending on the latency and the change."""
+"""Standard deviation of the error of the expected latencies, relative to the expected latencies.
+This error is the same in all draws, so the differences between the draws do not show it. Therefore,
+it is added to each interval. Without it, the 95 % intervals for a single computation contained the
+true change in only 14 to 20 of 20 pairs of simulated windows, depending on the latency and the
+change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them
@@ -116,7 +119,7 @@ def reach_of(blocks: int, looks: bool) -> float:
 
 def spread_of(drawn: FloatArray) -> FloatArray:
     """Return the standard errors of estimates, from the middle 68 % of their draws. `drawn`
-    contains the estimates of each draw: (draws, ...)."""
+    contains the estimates of all draws; its first axis is the draw."""
     low, high = np.nanquantile(drawn, (0.1587, 0.8413), axis=0)
     return np.asarray(high - low) / 2
 

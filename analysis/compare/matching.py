@@ -19,18 +19,18 @@ MATCHES: Final = 30
 """Number of matches in a large group. The mean of 30 latencies has a fifth of the standard
 deviation of one latency."""
 FEWER: Final = (10, 15)
-"""Numbers of matches in smaller groups, so that the matches' expected latencies stay near the
-request's. A group of fewer than 75 requests (5 · 15) has 10 matches, and a group of fewer than 150
-requests (5 · 30) has 15 matches. Each number divides `MATCHES`, so that repeated matches fill
-`MATCHES` columns."""
+"""Numbers of matches in small groups. They are below `MATCHES`, so that the expected latencies of
+the matches stay near that of the request. A group of fewer than 75 requests (5 · 15) has 10
+matches, and a group of fewer than 150 requests (5 · 30) has 15 matches. Each number divides
+`MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
 """Maximum distance of a request from its matches. The distance is the median over the matches of
 |ln(expected latency of the request / expected latency of the match)|. Requests with a larger
 distance are not compared. At a distance of 0.7, the two latencies differ by a factor of at most
 about 2 for half of the matches."""
 BEYOND: Final = 1.1
-"""A request can be compared only if its own work and the work around it are at most this many times
-the largest amounts before the change."""
+"""A request can be compared only if its own work, and the work of other requests around it, are at
+most this many times the largest amounts before the change."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
@@ -40,7 +40,7 @@ class GroupedRequests(NamedTuple):
     """The groups and expected latencies of n requests: those before or those after the change."""
 
     number: IntArray
-    """(n,) group of each request."""
+    """(n,) the number of each request's group."""
     expected_s: FloatArray
     """(n,) expected latency of each request, in seconds."""
 
@@ -76,14 +76,14 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     logs = np.log(before.expected_s)
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
-    # One sort key combines the group and the logarithm of the latency. Two groups are 1,000 apart,
-    # and the logarithms of any two latencies differ by less.
+    # One sort key combines the group and the logarithm of the latency. The keys of consecutive
+    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than this.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
-    # Many requests have the same expected latency, such as a queue time of 0. The requests after
-    # the change are spread over these requests, so that they get different matches.
+    # Many requests before the change have the same expected latency, such as a queue time of 0.
+    # Each request after the change with this latency gets other matches among them.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

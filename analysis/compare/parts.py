@@ -26,7 +26,8 @@ MIN_IN_GROUP: Final = 50
 """Groups with fewer requests before the change are joined into one group."""
 REST: Final = -1
 NEW: Final = -2
-"""The number that stands for every group without requests before the change."""
+"""The group number of all requests whose tenant, route and adapter had no requests before the
+change."""
 TINY_S: Final = 1e-9
 """The shortest duration that the store can hold, in seconds."""
 
@@ -40,7 +41,8 @@ class ObservedRequests:
     value_s: FloatArray
     """(n,) the latency in seconds."""
     group: IntArray
-    """(n,) tenant, route and adapter as one number, the same before and after the change."""
+    """(n,) the number of each request's group. The requests of a group have the same tenant, route
+    and adapter. A group has the same number before and after the change."""
     mix: FloatArray
     """(n, j) the work of the request itself, by kind of work; the first column is 1."""
     load: FloatArray
@@ -80,13 +82,13 @@ class PercentileParts(NamedTuple):
 
     @property
     def compared_mix_s(self) -> float:
-        """The effect of a different mix of requests, without the requests that cannot be
-        compared."""
+        """The effect of a different mix on the requests that can be compared."""
         return self.mixed_s - self.before_s
 
     @property
     def mix_s(self) -> float:
-        """The effect of a different mix of requests, with the requests that cannot be compared."""
+        """The effect of a different mix, including the effect of the requests that cannot be
+        compared."""
         return self.compared_mix_s + self.uncompared_s
 
     @property
@@ -142,8 +144,8 @@ class Equal(NamedTuple):
 
 
 class SideComparison:
-    """The requests before and after a change, with fits of the expected latency, and which requests
-    can be compared."""
+    """The requests before and after a change, the fits of their expected latency, and which
+    requests after the change can be compared."""
 
     def __init__(self, before: ObservedRequests, after: ObservedRequests) -> None:
         self.before, self.after = joined_groups(before, after)
@@ -154,8 +156,8 @@ class SideComparison:
         """(m,) whether the group of each request after the change has requests before the
         change."""
         self.seen = is_in_range_before(self.before.work, self.after.work)
-        """(m,) whether the own work of each request after the change, and the work around it, are
-        within `BEYOND` times the largest amounts before the change."""
+        """(m,) whether the work of each request after the change, and the work of other requests
+        around it, are at most `BEYOND` times the largest amounts before the change."""
         by_mix = _match_by(self._by_mix, self.before, self.after, "mix")
         self.comparable = near(matches) & near(by_mix) & self.seen
         """(m,) whether each request after the change can be compared."""

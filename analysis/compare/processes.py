@@ -62,7 +62,8 @@ class ComparedProcesses:
     """The standard deviation of the effect of a restart, in units of the standard deviation between
     processes (`process_effect.difference_of`)."""
     kinds: Sequence[Sequence[ServedBy]]
-    """The requests of each process, by configuration."""
+    """One list for each group of processes that are compared with each other: the requests of each
+    process."""
 
 
 def processes_of(starts: Iterable[EngineStart], to_unix_ns: int) -> list[ReplicaProcess]:
@@ -118,9 +119,9 @@ def read_processes(
                 kinds[kind_of(process, number)].append(ServedBy(side.requests, by_process[process]))
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
-        # There is one list for each kind of process before the change, and one for each kind after
-        # it. An earlier process is added to only one list: to a list before the change, if there is
-        # one for its kind.
+        # Processes of one kind have the same configuration. There is one list for each kind before
+        # the change, and one for each kind after it. Add an earlier process of the kind to one
+        # list: to the list before the change, if it exists.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

@@ -1,9 +1,9 @@
 """The work of other requests on the same engine, computed from the rows of the requests.
 
-Pure. The number of requests at a request's arrival is not enough to compare latencies under
-different load: in a quiet window it soon falls, in a busy window it soon rises. So this module
-integrates the work of the other requests over the time in which a request waited or decoded. Work
-is counted in tokens, because the seconds depend on the server's speed.
+Pure. The number of running requests at a request's arrival does not describe the load during the
+request: in a quiet window, the number soon falls, and in a busy window, it soon rises. So this
+module integrates the work of the other requests over the time in which a request waited or decoded.
+Work is counted in tokens, because the seconds depend on the server's speed.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Instants:
     origin."""
 
     engine: IntArray
-    """(n,) a number for each engine, from 0."""
+    """(n,) the number of the engine that served each request. Engines are numbered from 0."""
     received_s: FloatArray
     scheduled_s: FloatArray
     first_token_s: FloatArray
@@ -44,7 +44,8 @@ class SharedWork:
     wait_running: FloatArray
     """(n,) mean number of decoding requests between the arrival and the first token."""
     wait_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of the requests in `wait_running`."""
+    """(n,) mean number of tokens that the requests in `wait_running` together have in the KV
+    cache."""
     wait_prefill_tokens: FloatArray
     """(n,) prompt tokens of other requests that were computed between the arrival and the first
     token."""
@@ -54,7 +55,8 @@ class SharedWork:
     decode_running: FloatArray
     """(n,) mean number of decoding requests during the decode; NaN if a request has no decode."""
     decode_context: FloatArray
-    """(n,) mean number of tokens in the KV cache of the requests in `decode_running`."""
+    """(n,) mean number of tokens that the requests in `decode_running` together have in the KV
+    cache."""
     decode_prefill_tokens: FloatArray
     """(n,) prompt tokens of other requests that were computed during the decode, per output token
     after the first."""
@@ -105,7 +107,7 @@ def _of_one_engine(of: Instants) -> dict[str, FloatArray]:
         "wait_context": in_cache.total(received, first) / wait_s,
         "decode_running": running.total(first, last) / decode_s,
         "decode_context": in_cache.total(first, last) / decode_s,
-        # A difference of two large sums can be slightly below zero.
+        # Rounding can make a difference of two large sums slightly negative, so replace it by 0.
         **{
             f"wait_prefill_{name}": np.maximum(rate.total(received, first) - own, 0.0)
             for name, (own, rate) in prefill.items()

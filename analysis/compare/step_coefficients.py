@@ -38,8 +38,8 @@ MIN_INTERVALS: Final = 10 * COEFFICIENTS
 """Minimum number of time intervals before and after the change: ten for each coefficient."""
 DRAWS: Final = 100
 MODEL_ERROR: Final = 0.0006
-"""Standard deviation of an error that the resampling of blocks does not show, as a share of the
-estimated value. Measured on 90 pairs of simulated windows without a change."""
+"""Standard deviation of an error that the resampling of blocks does not show, relative to the
+estimated coefficient. Measured on 90 pairs of simulated windows without a change."""
 _REWEIGHTS: Final = 3
 _FAR: Final = 2.0
 """A time interval whose deviation is more than this many times the median deviation has a lower

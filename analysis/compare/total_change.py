@@ -2,7 +2,8 @@
 percentile of a replay of the same requests on the server before the change.
 
 The comparison at the same load leaves out a part of the effect: on a slower server, more requests
-run at the same time, which makes it even slower. The replay serves the same arrivals, so it
+run at the same time, which makes the server even slower. The replay does not fix the load: it
+serves the same arrivals with the speed of the server before the change. So the total change
 includes this part.
 """
 

@@ -50,7 +50,7 @@ def load_terms(metric: str, of: Instants, around: SharedWork) -> FloatArray:
         return _columns(*decode)
     if metric == "e2e":
         return _columns(*wait, *(np.nan_to_num(each) for each in decode))
-    # If a prompt needs several steps, the decodes in each of these steps delay the prompt.
+    # A prompt may need several steps, and the decodes in each of these steps delay it.
     tokens = of.uncached_tokens + around.wait_prefill_tokens
     return _columns(
         *(*wait, around.wait_running, around.wait_context, around.waiting),

@@ -24,7 +24,8 @@ _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. If several are present, the first in this list is used."""
+"""The factors that can evict prefixes. If several are present, the first in this list counts as the
+cause."""
 
 
 class Evictions(NamedTuple):

@@ -37,9 +37,10 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. If these do not explain the growth, causes with smaller
-    shares are tested too. If the replay cannot determine the shares, the shares by accounting (the
-    detectors' estimates) remain, and `not_replayed` states the reason.
+    causes that the explanation names. If these causes do not explain the whole growth, the replays
+    also test causes that the explanation leaves out because of their small share. If the replay
+    cannot determine the shares, the shares by accounting (the detectors' estimates) remain, and
+    `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -163,7 +164,8 @@ def _last_part(engine: Engine, question: Question) -> Window:
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # The range begins with a request, because the beginning of the baseline may have no data.
+    # Begin at the first of these requests, not at the start of the baseline, because data may be
+    # missing there.
     return Window(int(received[-MAX_REQUESTS:][0]), window.to_unix_ns)
 
 

@@ -79,8 +79,8 @@ KIND_OF_CAUSE: Final[Mapping[str, FactorKind]] = {
     "preemption": FactorKind.OUTGROWN_BLOCKS,
     "config_change": FactorKind.CONFIG,
 }
-"""The kind of factor for each cause that a replay can remove. `replay/` does not model restarts,
-hangs, retries, adapters and encoders."""
+"""The kind of factor for each cause that a replay can remove. The replay does not model restarts,
+hangs, retries, adapters or encoders."""
 
 
 @dataclass(frozen=True, slots=True)

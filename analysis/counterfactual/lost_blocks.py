@@ -1,7 +1,7 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
-No counter reports blocks that are unused but cannot be allocated. Bisection finds the number for
-which the slow requests are as slow in the replay as measured.
+Lost blocks are unused but cannot be allocated, and no counter reports their number. Bisection finds
+the number of lost blocks for which the slow requests are as slow in the replay as measured.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from replay.kv_cache import blocks_for
 _BISECTIONS: Final = 8
 """Number of bisections. The result is exact to 0.4 % of all blocks."""
 MIN_RATIO: Final = 0.9
-"""The window is replayed with all blocks. If the mean latency of this replay is at least this share
-of the measured mean latency, no blocks were lost. Without a fault, replayed means are within 5 % of
-measured means."""
+"""Share of the measured mean latency of the slow requests. If a replay of the window with all
+blocks reaches this share, the window has lost no blocks. Without a fault, replayed means are within
+5 % of measured means."""
 
 
 def without_lost_blocks(

@@ -2,9 +2,9 @@
 values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, each request keeps its rank: the longest prompt of a tenant becomes as long as the tenant's
-longest prompt in the baseline. If a server is reset, its engine is replayed with the model that was
-fitted to the baseline.
+reset, the length of each request keeps its rank: the longest prompt of a tenant becomes as long as
+the tenant's longest prompt in the baseline. If a server is reset, its engine is replayed with the
+model that was fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -91,7 +91,8 @@ class MixedWindow:
     ) -> Callable[[], ReplayedLatencies]:
         """Return a function that replays the window with some factors reset to the baseline.
 
-        Requests are drawn in this call, so several returned functions may run at the same time.
+        This call draws the random requests, and the returned function only replays them. So several
+        returned functions may run at the same time.
 
         Args:
             metric: the latency to return, a field of `replay.outcome.ReplayOutcome`.
@@ -111,7 +112,7 @@ class MixedWindow:
             counted = (mine.at_s >= 0) & ~outcome.rejected
             latency_s = getattr(outcome, metric)
             if metric == "e2e_s":
-                # The model of the front end does not include slow clients.
+                # The model of the front end assumes fast clients, so add the delay of slow clients.
                 latency_s = latency_s + np.fmax(mine.delivery_s - outcome.delivery_s, 0.0)
             found_s.append(latency_s[counted])
             rows.append(mine.row[counted])
@@ -251,8 +252,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """Return which requests can get other lengths: those in the counted range that are not
-        copies from the baseline, and not in a group that is defined by length."""
+        """Return which requests can get other lengths: the window's own requests in the counted
+        range, except those of a group that is defined by length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
@@ -263,11 +264,11 @@ class MixedWindow:
     ) -> WindowRequests:
         """Replace the cached tokens of each request. The cached share of its prompt becomes that of
         a baseline request of the same tenant and a similar length. If the window's cache evicts
-        prefixes, the share is reduced.
+        prefixes, and the cause of the evictions is not reset, the share is reduced.
 
-        If prompts became longer and this factor is not reset, prompts do not share their additional
-        tokens with other prompts. Each request then gets the number of cached tokens, not the
-        share, of the baseline request with the same rank of prompt length.
+        If prompts became longer and their length is not reset, the additional tokens are assumed to
+        be new in each prompt. Each request then gets the number of cached tokens (not the share) of
+        the baseline request whose prompt length has the same rank.
         """
         kept = 1.0
         if self._evictions is not None and self._evictions.factor not in to_reset:

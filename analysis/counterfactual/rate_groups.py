@@ -1,6 +1,6 @@
 """Divide requests into groups, one for each factor (change of the traffic) that changes a request
-rate. Pure. The group of a factor that adds long requests contains the requests that are longer than
-a bound."""
+rate. Pure. The group of a factor that adds long requests contains the requests above a certain
+length."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,10 +34,10 @@ def _lower_bound(
 ) -> float:
     """Return the length above which a request belongs to a factor; 0 if all requests belong to it.
 
-    If no long requests were added, usually no request is longer than the returned length. The
-    result is 0 if the rate of shorter requests grew too, and no other factor changes this rate.
-    Shorter requests also take time in the engine steps, so they then belong to the factor too. If
-    the factor has no tenant, tenants whose rate is a separate factor are left out.
+    If no long requests were added, usually no request is longer than the returned length. If the
+    rate of shorter requests grew too, and no other factor contains this growth, the shorter
+    requests also belong to the factor: the result is 0. If the factor has no tenant, tenants whose
+    rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0
@@ -54,7 +54,8 @@ def _lower_bound(
         of_usual = of_usual * _longer_ratio(factor, now, usual)
     bound = added_above(of_now, of_usual, 1.0)
     if factor.kind is FactorKind.LONG_PROMPTS:
-        # Very long prompts may be too few to change the number of requests significantly.
+        # A few very long prompts may not change the number of requests significantly. Therefore,
+        # all prompts that are longer than the longest of the baseline belong to the factor.
         bound = min(bound, float(of_usual.max()))
     if _applies_to_whole_tenant(factors, FactorKind.RATE, factor.tenant):
         return bound

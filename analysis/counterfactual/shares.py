@@ -46,19 +46,19 @@ error widens each interval: with the maximum error, an interval extends by at le
 of the share."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
-"""Number of threads, each of which computes one replay. They run in parallel, because the compiled
-loop of the replay releases the GIL."""
+"""Number of threads, each of which computes one replay at a time. Threads can run in parallel,
+because the compiled loop of the replay releases the GIL."""
 MODEL_ERROR: Final = 0.04
-"""Standard deviation of the error that the model adds to a share, in addition to the error of the
-replayed growth. Measured on the development seed 503 of `benchmarks/diagnosis.py`."""
+"""Standard deviation of the error of a share that comes from the model. It does not include the
+error of the replayed growth. Measured on the development seed 503 of `benchmarks/diagnosis.py`."""
 
 PARTIAL_ERROR: Final = 0.8
 """Factor for the error of replays in which a part of the growth remains. If a server remains
-overloaded, its queue depends strongly on its capacity, which is known only roughly. So the standard
-deviation of a replay is this factor times p (1 - p), where p is the part of the growth that
-remains. With this error, 93 % of the intervals contain the true share; without it, 85 %. This was
-measured on 93 intervals of `benchmarks/diagnosis.py --pairs` with development seeds: 94001, and
-94002 for a run with `--foreign`."""
+overloaded, its queue depends strongly on its capacity, which is known only roughly. The standard
+deviation of this error is assumed to be this factor times p (1 - p), where p is the part of the
+growth that remains. With this error, 93 % of the intervals contain the true share; without it, 85
+%. This was measured on 93 intervals of `benchmarks/diagnosis.py --pairs` with development seeds:
+94001, and 94002 for a run with `--foreign`."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
@@ -77,7 +77,7 @@ class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
     shares: Sequence[Share]
-    """One for each proposed cause."""
+    """One share for each proposed cause, in the same order."""
     unexplained: Share
     replay: Replay
     window: Recorded
@@ -94,7 +94,7 @@ class Tails:
 
     metric: Metric
     share: float
-    """The share of the requests that counts as slow."""
+    """The share of the requests that are slow: 0.05 for the slowest 5 %."""
     equals: Mapping[str, str | None]
     """Labels that select the requests."""
 
@@ -184,7 +184,7 @@ def effect(window: Recorded, baseline: Recorded, cause: Cause, tails: Tails) -> 
     """Return the part of the replayed growth that disappears if only this cause is reset.
 
     Args:
-        window: as in `CauseShares`.
+        window: the window without the KV blocks that it lost (`CauseShares.window`).
     """
     replayer = _Replayer(window, baseline, removable_factors([cause]), tails, lambda: None)
     traffics = [(traffic_of(window), traffic_of(baseline))] * DRAWS
@@ -250,7 +250,7 @@ def _of_causes(
     of_causes = factors_of(causes)
     for cause, factor in zip(causes, of_causes, strict=True):
         if factor not in factors:
-            found.append(Share(0.0, 0.0, 0.0))  # the replay shows that no blocks are lost
+            found.append(Share(0.0, 0.0, 0.0))  # the replay shows: no block is lost
             continue
         whole = sum(
             each.share for each, its in zip(causes, of_causes, strict=True) if its == factor
@@ -381,7 +381,7 @@ def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> 
 
 
 def tail_mean_s(latency_s: FloatArray, share: float) -> float:
-    """Return the mean of the slowest share of the known latencies."""
+    """Return the mean of the slowest known latencies. `share` is the share of them that is slow."""
     known = latency_s[np.isfinite(latency_s)]
     if not known.size:
         return 0.0
@@ -392,9 +392,9 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
 def _share(
     value: float, redrawn: Sequence[float], error: float, partial_error: float = 0.0
 ) -> Share:
-    """Return a share with its interval. The interval combines the spread of resampled windows, the
-    relative error of the replayed growth, and the errors of the model. The error of the replayed
-    growth may come from any cause, so it widens every interval."""
+    """Return a share with its interval. The interval combines the standard deviation of the share
+    over resampled windows, the relative error of the replayed growth, and the errors of the model.
+    The error of the replayed growth may come from any cause, so it widens every interval."""
     spread = float(np.std([value, *redrawn]))
     half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
     value = min(max(value, 0.0), 1.0)

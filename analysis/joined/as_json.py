@@ -63,7 +63,8 @@ SORTABLE: Final = (
     ),
     *("basis", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "request_id"),
 )
-"""The keys to sort by. A phase is a key of the object `phases`."""
+"""The keys of the JSON object by which joined requests can be sorted. The keys of phases are in the
+object `phases`."""
 
 
 def sort_value(request: JoinedRequest, key: str) -> Any:

@@ -8,8 +8,8 @@ contains the whole time at the prefill engine. So the explanation of the prefill
 E2E of the requests at the prefill servers. The explanation of the decode pool is about the TTFT of
 the requests at the decode servers. The pool whose phases grew most is first.
 
-An objective is about whole requests, so it cannot judge a pool. The verdict on a pool depends only
-on the size of the growth.
+An objective limits the latency of a whole request, from prefill to decode, so it does not show
+whether one pool is too slow. The verdict on a pool depends only on the size of the growth.
 """
 
 from collections import Counter, defaultdict
@@ -147,8 +147,8 @@ def growth(
 
 
 def pools_of(requests: Sequence[JoinedRequest]) -> dict[EngineRole, tuple[str, ...]]:
-    """Return the servers of each role. A server with both roles belongs to its more frequent
-    role."""
+    """Return the servers of each role. A server that served requests in both roles belongs to the
+    role in which it served more of them."""
     hops: defaultdict[str, Counter[EngineRole]] = defaultdict(Counter)
     for request in requests:
         for hop in request.hops:

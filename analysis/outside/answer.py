@@ -55,7 +55,8 @@ class CacheEffect:
     """Median over the pairs of the difference: time of the repetition − time of the new prompt."""
     difference_low_s: float | None
     difference_high_s: float | None
-    """The 95 % confidence interval of the median difference; None below 8 pairs."""
+    """The 95 % confidence interval of the median difference; None if there are fewer than 8
+    pairs."""
     cached_ratio: float | None
     """The cached share of the prompt tokens of the repetitions, as reported by the server."""
 
@@ -100,7 +101,8 @@ class EndpointResults:
     cached: int
     """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
-    """Number of probes that do not count, by outcome: over_budget, missed, abort."""
+    """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
+    (`abort`), by outcome. They count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
     """The most frequent reasons first."""
     phases_s: Mapping[str, float] | None

@@ -60,8 +60,9 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median network time; None if the 95 % confidence intervals
-    of the medians before and now overlap. Without a change, they overlap in 99.4 % of the cases."""
+    """Return the growth of the median network time; None if the 95 % confidence interval of the
+    median in the baseline overlaps that in the window. If nothing changed, the two intervals
+    overlap in 99.4 % of the cases."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:
@@ -94,8 +95,8 @@ def _by_region(engine: Engine, span: Span) -> dict[str, FloatArray]:
 
 
 def _percentile_evidence(times: NetworkTimes, share: float) -> Evidence | None:
-    """Return a percentile as evidence; None if it is unknown in both ranges, for example the P99 of
-    fewer than 381 probes."""
+    """Return a percentile as evidence; None if it is unknown in the baseline and in the window. For
+    example, the P99 of fewer than 381 probes is unknown."""
     region, before_s, now_s = times
     values = [_quantile_if_enough(each, share) for each in (before_s, now_s)]
     if values == [None, None]:

@@ -5,7 +5,8 @@ For replicas with a price:
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
 The series of a replica without a price are omitted, because an unknown cost is not $0. Engines send
-no samples while they load, so the loading time is included only in the bill of `tailspan cost`.
+no samples while they load, and these series count only time with samples. So only the bill of
+`tailspan cost` includes the loading time.
 """
 
 from typing import Final

@@ -61,14 +61,14 @@ ENGINE_GAUGES: Final = {
     ),
     "step_model_error_ratio": MetricSeries(
         "tailspan_engine_step_model_error_ratio",
-        "Typical error of the step model, relative to its prediction, on steps that were not used"
-        " to fit it.",
+        "Typical relative error of the step durations that the step model predicts, for steps that"
+        " were not used to fit the model.",
         ENGINE_LABELS,
     ),
     "step_model_r_squared": MetricSeries(
         "tailspan_engine_step_model_r_squared",
-        "Share of the variance that the step model predicted, on steps that were not used to fit"
-        " it.",
+        "Share of the variance of step durations that the step model predicts, for steps that were"
+        " not used to fit the model.",
         ENGINE_LABELS,
     ),
     "host_cpus": MetricSeries(
@@ -77,7 +77,7 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `EngineSample`."""
+"""Gauges of engines. The keys are the exported fields of `EngineSample`."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": MetricSeries(
@@ -99,7 +99,8 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Gauges by field of `roofline.windows.RooflineWindow`."""
+"""Gauges of GPU utilisation. The keys are the exported fields of
+`roofline.windows.RooflineWindow`."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": MetricSeries("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),
@@ -322,7 +323,8 @@ ENGINE_TOTALS: Final = {
         ENGINE_LABELS,
     ),
 }
-"""Counters by field of `EngineSample`. Each engine counts since its own start."""
+"""Counters of engines. The keys are the exported fields of `EngineSample`. Each counter starts at 0
+when its engine starts."""
 
 LAST_SAMPLE: Final = MetricSeries(
     "tailspan_engine_last_sample_timestamp_seconds",

@@ -74,7 +74,7 @@ COST: Final = MetricSeries(
 )
 UNLISTED: Final = MetricSeries(
     "tailspan_probe_unlisted_results_total",
-    "Probes that no other series contains, because there are more endpoints than the limit.",
+    "Probes of endpoints beyond the limit on endpoints. No other series contains these probes.",
 )
 
 PROBE_SERIES: Final = (SUCCESS, DURATION, *GAUGES.values(), LAST, RESULTS, COST, UNLISTED)

@@ -1,11 +1,11 @@
 """Defines the series of `/metrics`: name, help, unit and labels.
 
-Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so neighbouring bounds differ by at
-most a factor of 1.67. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s)
-are among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server.
-For latencies that contain at least one engine step, the first bound is 1 ms. The buckets are for
-heatmaps; quantiles and objectives are not computed from them. Quantiles of the last minutes are
-exported as summaries, under separate names. Do not average or sum these quantiles.
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so each bound is at most 1.67 times
+the previous bound. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
+among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server. For
+latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
+heatmaps. Tailspan computes no quantiles and no objectives from them. Quantiles of the last minutes
+are exported as summaries, under separate names. Do not average or sum these quantiles.
 
 Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
 """
@@ -210,13 +210,14 @@ TOKENS: Final = {
 COSTS: Final = {
     "cost_usd": MetricSeries(
         "tailspan_cost_usd_total",
-        "Cost of ended requests with a known price, in USD: each request's share of engine steps,"
-        " at the engine's price when the request arrived. Without idle time and recomputation.",
+        "Cost of ended requests with a known price, in USD: each request's share of the time of"
+        " engine steps, at the engine's price when the request arrived. Idle time and recomputation"
+        " are not included.",
         REQUEST_LABELS,
     ),
     "billed_s": MetricSeries(
         "tailspan_billed_engine_seconds_total",
-        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
+        "Time of engine steps spent on ended requests, in seconds: the sum of their shares.",
         REQUEST_LABELS,
     ),
     "wasted_s": MetricSeries(
@@ -244,8 +245,9 @@ TENANT_TOKENS: Final = {
         "tailspan_tenant_output_tokens_total", "Output tokens of ended requests.", TENANT_LABELS
     ),
 }
-"""Token counters by field of `RequestTimeline`, without the label replica: tenants × replicas would
-be tens of thousands of series."""
+"""Token counters of tenants. The keys are the summed fields of `RequestTimeline`. There is no label
+replica, because a series for each pair of tenant and replica would make tens of thousands of
+series."""
 
 TENANT_COSTS: Final = {
     "cost_usd": MetricSeries(
@@ -255,16 +257,17 @@ TENANT_COSTS: Final = {
     ),
     "billed_s": MetricSeries(
         "tailspan_tenant_billed_engine_seconds_total",
-        "Engine time spent on ended requests: their shares of engine steps, in seconds.",
+        "Time of engine steps spent on ended requests, in seconds: the sum of their shares.",
         TENANT_LABELS,
     ),
 }
-"""Counters of tenants' costs and engine time, by field of `RequestTimeline`."""
+"""Counters of tenants' costs and engine time. The keys are the summed fields of
+`RequestTimeline`."""
 
 LATE_S: Final = 60
 """A request that is stored more than this many seconds after its end counts as late. The plugin
-sends every 5 s and pauses at most 30 s between attempts, so a request is late only if more than one
-attempt failed."""
+sends requests every 5 s, and tries again at most 30 s after a failed attempt. One failed attempt
+therefore does not make a request late."""
 LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",
@@ -300,7 +303,7 @@ SLO_TARGET: Final = MetricSeries(
 )
 SLO_GROUPS: Final = MetricSeries(
     "tailspan_slo_groups",
-    f"Groups of an objective with `by` that have their own error budget; at most {PLACES}. The"
+    f"Number of groups with their own error budget, for objectives with `by`; at most {PLACES}. The"
     " group `other` has the requests of all other groups.",
     (vocabulary.SLO,),
 )
@@ -331,7 +334,7 @@ ITEMS: Final = MetricSeries(
 )
 MESSAGES: Final = MetricSeries(
     "tailspan_collector_messages_total",
-    "Export messages that were answered, by result.",
+    "OTLP export messages to which the collector sent a response, by result.",
     ("transport", "signal", "result"),
 )
 TRUNCATED_TEXTS: Final = MetricSeries(
@@ -340,19 +343,19 @@ TRUNCATED_TEXTS: Final = MetricSeries(
 )
 DROPPED_VALUES: Final = MetricSeries(
     "tailspan_collector_dropped_values_total",
-    "Invalid optional values. The requests were stored without these values.",
+    "Invalid optional values, which were left out of the stored rows.",
     ("reason",),
 )
 LISTENER_FAILURES: Final = MetricSeries(
     "tailspan_collector_listener_failures_total",
-    "Stored batches that a listener failed to process. The series of this process may lack their"
-    " data.",
+    "Stored batches that a listener failed to process. The series of this process may lack the data"
+    " of these batches.",
 )
 WAITING_MESSAGES: Final = MetricSeries(
-    "tailspan_collector_waiting_messages", "Messages that were received and are not yet answered."
+    "tailspan_collector_waiting_messages", "Messages that were received and have no response yet."
 )
 WAITING_BYTES: Final = MetricSeries(
-    "tailspan_collector_waiting_bytes", "Size of the messages that are not yet answered, in bytes."
+    "tailspan_collector_waiting_bytes", "Size of the messages that have no response yet, in bytes."
 )
 LAST_COMMIT: Final = MetricSeries(
     "tailspan_collector_last_commit_timestamp_seconds",
@@ -367,7 +370,7 @@ LABEL_OVERFLOWS: Final = MetricSeries(
 TENANT_NAMED_SINCE: Final = MetricSeries(
     "tailspan_tenant_named_since_seconds",
     "When this collector began to count all requests of the tenant under the tenant's name, in"
-    " unix seconds; 0 if it did so at its start. A sum over collectors is complete if every"
+    " unix seconds; 0 if it has done so since its start. A sum over collectors is complete if every"
     " collector has this series for the tenant.",
     ("tenant",),
 )

@@ -20,8 +20,8 @@ class LatencyHistogram(NamedTuple):
     help: str
     field: str
     answered_only: bool
-    """Whether only completely answered requests count. True for latencies that an abort or an error
-    shortens.
+    """Whether only completely answered requests count. True for latencies that would be too short
+    if an abort or an error ended the request early.
     """
     bounds_s: tuple[float, ...]
     exemplars: bool = False

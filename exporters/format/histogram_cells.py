@@ -29,7 +29,7 @@ IntArray = NDArray[np.int64]
 SCHEMA: Final = 3
 _A_DOUBLING: Final = 2**SCHEMA
 GROWTH: Final = 2 ** (1 / _A_DOUBLING)
-"""Ratio of neighbouring native bounds: 1.09."""
+"""Ratio of each native bound to the previous bound: 1.09."""
 
 
 class HistogramCells(NamedTuple):
@@ -46,9 +46,10 @@ class HistogramCells(NamedTuple):
     buckets: tuple[int, ...]
     """The index of the classic bucket of each cell."""
     ends: IntArray
-    """(classic buckets,) the last cell of each classic bucket."""
+    """(b,) the index of the last cell of each of the b classic buckets."""
     begins: IntArray
-    """(1 + native buckets,) the first cell of the zero bucket, and of each native bucket."""
+    """(1 + b,) the index of the first cell of the zero bucket, and of each of the b native
+    buckets."""
     zero_threshold_s: float
     first: int
     """The index of the first native bucket. Bucket i ends at 2^(i/8) s."""
@@ -62,7 +63,8 @@ class HistogramCells(NamedTuple):
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Convert counts by cell to cumulative counts by classic bucket: (n, cells) → (n, buckets).
+        """Convert the count of each cell to the cumulative count of each classic bucket: (n, cells)
+        → (n, buckets).
 
         n is the number of histograms. The last count of a histogram is its total.
         """
@@ -70,8 +72,8 @@ class HistogramCells(NamedTuple):
         return summed
 
     def native(self, counts: IntArray) -> IntArray:
-        """Convert counts by cell to counts by zero and native bucket: (n, cells) → (n, 1 +
-        buckets).
+        """Convert the count of each cell to the count of the zero bucket and of each native bucket:
+        (n, cells) → (n, 1 + buckets). n is the number of histograms.
         """
         summed: IntArray = np.add.reduceat(counts, self.begins, axis=1)
         return summed

@@ -1,5 +1,5 @@
-"""Stores histograms, and writes them as text and protobuf. The counts are by cell, a narrow range
-of latencies (`histogram_cells`)."""
+"""Stores histograms, and writes them as text and protobuf. A histogram has one count for each cell.
+A cell is a narrow range of latencies (`histogram_cells`)."""
 
 from array import array
 from collections.abc import Iterator, Mapping
@@ -57,8 +57,8 @@ class ObservedLatencies(NamedTuple):
     counts: IntArray
     sum_s: float
     latest: dict[int, int]
-    """Maps each classic bucket to the index in `values_s` (the argument of `observed`) of the
-    bucket's last latency."""
+    """For each classic bucket with new latencies, the position of the last of these latencies in
+    the argument `values_s` of `observed`."""
 
 
 def observed(

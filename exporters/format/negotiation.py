@@ -1,8 +1,8 @@
 """Selects the format of a scrape from the request's headers.
 
-Only the protobuf format has native histograms. A scraper receives protobuf if its Accept header
-lists protobuf with all parameters and at least the weight (`q`) of text. Other scrapers receive
-text.
+Only the protobuf format has native histograms. A scraper receives protobuf under two conditions:
+its Accept header lists protobuf with the parameters `proto` and `encoding`, and gives protobuf a
+weight (`q`) that is at least the weight of text. Other scrapers receive text.
 """
 
 import re

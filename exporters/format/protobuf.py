@@ -22,15 +22,15 @@ BoolArray = NDArray[np.bool_]
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 4
 _VALUE_FIELDS: Final = {COUNTER: b"\x1a\x09\x09", GAUGE: b"\x12\x09\x09"}
-"""The bytes before the value of a counter or gauge: the tag and the length of its message, and the
-tag of the value.
+"""The bytes before the value of a counter or gauge: the tag and the length of the message `Counter`
+or `Gauge`, then the tag of its field `value`.
 """
 _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
 """Maximum number of consecutive empty buckets that are written as zeros (one byte each). After a
-longer gap, a new span of buckets begins (six bytes)."""
+longer gap, the encoding begins a new `BucketSpan`, a run of consecutive buckets (six bytes)."""
 
 
 def varint(number: int) -> bytes:
@@ -189,8 +189,9 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first span contains the index of its first bucket. Each later span contains its
-        # distance from the previous span.
+        # A `BucketSpan` is a run of consecutive buckets. The first one contains the index of its
+        # first bucket. Each later one contains the number of buckets between it and the previous
+        # one.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)
@@ -212,8 +213,8 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
 
 
 def _buckets_to_write(filled: BoolArray) -> BoolArray:
-    """Return whether to write each bucket (n, buckets): non-empty buckets and short gaps between
-    them."""
+    """Return which buckets to write: (n, buckets). These are the non-empty buckets, and the empty
+    buckets in short gaps between them."""
     filled = np.pad(filled, ((0, 0), (GAP, GAP)))
     near = filled.copy()
     for by in range(1, GAP + 1):
@@ -225,7 +226,8 @@ def _buckets_to_write(filled: BoolArray) -> BoolArray:
 
 
 def _runs(written: BoolArray) -> Iterator[tuple[int, int, int]]:
-    """Return the row, the begin and the end of each run of consecutive buckets to write."""
+    """Return each run of consecutive buckets to write: the index of the histogram, the first
+    bucket, and the bucket after the last."""
     edges = np.diff(np.pad(written, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     rows, begins = np.nonzero(edges == 1)
     _, ends = np.nonzero(edges == -1)

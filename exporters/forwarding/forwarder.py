@@ -107,7 +107,8 @@ class Forwarder(Families):
         self._queue.put(ForwardedMessage(path, body, json, self._clock()))
 
     def close(self, within_s: float) -> None:
-        """End the thread, after trying to send each queued message once within `within_s`."""
+        """Try to send each queued message once more, then end the thread. Wait at most `within_s`
+        seconds for this."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:

@@ -10,15 +10,15 @@ from telemetry.engines import MAX_TRACKED
 
 LEAD: Final = MetricSeries(
     "tailspan_clock_lead_seconds",
-    "How far a sender's newest timestamps are ahead of their arrival, in seconds, as the median of"
-    " its last messages. Normally about 0 or slightly below. Above 0, the sender's clock is ahead."
-    " Far below 0, the clock is behind, or messages are delayed.",
+    "Seconds by which the newest timestamp in a message is later than the arrival of the message;"
+    " median over the sender's last messages. Normally 0 or slightly below. Above 0, the sender's"
+    " clock is ahead. Far below 0, the clock is behind, or messages are delayed.",
     ("source",),
 )
 AHEAD: Final = MetricSeries(
     "tailspan_clock_ahead_seconds",
-    "Seconds that are subtracted from a sender's timestamps because its clock is ahead; otherwise"
-    " 0.",
+    "Seconds that are subtracted from a sender's timestamps because its clock is ahead; 0 if the"
+    " clock is not ahead.",
     ("source",),
 )
 ROWS: Final = MetricSeries(
@@ -34,7 +34,7 @@ OVERFLOWS: Final = MetricSeries(
 JUMP: Final = MetricSeries(
     "tailspan_clock_jump_seconds",
     "Seconds by which Tailspan's system clock is ahead of the time that alerts and retention use."
-    " Normally 0. Other values mean that the clock jumped, or was wrong at the start. The"
+    " Normally 0. Other values mean that the system clock jumped or was wrong at the start: the"
     " timestamps of senders do not confirm its time.",
 )
 BEHIND: Final = MetricSeries(
@@ -54,7 +54,8 @@ class SenderClock(Protocol):
 
     @property
     def lead_s(self) -> float:
-        """Return how far the sender's newest timestamps are ahead of their arrival."""
+        """Return the seconds by which the newest timestamps in the sender's messages are later than
+        the arrival of the messages."""
 
     @property
     def ahead_s(self) -> float:

@@ -9,8 +9,8 @@ from exporters.format.text import Families, Family
 
 UP: Final = MetricSeries(
     "tailspan_gpu_reader_up",
-    "1 if the reader's last attempt succeeded, 0 if it failed; absent if there is no GPU of its"
-    " vendor.",
+    "1 if the reader's last attempt succeeded, 0 if it failed; absent if the machine has no GPU"
+    " of the reader's vendor.",
     ("reader",),
 )
 FAILURES: Final = MetricSeries(

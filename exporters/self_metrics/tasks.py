@@ -27,7 +27,7 @@ LAST_SUCCESS: Final = MetricSeries(
 
 
 class TaskMetrics(Families):
-    """Reports each component, and why it does not work (None if it works)."""
+    """Reports whether each component works."""
 
     def __init__(self, report: Callable[[], Sequence[tuple[Task, str | None]]]) -> None:
         self._report = report

@@ -6,8 +6,9 @@ machine may not have been rented during the gap. One process of an engine sends 
 engine's steps. Other processes with the same replica and engine are the engine's API servers; they
 add no uptime. If two processes send totals of steps during the same time, two servers use the same
 replica name by mistake. The uptime of both servers is then billed. Idle time is uptime minus busy
-time. The exported idle time never decreases, although the busy time of a long step is reported only
-at the end of the step. Loading time is not included.
+time. The busy time of a long step is reported only at the end of the step, so uptime minus busy
+time then decreases. The exported idle time is the highest value so far, because a counter must not
+decrease. Loading time is not included.
 """
 
 from collections.abc import Callable
@@ -84,8 +85,9 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
-        A replaced process stops sending step totals when its successor begins. If the replaced
-        process still sends step totals, it counts as a separate server from its previous sample on.
+        Usually a process sends no more step totals when its successor has started. If it still
+        sends step totals, both processes run at the same time. It then counts as a separate server,
+        beginning with its previous sample.
         """
         number = report.server
         before = self.processes.get(process)
@@ -106,7 +108,7 @@ class _Engine:
             if at_unix_ns - server.newest_unix_ns > _GAP_NS:
                 self.servers[number] = _Server(newest_unix_ns)
                 return number
-        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent process ids
+        if len(self.servers) >= MAX_PROCESSES:  # a sender may invent any number of ids
             return min(range(len(self.servers)), key=lambda at: self.servers[at].newest_unix_ns)
         self.servers.append(_Server(newest_unix_ns))
         return len(self.servers) - 1

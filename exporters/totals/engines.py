@@ -5,9 +5,9 @@ requests, and only one process reports the totals of the engine's steps. Totals 
 processes.
 
 A total decreases only when the server restarts. If a process with a new start timestamp sends a
-sample, the server may have restarted. It has restarted if no other process of the engine sent a
-sample shortly before this start. The old counts are then dropped, and Prometheus treats the
-decrease as a counter reset. If a process ends while other processes of the engine still send
+sample, the server may have restarted. If no other process of the engine sent a sample shortly
+before this start, the server has restarted. The old counts are then dropped, and Prometheus treats
+the decrease as a counter reset. If a process ends while other processes of the engine still send
 samples, its counts stay in the sum, so that Prometheus sees no reset.
 """
 
@@ -22,8 +22,9 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""If a process sent no sample for this long before another process started, it has ended: no server
-restarts and loads a model in less time."""
+"""If the last sample of a process was more than this before the start of another process, the first
+process has ended. After a restart, the gap is always longer than this, because loading a model
+takes longer."""
 AHEAD_NS: Final = 600 * 10**9
 """A stored sample whose timestamp is more than this in the future was stored while Tailspan's clock
 was ahead. The next sample replaces it."""
@@ -61,8 +62,9 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The sample's timestamp or its arrival, whichever is earlier. So a late delivery, or a
-    sender's clock that is ahead, cannot make the sample look newer."""
+    """The earlier of two times: the timestamp of the newest sample, and its arrival. A late
+    arrival, or a sender's clock that is ahead, therefore cannot make the sample look newer than it
+    is."""
     started_unix_ns: int | None = None
     highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
     """The highest value of each total, in the order of `ENGINE_TOTALS`."""

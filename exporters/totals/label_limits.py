@@ -2,7 +2,7 @@
 
 Each label has a maximum number of values. At the maximum, a new value replaces the value that had
 no rows for the longest time, if this time is at least `IDLE_NS`. If no value can be replaced, rows
-with the new value get the label `other` and are counted.
+with the new value get the label `other`, and a counter reports the number of these rows.
 
 Pairs of labels have an owner: the tenant or the replica. At the maximum, a new pair replaces a pair
 of the owner with the most pairs. An owner with many models therefore does not displace the pairs of
@@ -30,7 +30,7 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 
 class LabelCap(Generic[_Value]):
-    """The admitted values. The value without rows for the longest time is first.
+    """The admitted values, sorted by the time of their last row, the oldest first.
 
     Args:
         owner: returns the owner of a value, or None if values have no owners.
@@ -45,7 +45,7 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners that have both an admitted value and a value that was refused or removed."""
+        """The owners with an admitted value for which another value was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the
@@ -62,8 +62,8 @@ class LabelCap(Generic[_Value]):
         return True
 
     def reserve(self, values: Collection[_Value], now_unix_ns: int) -> None:
-        """Admit these values, and do not replace them until the next call. If necessary, remove
-        other values."""
+        """Admit these values, and remove other values if there are too many. The values cannot be
+        replaced until the next call of `reserve`."""
         self._reserved = frozenset(values)
         new = [value for value in values if value not in self._seen_unix_ns]
         beyond = len(self._seen_unix_ns) + len(new) - self._limit
@@ -81,9 +81,8 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return, for each value, the unix nanoseconds since which all rows with this value keep it
-        as their label. Earlier rows may have the label `other`. 0 if no row has had the label
-        `other` since the start."""
+        """Return the unix nanoseconds at which each value was admitted. Rows with the value that
+        arrived earlier may have the label `other`. 0 if no row had the label `other` before."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
@@ -175,11 +174,12 @@ class ExporterLabels:
     def tenants_since_unix_ns(self) -> dict[str, int]:
         """Return, for each tenant, the unix nanoseconds at which the exporter began to use the
         tenant's name. 0 means at the start of the exporter."""
-        # A tenant may itself be named `other`.
+        # Leave out a tenant with the name `other`, because its series also counts other tenants.
         return {name: at for name, at in self._tenants.since_unix_ns.items() if name != OTHER}
 
     def partial_replicas(self) -> list[str]:
-        """Return the replicas with their own label that also have requests counted as `other`."""
+        """Return the replicas for which some requests are counted under their own name, and others
+        under `other`."""
         return sorted(str(each) for each in self._pairs.partial if each)
 
     def engine(self, replica: str, engine: int, now_unix_ns: int) -> bool:

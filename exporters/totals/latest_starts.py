@@ -30,7 +30,8 @@ class LatestStarts:
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
         """Return the starts of these replicas' engines, and possibly of other engines.
 
-        Any sender can invent engine starts, so ask only for replicas that send samples.
+        Any sender can invent engine starts. Therefore, pass only replicas that send samples: their
+        number is limited.
         """
         now_unix_ns = self._clock_unix_ns()
         with self._lock:

@@ -25,7 +25,8 @@ from telemetry.sketches import IntArray, bins_within
 SLICE_NS: Final = 15 * 10**9
 SLICES: Final = RECENT_S * 10**9 // SLICE_NS
 _MANY: Final = 1_000
-"""Number of requests above which counts by bin take less memory than one bin number per request."""
+"""Number of requests in a slice. With more requests, a count for each bin takes less memory than a
+bin number for each request."""
 
 Int16Array = NDArray[np.int16]
 _Key = TypeVar("_Key", Pair, str)
@@ -88,8 +89,8 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests at
-        once takes a tenth of the time of adding them one by one."""
+        """The bins of recent requests that are not yet in `_total`. Adding a thousand requests
+        together takes a tenth of the time that adding them one by one takes."""
         # The bins of `_total` in ascending order.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
@@ -149,7 +150,8 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of every pair of model and replica, every model, and every tenant of a model.
+    """The windows of the last minutes: one for every pair of model and replica, every model, and
+    every pair of model and tenant.
 
     Callers pass the current time.
     """
@@ -196,7 +198,7 @@ class RecentLatencies:
 
 
 class _Found(NamedTuple):
-    """The bins of one latency of some requests, and the slice of each request."""
+    """For some requests: the bin of one latency, and the slice in which the request ended."""
 
     field: str
     bins: Int16Array
@@ -210,7 +212,7 @@ def _take(
     place: IntArray,
     found: _Found,
 ) -> None:
-    """Count requests in the windows of their labels."""
+    """Count requests in the windows of their label values."""
     key = place * SLICES + found.slices % SLICES
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))

@@ -2,9 +2,9 @@
 
 A sender sends a batch again if it did not receive the response. The ids are stored in two sets: the
 newer and the older ids. When the newer set has `capacity` ids, it replaces the older set, and an
-empty set becomes the newer set. At least the last `capacity` ids are therefore present, and at most
-twice as many. At 1,000 requests per second, the default covers 100 s; OpenTelemetry's
-exporters stop retrying within 64 s.
+empty set becomes the newer set. The two sets together therefore contain at least the last
+`capacity` ids, and at most twice as many. At 1,000 requests per second, the default covers 100 s;
+OpenTelemetry's exporters stop retrying within 64 s.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class RecentIds:
         self._older: set[bytes] = set()
 
     def new_among(self, trace_ids: Sequence[str], span_ids: Sequence[str]) -> Sequence[int]:
-        """Return the indices of the ids that are not in the set, and add these ids."""
+        """Return the indices of the ids that are not stored yet, and store these ids."""
         keys = list(map(bytes.fromhex, map("".join, zip(trace_ids, span_ids, strict=True))))
         fresh = set(keys)
         new: Sequence[int] = range(len(keys))

@@ -24,7 +24,7 @@ _ANSWERED: Final = np.array([outcome.answered for outcome in OUTCOMES])
 
 
 class Sum(NamedTuple):
-    """Sums of some columns over all requests that have the same pair of labels."""
+    """Sums of some columns of requests, over all requests with the same label pair."""
 
     at: int
     """Index of the label pair."""
@@ -40,7 +40,8 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """Return the number of requests by pair and code. Codes are numbers in [0, most)."""
+        """Return the number of requests with each label pair and code: for each label pair, a list
+        of `most` numbers. `codes` contains the code of each request, from 0 to `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 
@@ -108,7 +109,8 @@ class RequestBatch:
 
 
 def distinct(labels: Sequence[Pair], place: IntArray) -> LabelGroups:
-    """Return the label pairs of requests, with equal pairs merged."""
+    """Return the label pairs of requests, each pair once. `place` (requests,) is the index of each
+    request's pair in `labels`."""
     known = {pair: number for number, pair in enumerate(dict.fromkeys(labels))}
     return LabelGroups(list(known), np.array([known[pair] for pair in labels], int)[place])
 

@@ -194,8 +194,9 @@ def _windows(
     at_ns: list[int] = []
     numbers: list[int] = []
     for place, each in enumerate(group.values()):
-        # A window extends a minute before and after the engine's last sample. Samples outside it
-        # are left out, so that a wrong timestamp does not affect another engine's window.
+        # All windows of the group lie on one time axis, at different places. A window extends a
+        # minute before and after the engine's last sample. Samples outside this range are left out,
+        # because they could lie in the window of another engine.
         begin_ns, end_ns = place * _APART_NS, (place + 1) * _APART_NS
         shift_ns = begin_ns + SPAN_NS - each.rows[-1][0]
         for at, process, started in each.rows:
