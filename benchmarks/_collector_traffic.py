@@ -1,7 +1,7 @@
 """Send requests to several collectors.
 
-Senders distribute messages over the collectors as a load balancer does, and send a message to the
-next collector until one acknowledges it.
+Senders distribute messages over the collectors as a load balancer does. If a collector does not
+acknowledge a message, the sender sends the message to the next collector.
 """
 
 import random

@@ -11,7 +11,8 @@ from rig.program import FREE_PORTS, Tailspan
 
 QUICK = Path(__file__).with_name("_quick_collector.py")
 QUIET_S = 15
-"""An incident is over after this many seconds without an alert; 300 s in Tailspan."""
+"""An incident is over after this many seconds without an alert. Outside this benchmark, Tailspan
+waits 300 s."""
 
 OBJECTIVE = """\
 apiVersion: openslo/v1

@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""It is an error to miss the smaller of two causes only if this cause contributed at least this
-share of the latency's increase."""
+"""The minimum share of the latency's increase that a cause must contribute to count. If the smaller
+of two causes contributed less, the diagnosis need not find it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,15 @@ PACE_S = 5
 
 @dataclass(frozen=True, eq=False)
 class SingleSteps:
-    """Engine steps, one entry per step."""
+    """The n engine steps of a recording."""
 
     ended_s: FloatArray
     """(n,) end times in seconds."""
     worked_s: FloatArray
     """(n,) duration of each step in seconds, without stalls."""
     work: FloatArray
-    """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
+    """(n, 5) for each step: the number 1, prefill tokens, attention pairs, context tokens,
+    decodes."""
 
     def select(self, chosen: BoolArray) -> "SingleSteps":
         """Return the steps for which `chosen` is true."""
@@ -63,7 +64,7 @@ class Errors:
 
 
 def all_fits(reports: StepReports, steps: SingleSteps) -> Mapping[str, FloatArray]:
-    """Return the five coefficients of each method of fitting.
+    """Return the five coefficients that each method of fitting finds, by the method's name.
 
     Raises:
         FitError: there are too few samples.
@@ -155,7 +156,8 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression of the busy time between two samples on the work."""
+    """Fit the busy time between two samples to the work between them, and return the
+    coefficients."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")

@@ -10,7 +10,8 @@ with the same mix of requests and with another mix: a new tenant, more long prom
 rate. The two windows of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
-serve traffic before the first window, and windows of the same process are compared too.
+serve traffic before the first window, one after another: they show the effect of a restart. Windows
+of the same process are compared too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
 configuration, with each mix. The goal: the verdict is right whenever the confidence interval of the

@@ -4,10 +4,10 @@
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
 The requests of a few minutes are generated at random and passed to Tailspan's rollup code. Each
-minute of the day is a copy of one of these minutes, with new timestamps: the duration of a query
-depends only on the number and size of the rollups. No rows of requests are written, because a day
-would take 90 GB. Each question is asked once before the measurement. The exit status is 1 if a
-figure is above its limit.
+minute of the day is a copy of one of these minutes, with new timestamps. Copies are sufficient,
+because the duration of a query depends only on the number and size of the rollups. No rows of
+requests are written, because a day would take 90 GB. Each question is asked once before the
+measurement. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse

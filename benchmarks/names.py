@@ -4,9 +4,9 @@
 
 The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
 of 20 models, and each tenant uses two of them. Then the benchmark asks questions about these
-minutes: if an answer names a label value, its count must include all requests with this value. At
-the end, every label of every request has a new value. The exit status is 1 if a figure is above its
-limit.
+minutes: if an answer names a label value, the count of this value must include all of its requests.
+In the last measurement, every label of every request has a new value. The exit status is 1 if a
+figure is above its limit.
 """
 
 import argparse

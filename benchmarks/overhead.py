@@ -142,7 +142,7 @@ def several_engines(number: int) -> list[str]:
     """Return vLLM's arguments for a server with this number of engines."""
     if number == 1:
         return []
-    # A gigabyte of KV cache per engine is too much.
+    # By default, each engine has a gigabyte of KV cache, which is too much for several engines.
     return ["--data-parallel-size", str(number), "--num-gpu-blocks-override", BLOCKS]
 
 

@@ -52,7 +52,8 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""Blocks in each replica's cache: 640,000 tokens, a quarter of this, and four times this."""
+"""The three cache sizes of a replica, in blocks. The first size is 640,000 tokens; the others are a
+quarter of this and four times this."""
 
 RECENT, SLACK = 40, 6
 """The router selects the replica with the longest cached prefix. If this replica received over 6
@@ -110,10 +111,10 @@ def dialogue(
 
     Args:
         text: the first prompt, which grows with each turn.
-        answer_tokens: median and spread of a response's length.
+        answer_tokens: the median and the sigma of the lognormal length of a response.
         end: probability that a turn is the last.
         pause_s: mean time between a response and the next turn.
-        spread: the spread of the length that a turn adds.
+        spread: the sigma of the lognormal length that a turn adds.
     """
     turns = []
     while True:

@@ -32,9 +32,10 @@ class CacheNames:
         headers: response headers with the result, in lower case.
         milliseconds: span attributes that sum to the duration of the lookup.
         kind: None if the status or the similarity of a lookup determines its kind.
-        similarity_alone: the result of a lookup that reports a similarity, but no status.
-        models_only: whether servers other than this product send the same header. If so, the header
-            counts only in responses to calls of a model.
+        similarity_alone: the result that Tailspan stores if a lookup reports a similarity, but no
+            status.
+        models_only: true if servers of other kinds send the same header. The header is then read
+            only from responses to calls of a model.
     """
 
     cache: str

@@ -176,7 +176,7 @@ class ColdStart:
             names.START_UNSPLIT,
             "s",
             "From the start of the workers until the model was warm. Present only if no worker"
-            " reported its parts.",
+            " reported the parts of this time.",
             _PLUGIN,
         ),
     ] = None

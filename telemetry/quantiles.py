@@ -28,8 +28,8 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1). It is read as a decimal number, without the rounding error of a float: for 100
-            values and q = 0.07, the rank is 7, not 8.
+        q: in (0, 1). The function uses q as a decimal number, without the rounding error of a
+            float. So for 100 values and q = 0.07, the rank is 7, not 8.
 
     Returns:
         One of the values, or None if there are no values.

@@ -13,8 +13,8 @@ Argument = str | int | float | bool
 MAX_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-A longer time means that the process created the engine long after its own start. vLLM waits for at
-most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+If the time is longer, the process created the engine long after its own start, so the time is not
+the time of loading. By default, vLLM ends a start after 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -58,7 +58,7 @@ class Difference(NamedTuple):
 def loading_from(start: EngineStart) -> int:
     """Return when an engine began to load, in unix nanoseconds.
 
-    From this time on, the previous engine answers no requests.
+    From this time on, the engine that it replaces answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 

@@ -1,13 +1,13 @@
 """Finds the replica to which a process of this machine belongs.
 
-Pure. Other machines have the same process ids, and every container has a process 1. Therefore, the
-start of the process must also match the start timestamp of the engine's counters. If a replica's
-name contains a host (`host:port`, the default), the host must be this machine or the process's
-container.
+Pure. A process id alone does not identify an engine's process: other machines have the same process
+ids, and every container has a process 1. So the start of the process must also match the start
+timestamp of the engine's counters. If a replica's name contains a host (`host:port`, the default),
+the host must be this machine or the process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers or data parallelism, the servers and the engines are siblings. One
-launcher, which runs the same program, started them at about the same time.
+reports. With several API servers or data parallelism, the servers and the engines are children of
+one launcher. The launcher runs the same program, and started its children at about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

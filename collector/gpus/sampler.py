@@ -51,8 +51,8 @@ class ReaderState:
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """By reason: the number of failed calls, plus the number of single GPUs that could not be read
-    in calls that succeeded for other GPUs."""
+    """The number of failures by reason. A failure is a call that failed, or a GPU that could not be
+    read in a call that succeeded for other GPUs."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call, with the reasons."""
 

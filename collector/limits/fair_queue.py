@@ -1,4 +1,4 @@
-"""Shares the reading time fairly between senders.
+"""Divides the time for reading messages fairly between senders.
 
 Messages are read one at a time, and one message can take a hundred times longer than another. The
 queue selects the sender that has used the least reading time. A message then waits for the current
@@ -26,8 +26,8 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used so far. A new sender starts with the value of the sender that was served
-    last."""
+    """The time for which this sender's messages were read so far. A new sender starts with the
+    value of the sender that was served last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -98,7 +98,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Do not remove the sender earlier: the time of this message must be added first.
+            # Remove the sender only now: the time of this message had to be added first.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

@@ -53,8 +53,8 @@ class MessageMemory:
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # If no other message waits, any size is accepted. `CollectorLimits.max_body_bytes`
-            # limits it.
+            # If no other message waits, accept this one: `CollectorLimits.max_body_bytes` limits
+            # its size.
             if others and usage.size_bytes + more_bytes > most:
                 raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"

@@ -1,8 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-This module binds the port before uvicorn starts. So if the port is in use, the error can name the
-command-line option that sets the port. It limits connections and disables uvicorn's signal
-handlers.
+This module binds the port before uvicorn starts. So if the port is in use, the error message can
+name the command-line option that sets the port. The module also limits connections and disables
+uvicorn's signal handlers.
 """
 
 import asyncio

@@ -70,7 +70,8 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> NormalisedBatch:
                 batch.skipped[Skip.NOT_A_REQUEST] += 1
             else:
                 keep(row)
-    calls = sum(each.operation is Operation.CALL for each in operations)  # counted as requests
+    # A client's call is both a request and an operation. Count it once.
+    calls = sum(each.operation is Operation.CALL for each in operations)
     batch.accepted = len(batch.requests) + len(batch.probes) + len(operations) - calls
     batch.accepted += sum(batch.lookup_spans) + len(batch.cold_starts)
     return batch

@@ -48,10 +48,11 @@ class Lead:
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the correction that the sender's messages so far imply, even if they are few.
+        known_ns: the correction that follows from the sender's messages so far, even if these are
+            few.
         proven_ns: the correction for rows whose timestamps are not later than their arrival:
             `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
-        shared_ns: by how much Tailspan's own clock has jumped, if the sender uses the same clock;
+        shared_ns: if the sender uses the same clock as Tailspan: by how much this clock has jumped;
             else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """

@@ -34,8 +34,8 @@ class EngineTable:
     Attributes:
         engine_labels: labels with the engine's number. The number is 0 without these labels.
         model_label: label with the model's name.
-        rank_labels: labels of an engine's workers. Each worker reports the value of the whole
-            engine; the highest is used.
+        rank_labels: labels that name an engine's workers. Each worker reports the value of the
+            whole engine; the highest of these values is used.
         fields: maps each field of `EngineSample` to its alternative series.
     """
 

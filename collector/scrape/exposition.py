@@ -1,7 +1,7 @@
 """Converts a response of /metrics to the gauges and totals of its engines.
 
-Pure. Only lines with a series in a table are parsed, because a response can have a hundred thousand
-other lines. Impossible values are counted and left out.
+Pure. A line is parsed only if its series is in a table of `engine_series`, because a response can
+have a hundred thousand other lines. Impossible values are counted and left out.
 """
 
 import math

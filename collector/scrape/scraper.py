@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Time without a successful discovery after which the task counts as stalled. A discovery takes
-5 s if DNS does not respond."""
+"""After this time without a successful discovery of targets, the scraper counts as stalled. A
+discovery takes 5 s if DNS does not respond."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
@@ -128,7 +128,7 @@ class Scraper(Listener):
                 await self.discover()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `scrape` never raises, so other code cancelled the task.
+                    # `scrape` never raises, so a task that has ended was cancelled by other code.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():

@@ -45,7 +45,7 @@ class ExplanationResult:
 
     @property
     def share(self) -> float | None:
-        """The share of the cause that was found first; None if no cause was found."""
+        """The largest share of a cause; None if no cause was found."""
         return self.shares[0] if self.shares else None
 
     @property
