@@ -44,7 +44,7 @@ class WindowsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServedWindow:
-    """The traffic of a window on one configuration."""
+    """A window: the traffic that one configuration of the server served."""
 
     configuration: str
     traffic: str

@@ -74,7 +74,8 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """A kind of episode: share of bad requests, duration, and when the counters show them."""
+    """A kind of episode: its share of bad requests, its duration, and when the counters report the
+    bad requests."""
 
     name: str
     bad_ratio: float

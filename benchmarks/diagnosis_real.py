@@ -10,9 +10,9 @@ usual load. Then the fault is explained from the database of a running Tailspan.
 the same requirements as `make vllm`, and needs an otherwise idle machine: the column `others` shows
 the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured on one server with the same seeds: without a fault, with each of two
-faults, and with both. The goal: the confidence intervals of the shares contain 90 % of the true
-shares.
+The true shares are measured on one server, with the same seeds each time: without a fault, with
+each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
+90 % of the true shares.
 """
 
 import argparse

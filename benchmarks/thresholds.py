@@ -8,9 +8,9 @@ The benchmark halves and doubles each numeric constant of `diagnosis/`, one afte
 explains the same simulated cases (`diagnosis.py`) again. The table shows in how many cases the
 outcome becomes wrong or right. If no outcome changes, the constant is not tuned to these cases.
 
-With one fault, the first named cause must be the injected cause. With two faults, both causes must
-be among the first three. Without a fault, there must be no incident. The causes are not tested by
-replay.
+In a case with one fault, the first named cause must be the injected cause. With two faults, the
+causes of both must be among the first three named causes. Without a fault, there must be no
+incident. The causes are not tested by replay.
 """
 
 import argparse

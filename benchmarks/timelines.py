@@ -76,8 +76,8 @@ class TimelineFault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from the start of a fault to the first alert of each kind; None without such an
-    alert."""
+    """Seconds from the start of a fault to the first alert of each kind; None if no such alert
+    fires."""
 
     page_s: int | None
     ticket_s: int | None

@@ -152,7 +152,8 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
     # TrueFoundry: the lookup failed, and the model was called.
     "error": CacheStatus(CacheResult.BYPASS),
 }
-"""The meaning of each documented status, in lower case, with blanks instead of `-` and `_`."""
+"""The meaning of each documented status. The statuses are in lower case, with blanks in place of
+`-` and `_`."""
 
 
 def status_of(value: object) -> CacheStatus | None:
@@ -239,8 +240,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return one of several gateways' reports: a hit if there is one, otherwise a miss, otherwise
-    any."""
+    """Return one of several gateways' reports: a hit if there is one, otherwise a miss if there is
+    one, otherwise any report."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None

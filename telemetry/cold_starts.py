@@ -248,8 +248,8 @@ PARTS: Final = (
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""Maximum time by which an engine's start event may be later than the end of its cold start. The
-two differ, because the process measures them with two clocks."""
+"""Maximum time by which an engine's start event may be later than the end of its cold start. These
+two times differ, because the process measures them with two clocks."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""95 % of a normal distribution lie within this number of standard deviations of the mean."""
+"""95 % of the values of a normal distribution lie within this number of standard deviations of the
+mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:

@@ -727,7 +727,8 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the time of a part, such as preemption, in prefill plus its time in decode.
+    """Return the total time of a part, such as preemption: its time in prefill plus its time in
+    decode.
 
     If the request had no decode, return the part's time in prefill. Return None if the part's time
     in one of these phases is unknown.

@@ -78,7 +78,8 @@ def server_of(
     """Return the default name (host:port) of the server to which a process belongs.
 
     The server is the nearest ancestor that runs the same program as the process and listens on
-    exactly one port. The server's GPU workers listen on several ports.
+    exactly one port. The server's GPU workers run the same program too, but listen on several
+    ports.
 
     Args:
         port: returns the only port that a process listens on, or None.

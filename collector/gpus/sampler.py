@@ -61,7 +61,7 @@ class GpuSampler:
     """Calls each reader periodically until cancelled.
 
     Args:
-        keep: stores samples. Its exceptions are counted.
+        keep: a function that stores samples. An exception of the function counts as a failure.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Converts OTLP trace messages to requests, cold starts, probes, operations and lookups.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request). The span of a
-client's call is both a request and an operation. If a lookup found the answer in the cache, its
-span is not stored as a request, because no model answered.
+client's call is both a request and an operation. If a lookup in a cache found the answer, the
+lookup's span is not stored as a request, because no model answered.
 """
 
 from typing import Final

@@ -48,7 +48,7 @@ async def read_body(
 
     Args:
         reservation: the message's memory reservation. It is enlarged before each chunk is stored.
-        timeout: a running timeout. Each chunk postpones its end.
+        timeout: the time limit that is running. Each chunk postpones the end of this limit.
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`.

@@ -207,8 +207,8 @@ def serve(
         questions: messages, each with the header `_QUESTION`.
         answers: results, each with the header `_ANSWER`.
         max_cpu_s: None for no limit.
-        limit: a function that sets the number of seconds after which the kernel ends this process;
-            0 for no limit.
+        limit: a function that sets a number of seconds after which the kernel ends this process, or
+            removes this limit if the number is 0.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:

@@ -133,7 +133,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: NormalisedBatch, report: InFlightRequest) -> InFlightRequest | None:
-        # The request's row will have the same key, and so gets the same correction.
+        # The row of the ended request will have the same key, so it gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -156,7 +156,8 @@ class Correction:
     def _operation(
         self, batch: NormalisedBatch, row: ApplicationOperation
     ) -> ApplicationOperation | None:
-        # The same span may be a request with the same key, which gets the same correction.
+        # The span may also be stored as a request. Its row has the same key, so it gets the same
+        # correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
@@ -202,8 +203,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine uses the same clock as Tailspan, so if Tailspan's clock
-            # jumped, the row's lead is about the size of the jump.
+            # A client on this machine uses the same clock as Tailspan. If this clock jumped, the
+            # row's lead is about the size of the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

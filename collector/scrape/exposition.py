@@ -130,7 +130,7 @@ def _fill(
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # each summand is in range, but the sum is not
+            except RefusalError:  # each value is in range, but the sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return

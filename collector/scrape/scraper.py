@@ -255,9 +255,9 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the start of the server if the response reports it, otherwise the time of the first
-        scrape. If a total is lower than in the last scrape, the server has restarted, and the
-        result is the time of this scrape.
+        If the response reports the start of the server, this is the result. Otherwise, the result
+        is the time of the first scrape after the start: if a total is lower than in the last
+        scrape, the server has restarted.
         """
         reported_unix_ns = 0
         # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or
