@@ -22,7 +22,7 @@ from rig.program import PATIENCE_S
 TIMEOUT_S = 2.0
 """Seconds that a sender waits for a collector."""
 EACH = 6
-"""The number of requests of each model in a message."""
+"""A message contains this number of requests of each model."""
 
 
 class CollectorTraffic:

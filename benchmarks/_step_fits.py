@@ -53,7 +53,7 @@ class Errors:
     """Errors of a fit on steps that it was not fitted to."""
 
     busy: float
-    """The absolute error of each second's busy time, summed and divided by the total busy time."""
+    """The sum of the absolute errors of each second's busy time, divided by the total busy time."""
     paced: float
     """The error as in `busy`, after the model is scaled to the busy time of each `PACE_S` seconds.
     Predictions scale the model in the same way."""

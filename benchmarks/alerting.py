@@ -14,9 +14,9 @@ three sets of pairs:
 - one episode per day, with other kinds of episodes and only one request per minute.
 
 The second and third set include hangs (no request ends for 10 minutes, and then all hung requests
-are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight,
-outside the episodes, 0.3 % of the requests are bad, and each day has four harmless disturbances of
-a few minutes.
+are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight.
+Outside the episodes, 0.3 % of the requests are bad. Each day has four harmless disturbances of a
+few minutes.
 
 An episode deserves a page if, during five consecutive minutes, more than 10 % of the arriving
 requests are bad, and if the whole episode has at least ten bad requests. The numbers 10 % and five

@@ -15,7 +15,7 @@ its counts of good and bad requests:
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
-2024), so its path must be given.
+2024), so the project does not contain it, and its path must be given.
 """
 
 import argparse
@@ -85,7 +85,7 @@ class AttainmentWindow:
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Return arrivals at a rate that varies by half within minutes."""
+    """Return arrivals whose rate changes by about a half within minutes."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:

@@ -8,7 +8,7 @@ for KV blocks.
 
 With --hour, the requests are read from SQLite instead: an hour of four simulated replicas with two
 faults, and the hour before this hour. The first answer is computed from the recorded times
-(accounting). The second answer has shares from replays, which a child process computes, and the
+(accounting). The second answer has shares that a child process computes by replays, and the
 predicted effects of the actions.
 """
 

@@ -164,8 +164,8 @@ def size(engine: Engine) -> float:
 
 
 def server_cpu_s(engine: Engine) -> float:
-    """Return the CPU seconds of the PostgreSQL processes of this process's connections; 0 for other
-    databases."""
+    """Return the CPU seconds of the PostgreSQL processes that serve this program's connections; 0
+    for other databases."""
     if engine.dialect.name != "postgresql":
         return 0.0
     ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tailspan'"

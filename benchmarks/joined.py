@@ -5,8 +5,8 @@
 Two real vLLM servers on this machine's CPU serve the tiny model, one for prefill and one for
 decode, behind `rig/disaggregation_proxy.py`. The client measures each request with its own
 stopwatch. Three proxies get the same number of requests: one passes the trace context, one drops
-the trace context, and one passes the trace context but no request id. The rows are joined without
-and with the client's spans.
+the trace context, and one passes the trace context but no request id. The rows are joined twice:
+without the client's spans, and with them.
 
 The goal: every request is one joined request with both hops (prefill server and decode server), and
 the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery

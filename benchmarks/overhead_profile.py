@@ -60,7 +60,7 @@ SHOWN = 15
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """Return the part of the server to which a stack belongs, and the frame that decides this.
+    """Return the part of the server to which a stack belongs, and the frame that shows this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.

@@ -61,7 +61,7 @@ class Run:
     servers: int = 1
 
     def seats_in_all(self) -> int:
-        """Return the number of requests that run at the same time."""
+        """Return the number of requests that can run at the same time on all servers together."""
         return self.seats * self.servers
 
 

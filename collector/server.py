@@ -44,8 +44,8 @@ class Collector:
         listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
             `probe_listeners` are also called then.
         tokens: None if no token is required.
-        hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
-            OTLP/gRPC.
+        hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC needs no such check,
+            because browsers cannot call it.
         reading: None to read messages in this process.
         clock: None for a new `CorroboratedClock`, which compares the system clock with the senders'
             clocks.

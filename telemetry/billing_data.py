@@ -167,4 +167,5 @@ class BillingData:
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill: the label has too many values."""
+    """Number of requests with `_other` in a label of the bill. `_other` stands for the further
+    values of a label that has too many values."""

@@ -72,7 +72,7 @@ def lower_priority(nice: int) -> None:
 
 
 def limit_memory(max_bytes: int) -> None:
-    """Limit the address space of this process, or keep a lower limit."""
+    """Limit the address space of this process, unless its limit is already lower."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         max_bytes = min(max_bytes, hard)

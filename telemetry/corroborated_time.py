@@ -15,8 +15,8 @@ Suspending the machine is not a jump, because the time since boot includes the s
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
 newest stored data, or behind this data, it is in doubt. A doubtful system clock is used
-nevertheless, unless most senders contradict it: their timestamps are shortly after the newest
-stored data.
+nevertheless, unless most senders contradict it. A sender contradicts it if the sender's timestamps
+are shortly after the newest stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
 while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
@@ -142,8 +142,8 @@ class CorroboratedClock:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
         Call this only for senders with a unique name. If there are already `MAX_SENDERS` senders, a
-        new one replaces the sender that has been silent longest. While the clock is in doubt, the
-        new sender is ignored, and the old ones are kept.
+        new sender replaces the one that has been silent longest. But while the clock is in doubt,
+        the new sender is ignored.
         """
         with self._lock:
             self._update()

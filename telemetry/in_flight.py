@@ -18,8 +18,8 @@ rows."""
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are equal in the row that arrives when the request
-    has ended.
+    When the request has ended, its row arrives with the same `trace_id`, `span_id` and
+    `received_unix_ns`.
     """
 
     span_id: str

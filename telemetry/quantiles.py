@@ -1,4 +1,4 @@
-"""Compute quantiles of a sample, and their confidence intervals.
+"""Compute quantiles of a set of values, and their confidence intervals.
 
 Pure. A quantile is always an observed value: the value at the nearest rank, ⌈n·q⌉ of n, without
 interpolation. The bounds of a confidence interval are also observed values, and are valid for any
@@ -23,7 +23,7 @@ mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return a quantile of a sample.
+    """Return a quantile of a set of values.
 
     It is the smallest value v for which at least a share q of the values is ≤ v.
 
@@ -69,8 +69,8 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
         z: half the width of the interval in standard deviations, above 0.
 
     Returns:
-        (low, high), both observed values, or None if the sample is too small: below 381 values for
-        p99, or 8 values for p50.
+        (low, high), both observed values, or None if there are too few values: fewer than 381 for
+        p99, or fewer than 8 for p50.
 
     Raises:
         ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
@@ -101,7 +101,7 @@ def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | 
 
 @lru_cache(maxsize=64)
 def least_number(q: float) -> int:
-    """Return the minimum sample size for the 95 % confidence interval of a quantile.
+    """Return the minimum number of values for the 95 % confidence interval of a quantile.
 
     Raises:
         ValueError: q is outside (0, 1).

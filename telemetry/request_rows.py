@@ -95,8 +95,8 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the requests at these indices, or this object if the indices are those of all
-        requests."""
+        """Return the requests at these indices. If all requests are selected, return this
+        object."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])

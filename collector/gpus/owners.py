@@ -88,8 +88,8 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # If a sample has no counters, its start timestamp equals its own timestamp, and is
-                # not used.
+                # If a sample has no counters, its start timestamp equals the time of the sample. Do
+                # not use it.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns

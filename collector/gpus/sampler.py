@@ -44,7 +44,7 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None as long as every call failed because the
+    """Whether the last call of `read` succeeded. None if each call so far failed because the
     package, the library, the driver or the GPU is missing (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None

@@ -108,7 +108,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Remove the queued work, and set this error on its futures."""
+        """Remove all queued work. Set an exception that `error` creates on each of its futures."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

@@ -97,8 +97,7 @@ class MemoryReservation:
             self.size_bytes = size_bytes
 
     def move(self) -> "MemoryReservation":
-        """Transfer the reserved memory to a new reservation, which is returned, and close this
-        one."""
+        """Move the reserved memory to a new reservation, close this one, and return the new one."""
         moved = MemoryReservation(self._memory, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False

@@ -134,7 +134,8 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # uvicorn closes its servers and waits until they are closed.
+        # At its end, uvicorn closes its servers and waits until they are closed, so add the
+        # acceptor.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 

@@ -74,7 +74,7 @@ class EngineStartLimits:
         self._replicas: OrderedDict[str, _Replica] = OrderedDict()
 
     def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
-        """Keep the starts that are not repeated and within the limits."""
+        """Remove repeated starts, and starts beyond the limits."""
         kept = []
         for start in batch.starts:
             replica = self._replica(start.replica)

@@ -25,8 +25,8 @@ outliers. A sender's lead is the median over its last messages.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again gets the same correction. Timestamps are part of the row's key, so another correction
-would store the row twice. The store keeps the corrections across collectors and restarts
-(`store/clock_corrections.py`, `store/sender_clocks.py`).
+would store the row twice. The store keeps the corrections, so that other collectors and restarted
+collectors use the same ones (`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.

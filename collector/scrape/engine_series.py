@@ -19,7 +19,7 @@ class EngineSeries:
     Attributes:
         name: the full name of the samples, including `_total`.
         where: labels that the series must have. Values are summed over the other labels.
-        over: the series to divide the value by, if any.
+        over: if given, the value is divided by the value of this series.
     """
 
     name: str

@@ -209,8 +209,8 @@ def open_index() -> Iterator[Index]:
     with command.main_context():
         session = command._build_session(options)
         try:
-            # Accept releases for other versions of Python and other machines, because the source is
-            # only read.
+            # Accept releases for other versions of Python and other machines: the source is only
+            # read, not executed.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
