@@ -2,9 +2,9 @@
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-The rules are: (1) the burn-rate pages of the built-in objective, with its alert on absent counters;
-(2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
-for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
+The rules are: (1) the pages of the built-in objective, on its burn rate and on absent counters; (2)
+the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes, for
+5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
 Each pair of days is a quiet day and a day with episodes of bad requests at random times. There are
 three sets of pairs:

@@ -140,11 +140,11 @@ def main(words: Sequence[str] | None = None) -> int:
         help="requests/s before the mix changes",
     )
     parser.add_argument(
-        "--one-look", action="store_true", help="use the narrower interval of a single look"
+        "--one-look", action="store_true", help="use the narrower interval for a single comparison"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--keep", type=Path, metavar="DIR", help="keep the recording here")
-    where.add_argument("--recorded", type=Path, metavar="DIR", help="use an earlier recording")
+    where.add_argument("--keep", type=Path, metavar="DIR", help="folder to store the recording")
+    where.add_argument("--recorded", type=Path, metavar="DIR", help="earlier recording to use")
     arguments = parser.parse_args(words)
     changes = arguments.change or CHANGES
     if unknown := set(changes) - set(CHANGES):

@@ -159,9 +159,11 @@ def main() -> int:
         "--shares", action="store_true", help="record the faults whose true shares are measured"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
+    parser.add_argument(
+        "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
+    )
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the recordings here")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to store the recordings")
     parser.add_argument(
         "--tailspan",
         type=Path,

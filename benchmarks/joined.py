@@ -9,10 +9,10 @@ the trace context, and one passes the trace context but no request id. The rows 
 without the client's spans, and with them.
 
 The goal: every request is one joined request with both hops (prefill server and decode server), and
-the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery
-phase. Without the client's span, the sum does not contain the time between the client and the
-proxy. The client and the proxy have a higher priority than other processes, because in a real fleet
-they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
+the sum of its phases differs from the stopwatch's time by at most 5 ms plus the duration of the
+delivery phase. Without the client's span, the sum does not contain the time between the client and
+the proxy. The client and the proxy have a higher priority than other processes, because in a real
+fleet they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
 requirements as `make vllm`, and takes about two minutes.
 
 First, the benchmark measures how long joining takes for the largest number of rows that a query

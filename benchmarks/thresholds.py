@@ -186,7 +186,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=90)
     parser.add_argument("--seed", type=int, default=93001)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only modules with this name")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
+    )
     arguments = parser.parse_args()
     every = constants(arguments.only)
     variants = [(each, factor) for each in every for factor in FACTORS]

@@ -220,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="run each server on a core of its own, so that two replicas do not share cores",
     )
     parser.add_argument(
-        "--keep", type=Path, help="folder of recordings, which are served only once"
+        "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"
     )
     options = parser.parse_args(words)
     runs, cases = runs_of(*options.seats), cases_of(*options.seats)
