@@ -51,8 +51,8 @@ class LeaseWatch:
         the lease had another holder.
 
         Args:
-            lost: the time of each failure, and the text that identifies the collector in a lease's
-                holder.
+            lost: the time of each failure, and the failed collector's text from
+                `Collectors.holder`.
         """
         found = []
         changes = list(self.changes)

@@ -55,8 +55,8 @@ class Errors:
     busy: float
     """The sum of the absolute errors of each second's busy time, divided by the total busy time."""
     paced: float
-    """The error as in `busy`, after the model is scaled to the busy time of each `PACE_S` seconds.
-    Predictions scale the model in the same way."""
+    """The same error as `busy`, after the model is scaled to the busy time of each `PACE_S`
+    seconds, as predictions do."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float

@@ -68,7 +68,7 @@ def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int)
 
 
 def line(what: str, figure: float, unit: str, most: float) -> bool:
-    """Print a figure beside its limit. Return whether it is above the limit."""
+    """Print a figure beside its limit. Return whether the figure is above the limit."""
     missed = figure > most
     print(
         f"{what:<56} {figure:>8,.2f} {unit:<3} limit {most:,.1f} {unit}{'  MISSED' * missed}",

@@ -97,7 +97,8 @@ class Counters:
             self._listener_failures += 1
 
     def waiting(self, messages: int, size_bytes: int) -> None:
-        """Add to the counts of unanswered messages and bytes. The arguments may be negative."""
+        """Add to the counts of unanswered messages and of their bytes. The arguments may be
+        negative."""
         with self._lock:
             self._waiting_messages += messages
             self._waiting_bytes += size_bytes

@@ -19,7 +19,7 @@ attribute is an array of texts. Source: OpenTelemetry semantic conventions, "HTT
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
 ROUNDING: Final = 1e-6
-"""Tolerance above a similarity of 1: 32-bit floats may give 1.0000001."""
+"""A similarity may exceed 1 by this much: with 32-bit floats, it may be 1.0000001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ _KUBERNETES: Final = "Kubernetes API"
 class ColdStart:
     """One start of one engine.
 
-    Its parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
-    which it failed) and `failure` (the reason). It has no later parts.
+    The parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
+    which it failed) and `failure` (the reason), and no parts after `reached`.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]

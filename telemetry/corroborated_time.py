@@ -4,7 +4,7 @@ The system clock can jump: NTP corrects it, a user sets it, or a virtual machine
 since boot does not jump. After a jump, there are two candidates for the current time: the system
 clock, and the held time, which continues from before the jump. The senders' timestamps decide:
 
-- A sender whose timestamps jumped with the system clock uses the system clock too, and does not
+- A sender whose timestamps jumped with the system clock uses the system clock too, so it does not
   vote.
 - A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
   its timestamps. The majority of the votes decides immediately.

@@ -67,7 +67,7 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """A sequence of requests that stores rows. Add rows only before the first column is read.
+    """A sequence of requests that stores rows. Do not add rows after a column was read.
 
     Args:
         measures: the numeric fields, an array with one row per name in `MEASURES` and one column

@@ -66,7 +66,8 @@ def bins_of(values_s: FloatArray) -> IntArray:
 
 
 def bins_within(values_s: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return the bins and the indices of those values that are within the grid. NaN is left out."""
+    """Return the bins of the values that lie within the grid, and the indices of these values. NaN
+    is left out."""
     (places,) = np.nonzero((values_s >= 0) & (values_s <= _bounds_s()[-1]))
     return bins_of(values_s[places]), places
 

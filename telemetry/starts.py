@@ -1,7 +1,8 @@
 """Define starts of engines with their arguments, and compare two starts.
 
 Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent, and differs from every value.
+numbers, booleans and strings. An unknown argument is absent. In a comparison, an absent argument
+differs from every value.
 """
 
 import json

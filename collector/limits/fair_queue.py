@@ -57,7 +57,8 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add to a sender's load (its uncommitted rows). The number may be negative."""
+        """Add `more` to a sender's load (the number of its uncommitted rows). `more` may be
+        negative."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:
@@ -98,7 +99,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Remove the sender only now: the time of this message had to be added first.
+            # Remove the sender only afterwards: the time of this message must be added first.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

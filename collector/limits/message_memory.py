@@ -62,7 +62,8 @@ class MessageMemory:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Add to the counts of waiting messages and bytes. Negative numbers reduce them."""
+        """Add to the counts of a sender's waiting messages and their bytes. Negative numbers reduce
+        the counts."""
         usage = self._peers.setdefault(peer, _Usage())
         for each in (usage, self._all):
             each.messages += messages

@@ -22,8 +22,8 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
-"""Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
-kinds of engines."""
+"""Maximum memory for layouts in bytes. It is enough for about 600 machines with eight GPUs, or for
+1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MAX_FORMS: Final = 8

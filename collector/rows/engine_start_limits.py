@@ -63,7 +63,8 @@ class _Replica:
         default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """By engine and process: the last start's timestamp, and a hash of its other values."""
+    """For each engine and process: the last start's timestamp, and a hash of the start's other
+    values."""
 
 
 class EngineStartLimits:

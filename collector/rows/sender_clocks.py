@@ -18,8 +18,8 @@ outliers. A sender's lead is the median over its last messages.
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or an engine start that is further ahead than the rest is refused. If it was set back by its own
-  lead instead, several samples would get the same timestamp.
+  or an engine start that is further ahead than the rest is refused. If such samples were set back
+  by their own leads, several of them would get the same timestamp.
 - A row without a replica name, such as a client's row, can be from any sender. It is corrected by
   its own lead.
 
@@ -31,7 +31,7 @@ collectors use the same ones (`store/clock_corrections.py`, `store/sender_clocks
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.
 
-Without I/O. The module keeps state (the senders), so use it from one event loop only.
+The module uses no I/O. It keeps state (the senders), so use it from one event loop only.
 """
 
 from collections import OrderedDict, defaultdict, deque

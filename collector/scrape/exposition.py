@@ -44,7 +44,8 @@ class ParsedExposition:
 
     software: str
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By engine number: values by field of `EngineSample`, and `model` if it is known."""
+    """For each engine number: the values by field of `EngineSample`, and the `model` if it is
+    known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 

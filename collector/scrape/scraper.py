@@ -255,8 +255,8 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        If the response reports the start of the server, this is the result. Otherwise, the result
-        is the time of the first scrape after the start: if a total is lower than in the last
+        If the response reports the start of the server, the result is this start. Otherwise, the
+        result is the time of the first scrape after the start: if a total is lower than in the last
         scrape, the server has restarted.
         """
         reported_unix_ns = 0
