@@ -47,11 +47,12 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Return the seconds until each lease of a failed collector had another holder.
+        """Return, for each failure and each lease that the failed collector held, the seconds until
+        the lease had another holder.
 
         Args:
-            lost: the time of each failure, and the text that identifies the collector in a lease's
-                holder.
+            lost: the time of each failure, and the failed collector's text from
+                `Collectors.holder`.
         """
         found = []
         changes = list(self.changes)
@@ -77,7 +78,8 @@ class LeaseWatch:
 
 @dataclass
 class RunOutcome:
-    """The counts of a run: burns, notifications, requests and failures of collectors."""
+    """The counts of a run: burns (periods in which an error budget burned), notifications, requests
+    and failures of collectors."""
 
     burns: int
     messages: Counter[str]
@@ -105,7 +107,8 @@ def disturb(
     Half of the failures affect the collector that sends notifications.
 
     Returns:
-        The time, the kind and the holder of each failure.
+        For each failure: the time, the kind, and the text that identifies the collector as the
+            holder of a lease.
     """
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []
@@ -173,7 +176,7 @@ def run(
         deadline_s = time.monotonic() + 120
         while _resolved(webhook) < burns and time.monotonic() < deadline_s:
             time.sleep(1)
-        time.sleep(20)  # wait for notifications that must not be sent
+        time.sleep(20)  # an unneeded notification would arrive now
         traffic.__exit__()
         messages = Counter(key for key, _ in _messages(webhook))
         engine = open_database(url, state_url, create=False)

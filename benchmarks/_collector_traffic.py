@@ -1,7 +1,7 @@
 """Send requests to several collectors.
 
-Senders distribute messages over the collectors as a load balancer does, and send a message to the
-next collector until one acknowledges it.
+Senders distribute messages over the collectors as a load balancer does. If a collector does not
+acknowledge a message, the sender sends the message to the next collector.
 """
 
 import random
@@ -22,7 +22,7 @@ from rig.program import PATIENCE_S
 TIMEOUT_S = 2.0
 """Seconds that a sender waits for a collector."""
 EACH = 6
-"""The number of requests of each model in a message."""
+"""A message contains this number of requests of each model."""
 
 
 class CollectorTraffic:

@@ -11,7 +11,8 @@ from rig.program import FREE_PORTS, Tailspan
 
 QUICK = Path(__file__).with_name("_quick_collector.py")
 QUIET_S = 15
-"""An incident is over after this many seconds without an alert; 300 s in Tailspan."""
+"""An incident is over after this many seconds without an alert. Outside this benchmark, Tailspan
+waits 300 s."""
 
 OBJECTIVE = """\
 apiVersion: openslo/v1
@@ -73,7 +74,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """Return the text that identifies this collector in the holder of a lease."""
+        """Return the text by which the holder of a lease can be recognised as this collector."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:

@@ -26,8 +26,7 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """The differences after the change: whether the prompts, the rate, the tenants or the server
-    differ."""
+    """What a change changes: the prompts, the rate, the tenants or the server."""
 
     name: str
     prompts: float = 1.0

@@ -1,8 +1,8 @@
 """The measured change between two windows with the same arrivals, and the check of a verdict.
 
-Pure. Both windows have the same requests at the same instants. So the difference of a percentile is
-the effect of the change at the same mix of requests. This effect includes the load that the change
-itself causes: on a slower server, for example, more requests run at the same time.
+Pure. Both windows have the same requests at the same instants. So the mix of requests is the same,
+and the difference of a percentile is the effect of the change. This effect includes the load that
+the change itself causes: on a slower server, for example, more requests run at the same time.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ RIGHT, MISSED, WRONG, UNCLEAR = "right", "missed", "WRONG", "unclear"
 
 @dataclass(frozen=True, slots=True)
 class WindowLatencies:
-    """The requests of a window that have a latency."""
+    """The requests of a window for which one latency, such as TTFT, is known."""
 
     at_s: FloatArray
     """(n,) when each request was received, in seconds since the window began."""

@@ -79,7 +79,7 @@ def cases_of(changes: Sequence[str]) -> list[CompareCase]:
     """Return four cases for each change: in both directions, and with the same or another mix of
     requests.
 
-    The windows that give the true change are not compared.
+    The two windows that give the true change are not compared with each other.
     """
     return [
         case
@@ -124,8 +124,8 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served. Every change that is found is
-    false.
+    """Compare all pairs of windows that the same process served. The process did not change, so
+    every change that is found is false.
 
     Returns:
         A line for each verdict `worse` or `better`, and the number of verdicts.

@@ -39,12 +39,12 @@ time. This traffic is not compared."""
 
 
 class WindowsError(Exception):
-    """A folder has no usable recording, or already has one."""
+    """A folder has no usable recording, or already has a recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedWindow:
-    """The traffic of a window on one configuration."""
+    """A window: the traffic that one configuration of the server served."""
 
     configuration: str
     traffic: str
@@ -148,7 +148,7 @@ def read_windows(folder: Path) -> list[ServedWindow]:
             ServedWindow(**{**each, "stretch": RecordedInterval(**each["stretch"])})
             for each in json.loads(path.read_text())
         ]
-        _ = [each.window for each in found]  # fails if an instant is not a number
+        _ = [each.window for each in found]  # raises TypeError if an instant is not a number
     except OSError as error:
         raise WindowsError(f"{path}: {error.strerror}; --keep writes this file") from error
     except (ValueError, TypeError, KeyError) as error:

@@ -93,7 +93,7 @@ def _robust(at_unix_ns: IntArray, values: FloatArray, question: Question) -> flo
     if normal.size < 5 or not now.size:
         return 0.0
     low, middle, high = np.quantile(normal, [0.25, 0.5, 0.75])
-    # A spread of 0 counts as 1, as in BARO's scaler.
+    # If the quartiles are equal, divide by 1, as BARO's scaler does.
     spread = high - low if high > low else 1.0
     return float(np.abs((now - middle) / spread).max())
 

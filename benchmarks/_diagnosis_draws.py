@@ -1,6 +1,7 @@
 """Draws simulated cases at random: their causes, severity, fleet and load.
 
-A seed determines every case, so a detector can be developed on some cases and tested on others.
+A seed determines all cases. So a detector can be developed on the cases of one seed, and tested on
+the cases of another seed.
 """
 
 import random

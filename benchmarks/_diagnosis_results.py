@@ -9,8 +9,8 @@ from analysis.counterfactual.factors import KIND_OF_CAUSE, FactorKind
 from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
-"""It is an error to miss the smaller of two causes only if this cause contributed at least this
-share of the latency's increase."""
+"""The minimum share of the latency's increase that a cause must contribute to count. If the smaller
+of two causes contributed less, the diagnosis need not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ _PARTS = {
 
 
 def true_share(of: DiagnosisResult, cause: str) -> float | None:
-    """Return the true share of a named cause: 0 if the cause was not injected. Return None if a
-    replay cannot distinguish the cause from an injected cause, or from a part of an injected
-    cause."""
+    """Return the true share of a named cause, or 0 if the cause was not injected. But return None
+    for a cause that was not injected if a replay cannot distinguish it from an injected cause or
+    from a part of one."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

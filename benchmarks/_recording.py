@@ -56,7 +56,7 @@ def record(
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
         during: a context manager that is active while the load is sent.
-        one_core: whether each server has a separate CPU core.
+        one_core: whether each server runs on one CPU core of its own.
 
     Raises:
         RuntimeError: a server did not start.

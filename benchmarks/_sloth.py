@@ -1,10 +1,10 @@
 """Sloth's paging rules for an SLO, to compare with Tailspan's on the same series.
 
 This module repeats Sloth's formulas. An SLI over a window is `(error query) / (total query)`
-(slok/sloth, internal/prometheus/recording_rules.go). A page (an urgent alert) fires if the SLI over
-both windows of a pair is above `factor * error budget` (alert_rules.go). The factor is `share of
-the budget * period / long window` (internal/alert/alert.go). Sloth's built-in windows for periods
-of 28 and 30 days, and the windows of its example for 7 days, are equal to Tailspan's.
+(slok/sloth, internal/prometheus/recording_rules.go). A page (an urgent alert) fires if, in both
+windows of a pair, the SLI is above `factor * error budget` (alert_rules.go). The factor is `share
+of the budget * period / long window` (internal/alert/alert.go). Sloth's built-in windows for
+periods of 28 and 30 days, and the windows of its example for 7 days, are equal to Tailspan's.
 tests/alerts/test_policy.py checks this.
 """
 

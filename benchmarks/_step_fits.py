@@ -27,14 +27,15 @@ PACE_S = 5
 
 @dataclass(frozen=True, eq=False)
 class SingleSteps:
-    """Engine steps, one entry per step."""
+    """The n engine steps of a recording."""
 
     ended_s: FloatArray
     """(n,) end times in seconds."""
     worked_s: FloatArray
     """(n,) duration of each step in seconds, without stalls."""
     work: FloatArray
-    """(n, 5) the number 1, prefill tokens, attention pairs, context tokens, decodes."""
+    """(n, 5) for each step: the number 1, prefill tokens, attention pairs, context tokens,
+    decodes."""
 
     def select(self, chosen: BoolArray) -> "SingleSteps":
         """Return the steps for which `chosen` is true."""
@@ -52,10 +53,10 @@ class Errors:
     """Errors of a fit on steps that it was not fitted to."""
 
     busy: float
-    """The absolute error of each second's busy time, summed and divided by the total busy time."""
+    """The sum of the absolute errors of each second's busy time, divided by the total busy time."""
     paced: float
-    """The error as in `busy`, after the model is scaled to the busy time of each `PACE_S` seconds.
-    Predictions scale the model in the same way."""
+    """The same error as `busy`, after the model is scaled to the busy time of each `PACE_S`
+    seconds, as predictions do."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float
@@ -63,7 +64,7 @@ class Errors:
 
 
 def all_fits(reports: StepReports, steps: SingleSteps) -> Mapping[str, FloatArray]:
-    """Return the five coefficients of each method of fitting.
+    """Return the five coefficients that each method of fitting finds, by the method's name.
 
     Raises:
         FitError: there are too few samples.
@@ -155,7 +156,8 @@ def _reported(reports: StepReports) -> FloatArray:
 
 
 def _of_seconds(reports: StepReports) -> FloatArray:
-    """Return the coefficients of a regression of the busy time between two samples on the work."""
+    """Fit the busy time between two samples to the work between them, and return the
+    coefficients."""
     known = np.isfinite(reports.work).all(axis=1) & np.isfinite(reports.busy_s)
     if not known.any():
         raise FitError("no samples")

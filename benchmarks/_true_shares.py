@@ -1,9 +1,10 @@
 """Compute the true share of each fault from recordings with and without the fault.
 
-Four windows are recorded one after another on one server, with the same seeds: without a fault,
-with each of two faults alone, and with both faults. The share of a fault A beside a fault B is the
-Shapley value of A: the mean of two increases of the latency. One is the increase with A alone. The
-other is the increase with both faults minus the increase with B alone.
+Four windows are recorded one after another on one server, with the same seeds each time: one
+without a fault, one with each of the two faults alone, and one with both faults. The share of a
+fault A beside a fault B is the Shapley value of A: the mean of two increases of the latency. One is
+the increase with A alone. The other is the increase with both faults minus the increase with B
+alone.
 """
 
 import json

@@ -2,28 +2,28 @@
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
-The rules are: (1) the burn-rate pages of the built-in objective, with its alert on absent counters;
-(2) the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes,
-for 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
+The rules are: (1) the pages of the built-in objective, on its burn rate and on absent counters; (2)
+the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes, for
+5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
 Each pair of days is a quiet day and a day with episodes of bad requests at random times. There are
 three sets of pairs:
 
 - ten episodes per day;
 - one episode per day; each kind of episode has its own days;
-- one episode per day, at one request per minute and with other kinds.
+- one episode per day, with other kinds of episodes and only one request per minute.
 
 The second and third set include hangs (no request ends for 10 minutes, and then all hung requests
-are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight,
-0.3 % of the requests are bad without an episode, and each day has four harmless disturbances of a
+are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight.
+Outside the episodes, 0.3 % of the requests are bad. Each day has four harmless disturbances of a
 few minutes.
 
 An episode deserves a page if, during five consecutive minutes, more than 10 % of the arriving
 requests are bad, and if the whole episode has at least ten bad requests. The numbers 10 % and five
 minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
 Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
-minutes". The limit of ten requests is this benchmark's choice. An episode that never affects a
-tenth of the traffic deserves no page, even if it lasts for hours.
+minutes". The limit of ten requests is this benchmark's choice. So an episode that always affects
+less than a tenth of the traffic deserves no page, even if it lasts for hours.
 
 The alerting policy is from the sources that alerts/policies names. The policy was checked with
 other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
@@ -74,7 +74,8 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """A kind of episode: share of bad requests, duration, and when the counters show them."""
+    """A kind of episode: its share of bad requests, its duration, and when the counters report the
+    bad requests."""
 
     name: str
     bad_ratio: float

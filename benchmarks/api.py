@@ -1,4 +1,4 @@
-"""Measures the response times of the JSON API, and by how much its questions slow down ingestion.
+"""Measures the response times of the JSON API, and by how much it slows down ingestion.
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
@@ -95,7 +95,7 @@ def tailspan(folder: Path) -> Iterator[Running]:
 
 
 def command(verb: str, database: Path) -> list[str]:
-    """Return the command line of a command on a database."""
+    """Return the command line of a Tailspan command that reads this database."""
     start = [sys.executable, "-c", "from cli.main import main; main()", verb]
     return [*start, f"--database=sqlite:///{database}"]
 

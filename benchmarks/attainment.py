@@ -4,18 +4,18 @@
     python benchmarks/attainment.py                  simulated arrivals in its place
     python benchmarks/attainment.py --seed 7 --runs 4
 
-Each run draws an engine and a load from the seed, and compresses the trace's time to reach this
-load. The run replays the trace on a simulated server, and divides the replayed time into windows.
-Each window is compared with the time before it, for two objectives: 99 % of the first tokens within
-500 ms, and 99 % of the requests within 50 ms per token. The true class of a window depends only on
-its counts of good and bad requests:
+Each run draws an engine and a load from the seed, and shortens the times between the trace's
+arrivals until the engine has this load. The run replays the trace on a simulated server, and
+divides the replayed time into windows. Each window is compared with the time before it, for two
+objectives: 99 % of the first tokens within 500 ms, and 99 % of the requests within 50 ms per token.
+The true class of a window depends only on its counts of good and bad requests:
 
     fell   the share of requests above the threshold rose by 5 or more percentage points: incident
     held   at most 1 in 100 requests of the window exceeded the threshold: no incident
     other  all other windows; they are listed, but have no correct verdict
 
 The trace is third-party data (Azure/AzurePublicDataset, CC-BY 4.0; Patel et al., Splitwise, ISCA
-2024), so its path must be given.
+2024), so the project does not contain it, and its path must be given.
 """
 
 import argparse
@@ -85,7 +85,7 @@ class AttainmentWindow:
 
 
 def simulated(chance: random.Random) -> tuple[TraceRow, ...]:
-    """Return arrivals at a rate that varies by half within minutes."""
+    """Return arrivals whose rate changes by about a half within minutes."""
     rows: list[TraceRow] = []
     at_s = level = 0.0
     while len(rows) < _SIMULATED_ROWS:

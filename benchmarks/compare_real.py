@@ -10,7 +10,8 @@ with the same mix of requests and with another mix: a new tenant, more long prom
 rate. The two windows of a comparison have different arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
-serve traffic before the first window, and windows of the same process are compared too.
+serve traffic before the first window, one after another: they show the effect of a restart. Windows
+of the same process are compared too.
 
 The true change is measured: each configuration also serves the same arrivals as the usual
 configuration, with each mix. The goal: the verdict is right whenever the confidence interval of the
@@ -139,11 +140,11 @@ def main(words: Sequence[str] | None = None) -> int:
         help="requests/s before the mix changes",
     )
     parser.add_argument(
-        "--one-look", action="store_true", help="use the narrower interval of a single look"
+        "--one-look", action="store_true", help="use the narrower interval for a single comparison"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--keep", type=Path, metavar="DIR", help="keep the recording here")
-    where.add_argument("--recorded", type=Path, metavar="DIR", help="use an earlier recording")
+    where.add_argument("--keep", type=Path, metavar="DIR", help="folder to store the recording")
+    where.add_argument("--recorded", type=Path, metavar="DIR", help="earlier recording to use")
     arguments = parser.parse_args(words)
     changes = arguments.change or CHANGES
     if unknown := set(changes) - set(CHANGES):

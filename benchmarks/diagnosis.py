@@ -6,8 +6,7 @@ diagnosers.
     python benchmarks/diagnosis.py --pairs                    only the 72 cases with two faults
     python benchmarks/diagnosis.py --results FILE             continues a run that was stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
-    python benchmarks/diagnosis.py --ask everyone --cases 66  one question for every tenant, model,
-    …
+    python benchmarks/diagnosis.py --ask everyone --cases 66  one question per tenant, model, …
 
 In every five cases, three have one fault, one has two faults, and one has no fault. The seed
 determines severity, load, fleet, traffic and every arrival. In each case, the question is about the

@@ -10,9 +10,9 @@ usual load. Then the fault is explained from the database of a running Tailspan.
 the same requirements as `make vllm`, and needs an otherwise idle machine: the column `others` shows
 the number of CPUs that other processes used before and during the fault.
 
-The true shares are measured on one server with the same seeds: without a fault, with each of two
-faults, and with both. The goal: the confidence intervals of the shares contain 90 % of the true
-shares.
+The true shares are measured on one server, with the same seeds each time: without a fault, with
+each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
+90 % of the true shares.
 """
 
 import argparse
@@ -159,9 +159,11 @@ def main() -> int:
         "--shares", action="store_true", help="record the faults whose true shares are measured"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
+    parser.add_argument(
+        "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
+    )
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the recordings here")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to store the recordings")
     parser.add_argument(
         "--tailspan",
         type=Path,

@@ -3,11 +3,12 @@
     python benchmarks/explain.py [--requests 1000000] [--limit-s 1.0] [--hour]
 
 The requests are already in memory as columns; benchmarks/query.py measures how long reading takes.
-Half of the requests are in the baseline and half in the window, where they wait for KV blocks.
+Half of the requests are in the baseline, and half in the window. The requests in the window wait
+for KV blocks.
 
 With --hour, the requests are read from SQLite instead: an hour of four simulated replicas with two
 faults, and the hour before this hour. The first answer is computed from the recorded times
-(accounting). The second answer has shares from replays, which a child process computes, and the
+(accounting). The second answer has shares that a child process computes by replays, and the
 predicted effects of the actions.
 """
 

@@ -7,7 +7,7 @@ per second. The benchmark prints the seconds from the start of the command until
 events:
 
 - the explorer responds;
-- the store has requests of the last fifteen minutes, which the Overview page shows first;
+- the store has requests of the last fifteen minutes, the default range of the Overview page;
 - the store has an open incident of severity page;
 - the function that reads the Overview page's data returns the cause of the incident.
 

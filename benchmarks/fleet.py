@@ -60,7 +60,7 @@ GPUS_EACH = 8
 SENDERS = 64
 """Number of senders whose messages arrive and are committed together."""
 LEARNED = 3 * SENDERS
-"""Number of messages before the measurement."""
+"""Number of messages before the measurement, from which the collector learns the layouts."""
 SAMPLES_EACH = int(SEND_S)
 """Number of samples of an engine or a GPU in each message."""
 WEEK_S = KEEP_ROWS_NS // 10**9

@@ -4,10 +4,10 @@
 
 The fleet has 1,000 GPUs, 500 engines and 2,000 requests per second: 172.8 million requests a day.
 The requests of a few minutes are generated at random and passed to Tailspan's rollup code. Each
-minute of the day is a copy of one of these minutes, with new timestamps: the duration of a query
-depends only on the number and size of the rollups. No rows of requests are written, because a day
-would take 90 GB. Each question is asked once before the measurement. The exit status is 1 if a
-figure is above its limit.
+minute of the day is a copy of one of these minutes, with new timestamps. Copies are sufficient,
+because the duration of a query depends only on the number and size of the rollups. No rows of
+requests are written, because a day would take 90 GB. Each question is asked once before the
+measurement. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -164,8 +164,8 @@ def size(engine: Engine) -> float:
 
 
 def server_cpu_s(engine: Engine) -> float:
-    """Return the CPU seconds of the PostgreSQL processes of this process's connections; 0 for other
-    databases."""
+    """Return the CPU seconds of the PostgreSQL processes that serve this program's connections; 0
+    for other databases."""
     if engine.dialect.name != "postgresql":
         return 0.0
     ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tailspan'"

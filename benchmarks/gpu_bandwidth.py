@@ -3,8 +3,8 @@
     python benchmarks/gpu_bandwidth.py [--gib 1] [--seconds 5]
 
 PyTorch copies one half of a buffer to the other for 25, 50, 75 and 100 % of the time. The buffer is
-many times larger than the GPU's cache. The copies between two readings are counted. The target
-value is a difference of at most 10 %.
+many times larger than the GPU's cache. The known bandwidth is computed from the number of copies
+between two readings. The target value is a difference of at most 10 %.
 
 Without PyTorch or an NVIDIA GPU of the Hopper generation or newer, the program prints the reason
 and exits with 0.

@@ -5,14 +5,14 @@
 Two real vLLM servers on this machine's CPU serve the tiny model, one for prefill and one for
 decode, behind `rig/disaggregation_proxy.py`. The client measures each request with its own
 stopwatch. Three proxies get the same number of requests: one passes the trace context, one drops
-the trace context, and one passes the trace context but no request id. The rows are joined without
-and with the client's spans.
+the trace context, and one passes the trace context but no request id. The rows are joined twice:
+without the client's spans, and with them.
 
 The goal: every request is one joined request with both hops (prefill server and decode server), and
-the sum of its phases differs from the stopwatch by at most 5 ms plus the duration of the delivery
-phase. Without the client's span, the sum does not contain the time between the client and the
-proxy. The client and the proxy have a higher priority than other processes, because in a real fleet
-they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
+the sum of its phases differs from the stopwatch's time by at most 5 ms plus the duration of the
+delivery phase. Without the client's span, the sum does not contain the time between the client and
+the proxy. The client and the proxy have a higher priority than other processes, because in a real
+fleet they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
 requirements as `make vllm`, and takes about two minutes.
 
 First, the benchmark measures how long joining takes for the largest number of rows that a query

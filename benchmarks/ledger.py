@@ -2,10 +2,11 @@
 
     python benchmarks/ledger.py [--steps 3000]
 
-Each step takes 10 ms of a simulated clock, so every tenth step also computes and sends accounts
-(the measurements of single requests). The result is the mean cost of the cheapest 200 consecutive
-steps, because other programs use a varying amount of CPU time. In a real server, the CPU caches are
-full of the model's data, so the ledger costs two to three times as much.
+Every 100 ms, the ledger also computes and sends accounts (the measurements of single requests).
+Each step takes 10 ms of a simulated clock, so every tenth step includes this work. The result is
+the mean cost of the cheapest 200 consecutive steps, because other programs use a varying amount of
+CPU time. In a real server, the CPU caches are full of the model's data, so the ledger costs two to
+three times as much.
 """
 
 import argparse

@@ -126,7 +126,7 @@ def passes(copied: Path, tests: tuple[str, ...]) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    if done.returncode not in (0, 1, 2):  # status 2 means that a module cannot be imported
+    if done.returncode not in (0, 1, 2):  # 2: the mutant cannot be imported
         raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout.decode()[-2000:]}")
     return done.returncode == 0
 

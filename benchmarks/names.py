@@ -4,9 +4,9 @@
 
 The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
 of 20 models, and each tenant uses two of them. Then the benchmark asks questions about these
-minutes: if an answer names a label value, its count must include all requests with this value. At
-the end, every label of every request has a new value. The exit status is 1 if a figure is above its
-limit.
+minutes: if an answer names a label value, the count of this value must include all of its requests.
+In the last measurement, every label of every request has a new value. The exit status is 1 if a
+figure is above its limit.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int)
 
 
 def line(what: str, figure: float, unit: str, most: float) -> bool:
-    """Print a figure beside its limit. Return whether it is above the limit."""
+    """Print a figure beside its limit. Return whether the figure is above the limit."""
     missed = figure > most
     print(
         f"{what:<56} {figure:>8,.2f} {unit:<3} limit {most:,.1f} {unit}{'  MISSED' * missed}",

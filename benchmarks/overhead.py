@@ -98,7 +98,8 @@ class ServerTurns:
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request for each turn, without those of the idle server."""
+        """Return the CPU seconds per request for each turn, minus the CPU seconds of the idle
+        server."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -142,7 +143,7 @@ def several_engines(number: int) -> list[str]:
     """Return vLLM's arguments for a server with this number of engines."""
     if number == 1:
         return []
-    # A gigabyte of KV cache per engine is too much.
+    # By default, each engine has a gigabyte of KV cache, which is too much for several engines.
     return ["--data-parallel-size", str(number), "--num-gpu-blocks-override", BLOCKS]
 
 

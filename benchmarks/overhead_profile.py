@@ -10,8 +10,9 @@ hide small costs in `overhead.py`.
 A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
 the server. A frame of the standard library or of OpenTelemetry counts for its caller. Samples of
 threads that wait are left out, and so is the time that gRPC's own threads use without Python code.
-Consecutive samples with the same stack and line count once. The measured functions are short, so a
-thread stays at one line only while it waits for a core or for the garbage collector.
+Consecutive samples with the same stack and line count once, because the thread waited between them:
+the measured functions are short, so a thread stays at one line only while it waits for a core or
+for the garbage collector.
 
 The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. The
 benchmark needs py-spy: pip install py-spy.
@@ -60,7 +61,7 @@ SHOWN = 15
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """Return the part of the server to which a stack belongs, and the frame that decides this.
+    """Return the part of the server to which a stack belongs, and the frame that shows this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.

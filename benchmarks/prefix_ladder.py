@@ -19,8 +19,8 @@ Three traces are generated from the seed. The first two imitate traces that Qin 
 
 The third trace has short prompts: one of twelve system prompts of a few hundred tokens, and a
 question. `--trace` reads a published trace: one JSON object per line with `timestamp` (ms),
-`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is
-measured in the fastest rounds.
+`input_length`, `output_length` and `hash_ids`, one per 512 tokens. The CPU time per request is the
+time in the fastest rounds.
 """
 
 import argparse
@@ -52,11 +52,13 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""Blocks in each replica's cache: 640,000 tokens, a quarter of this, and four times this."""
+"""The three cache sizes of a replica, in blocks. The first size is 640,000 tokens; the others are a
+quarter of this and four times this."""
 
 RECENT, SLACK = 40, 6
-"""The router selects the replica with the longest cached prefix. If this replica received over 6
-more of the last 40 requests than the least used replica, the least used replica is selected."""
+"""The router selects the replica with the longest cached prefix. But if, of the last 40 requests,
+this replica received over 6 more than the least used replica, the router selects the least used
+replica."""
 
 CHARS_LIMIT = 200
 LONGEST = 8_192
@@ -82,7 +84,7 @@ class BlockSequence:
         self._hashes: list[int] = list(begins._hashes) if begins else []
 
     def add(self, tokens: int) -> None:
-        """Append new tokens. If the last block is not whole, it is replaced."""
+        """Append new tokens. If the last block is not whole, a new block replaces it."""
         self.tokens += tokens
         whole = self.tokens // BLOCK
         self._hashes += [self._chance.getrandbits(32) for _ in range(whole - len(self._hashes))]
@@ -110,10 +112,10 @@ def dialogue(
 
     Args:
         text: the first prompt, which grows with each turn.
-        answer_tokens: median and spread of a response's length.
+        answer_tokens: the median and the sigma of the lognormal length of a response.
         end: probability that a turn is the last.
         pause_s: mean time between a response and the next turn.
-        spread: the spread of the length that a turn adds.
+        spread: the sigma of the lognormal length that a turn adds.
     """
     turns = []
     while True:
@@ -260,14 +262,15 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
 
 
 def cut(positions: Iterable[int]) -> np.ndarray:
-    """Return the first positions, limited to as many rungs as fit into 200 characters."""
+    """Return the first of these positions: as many as a ladder of 200 characters has rungs."""
     rungs = (CHARS_LIMIT - len(f"{BLOCK}:")) // 4 - 1
     kept = [each for each in positions if each <= LONGEST]
     return np.array(kept[:rungs])
 
 
 def per_doubling(number: int) -> np.ndarray:
-    """Return `number` positions for each doubling of the prefix length."""
+    """Return the positions of rungs: `number` positions each time that the prefix length
+    doubles."""
     whole = [1 << power for power in range(14)]
     positions = {base + base * part // number for base in whole for part in range(number)}
     return cut(sorted(positions))

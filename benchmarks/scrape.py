@@ -2,10 +2,10 @@
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes are measured, up to the limit of label values, with every feature enabled.
-In the last five minutes, every replica has served `--requests` requests from 20 tenants. Each
-request has a cost. The engine and the GPUs report every field. Prometheus requests these formats:
-OpenMetrics with exemplars, and protobuf with native histograms.
+Fleets of several sizes are measured, up to the maximum number of label values, with every feature
+enabled. In the last five minutes, every replica has served `--requests` requests from 20 tenants.
+Each request has a cost. The engine and the GPUs report every field. Prometheus requests these
+formats: OpenMetrics with exemplars, and protobuf with native histograms.
 """
 
 import argparse

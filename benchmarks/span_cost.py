@@ -4,8 +4,8 @@
 
 Tailspan's plugin and vLLM's native tracing run alternately in one process of the real vLLM's
 environment. The measured work of native tracing begins at its hook at the end of a request. The
-measured work of the plugin begins at the HTTP layer. Both end with the serialised export, and
-include the telemetry threads. The plugin reports five times as many values.
+measured work of the plugin begins at the HTTP layer. Both measurements end with the serialised
+export, and include the telemetry threads. The plugin reports five times as many values.
 """
 
 import argparse

@@ -202,8 +202,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--keep",
         type=Path,
-        help="folder of recordings, which are served only once. Use only your own files:"
-        " they are unpickled.",
+        help="folder to store the recordings; recordings in it are used again. Use only your own"
+        " files: they are unpickled.",
     )
     arguments = parser.parse_args(words)
     try:

@@ -8,9 +8,9 @@ The benchmark halves and doubles each numeric constant of `diagnosis/`, one afte
 explains the same simulated cases (`diagnosis.py`) again. The table shows in how many cases the
 outcome becomes wrong or right. If no outcome changes, the constant is not tuned to these cases.
 
-With one fault, the first named cause must be the injected cause. With two faults, both causes must
-be among the first three. Without a fault, there must be no incident. The causes are not tested by
-replay.
+In a case with one fault, the first named cause must be the injected cause. With two faults, the
+causes of both must be among the first three named causes. Without a fault, there must be no
+incident. The causes are not tested by replay.
 """
 
 import argparse
@@ -186,7 +186,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=90)
     parser.add_argument("--seed", type=int, default=93001)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only modules with this name")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
+    )
     arguments = parser.parse_args()
     every = constants(arguments.only)
     variants = [(each, factor) for each in every for factor in FACTORS]

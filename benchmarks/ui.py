@@ -173,8 +173,8 @@ class RoundTimes:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """Return the text of a duration: median, share of the limit, minimum, maximum, and median
-        CPU time."""
+        """Return the figures of a duration as text: median, share of the limit, minimum, maximum,
+        and median CPU time."""
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"

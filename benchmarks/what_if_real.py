@@ -61,7 +61,7 @@ class Run:
     servers: int = 1
 
     def seats_in_all(self) -> int:
-        """Return the number of requests that run at the same time."""
+        """Return the number of requests that can run at the same time on all servers together."""
         return self.seats * self.servers
 
 
@@ -220,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="run each server on a core of its own, so that two replicas do not share cores",
     )
     parser.add_argument(
-        "--keep", type=Path, help="folder of recordings, which are served only once"
+        "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"
     )
     options = parser.parse_args(words)
     runs, cases = runs_of(*options.seats), cases_of(*options.seats)

@@ -2,8 +2,8 @@
 
 An item is a span, a data point or a log record. An item of an acknowledged message counts as
 `stored`, `skipped` or `refused`. If a message is not acknowledged, only its valid items are
-counted, as `unstored`. Its invalid items are counted when its sender sends the message again, so
-that no item is counted twice.
+counted, as `unstored`. Its invalid items are counted only when the sender sends the message again
+and it is acknowledged. Otherwise, they would be counted twice.
 """
 
 import threading
@@ -82,7 +82,7 @@ class Counters:
                 self._dropped_values[reason] += count
 
     def count_unstored(self, signal: Signal, batch: NormalisedBatch, reason: Unstored) -> None:
-        """Count the items of a batch that the store did not keep."""
+        """Count the items of a batch that the store did not store."""
         with self._lock:
             self._items[signal.name, "unstored", reason] += batch.accepted
 
@@ -97,7 +97,8 @@ class Counters:
             self._listener_failures += 1
 
     def waiting(self, messages: int, size_bytes: int) -> None:
-        """Add to the counts of unanswered messages and bytes. The arguments may be negative."""
+        """Add to the counts of unanswered messages and of their bytes. The arguments may be
+        negative."""
         with self._lock:
             self._waiting_messages += messages
             self._waiting_bytes += size_bytes

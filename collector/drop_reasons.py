@@ -37,7 +37,7 @@ class Refusal(StrEnum):
     `tailspan.outcome`."""
     TOO_MANY_ARGUMENTS = "too_many_arguments"
     TOO_MANY_STARTS = "too_many_starts"
-    """The message has more engine starts than real engines can cause (`engine_start_limits.py`)."""
+    """More engine starts have arrived than real engines can cause (`engine_start_limits.py`)."""
     TOO_MANY_OPERATIONS = "too_many_operations"
     """The trace has more operations than Tailspan stores (`collector/rows/operation_limits.py`)."""
     MISSING_START = "missing_start"
@@ -69,8 +69,8 @@ class Refusal(StrEnum):
     reasoning, tool-call and content tokens do not add up to the output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
-    """A sum metric is not cumulative or not monotonic. With such a metric, the data of a lost
-    export cannot be recovered."""
+    """A sum metric is not cumulative or not monotonic. If an exporter sends such a metric and a
+    message is lost, the increase in this message is lost too."""
 
 
 WHY: Final[Mapping[Refusal, str]] = {

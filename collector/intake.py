@@ -53,8 +53,8 @@ class Intake:
     """Receives messages, on one event loop.
 
     Args:
-        listeners: called after the commit, as are `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners`.
+        listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
+            `probe_listeners` are also called then.
         limits: if a message would exceed a limit, its sender is asked to retry later.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
@@ -110,8 +110,7 @@ class Intake:
     def store_available(self) -> bool:
         """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
 
-        Senders must retry after that time, because only a retry can show that the store has
-        recovered.
+        The second case lets senders retry: only a retry can show whether the store has recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
@@ -200,7 +199,8 @@ class Intake:
         for task in self._tasks:
             task.cancel()
         await self._answered(0.2 * grace_s)
-        # A reader in this process cannot be aborted, but no caller waits for its result.
+        # A reader in this process cannot be aborted. It may continue, because no caller waits for
+        # its result.
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._reading.close()  # a process may have started since the first `close`
 
@@ -269,7 +269,8 @@ class Intake:
                         batch = await asyncio.wrap_future(done)
                     finally:
                         self._rates.add(reservation.peer, len(whole) - len(body))
-                    # The decompressed message may wait long for the store, so reserve its new size.
+                    # The decompressed message may wait long for the store, so reserve memory for
+                    # it.
                     reservation.grow(len(whole) - len(body))
                 self._enrich(batch, arrived_unix_ns)
                 if not batch.empty:

@@ -41,11 +41,11 @@ class Collector:
     """Receives OTLP over gRPC and HTTP, and acknowledges a message after its rows are committed.
 
     Args:
-        listeners: called after the commit, as are `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners`.
+        listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
+            `probe_listeners` are also called then.
         tokens: None if no token is required.
-        hosts: the host names that requests to OTLP/HTTP may contain. Browsers cannot call
-            OTLP/gRPC.
+        hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC needs no such check,
+            because browsers cannot call it.
         reading: None to read messages in this process.
         clock: None for a new `CorroboratedClock`, which compares the system clock with the senders'
             clocks.
@@ -141,7 +141,7 @@ class Collector:
 
     @property
     def tasks(self) -> list[Task]:
-        """Return the health of each component that can fail alone."""
+        """Return the health of each component that can fail while the others work."""
         reading = [self._reading.task] if isinstance(self._reading, ProcessReader) else []
         receiver = Task("otlp http receiver", vital=True, alive=lambda: self._http.serving)
         return [self._intake.enriching, receiver, *reading]

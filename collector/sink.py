@@ -50,7 +50,7 @@ class Forward(Protocol):
     """Forwards messages to another backend. A call never waits and never raises."""
 
     def __call__(self, path: str, body: bytes, json: bool) -> None:
-        """Accept an unchanged message, with the path of its signal in OTLP/HTTP."""
+        """Accept a message as it was received. `path` is the OTLP/HTTP path of its signal."""
 
 
 class Listener(Protocol):

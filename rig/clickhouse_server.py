@@ -88,8 +88,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # A line with column names shows that the statement returned a result, even an empty
-            # one.
+            # Ask for a line with column names: it distinguishes an empty result from no result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return HttpReply(200, answer.partition(b"\n")[2], headers)

@@ -67,7 +67,7 @@ class RoleServer(Program):
         )
 
     def kill_group(self) -> None:
-        """Kill the server and its engine core at once, so that telemetry in their memory is
+        """Kill the server and its engine core immediately, so that the telemetry in their memory is
         lost."""
         os.killpg(self.process.pid, 9)
         self.process.wait()

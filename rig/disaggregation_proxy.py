@@ -48,8 +48,8 @@ class ProxyAnswer(NamedTuple):
     """The times at which the first and last byte of an answer's body were written, in monotonic
     seconds.
 
-    `first_s` is None if there was no answer. The end of the connection is not used, because it is
-    later than the end of the answer.
+    `first_s` is None if there was no answer. Here, an answer ends with its last byte. The
+    connection ends later, so its end is not used.
     """
 
     first_s: float | None

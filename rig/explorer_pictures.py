@@ -50,8 +50,8 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls the page inside a frame, so the window is made as high as the page's
-    # content.
+    # Streamlit scrolls the page inside a frame. To show the whole page, make the window as high as
+    # the page's content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)

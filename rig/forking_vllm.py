@@ -1,8 +1,8 @@
 """Runs vLLM's command with forked engines and workers, as on a GPU.
 
 On a GPU, vLLM forks these processes unless the GPU is already in use. vLLM's CPU platform starts
-each process as a new interpreter, which imports all modules again. This program forks them on a CPU
-too, unless VLLM_WORKER_MULTIPROC_METHOD=spawn is set.
+each process as a new interpreter, which imports all modules again. This program forks the processes
+on a CPU too, unless VLLM_WORKER_MULTIPROC_METHOD=spawn is set.
 """
 
 import os

@@ -15,7 +15,8 @@ RELEASE, NAMESPACE = "tailspan", "observability"
 
 
 def main(words: list[str]) -> int:
-    """Print the manifests (`template`) or the findings (`lint`) of a file of values as JSON."""
+    """Print the manifests (`template`) or the findings (`lint`) as JSON, for a file with the
+    chart's values."""
     import helm_python as helm
 
     verb, file = words

@@ -112,7 +112,7 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a client that reads slowly slows the server.
+    """Open a connection with small buffers, so that a slow client makes the server wait.
 
     With the default buffers, the loopback interface would store megabytes of the response.
     """

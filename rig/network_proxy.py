@@ -1,7 +1,8 @@
 """A TCP proxy that disturbs connections in a controlled way: delay, cut, reset, stall.
 
-Each chunk of bytes is forwarded `delay_s` after its arrival, in order. On a busy machine, the delay
-is longer, so the proxy records the real delay of each chunk. Times are on the monotonic clock.
+Each chunk of bytes is forwarded `delay_s` after its arrival, in order. On a busy machine, the real
+delay is longer than `delay_s`, so the proxy records it for each chunk. Times are on the monotonic
+clock.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ class DelayedChunk(NamedTuple):
 
 
 def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
-    """Return the chunk with the first event of each response. A response begins with its header."""
+    """Return, for each response, the chunk with its first event. A new header starts a new
+    response."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")

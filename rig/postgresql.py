@@ -84,8 +84,8 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # The default of 100 can be too few: each test opens connection pools, and unused pools keep
-        # their connections for a while.
+        # The default limit of 100 connections can be too low: each test opens connection pools, and
+        # unused pools keep their connections for a while.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -96,7 +96,7 @@ class PostgreSQL:
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
-        """Append lines to postgresql.conf, before the start."""
+        """Append lines to postgresql.conf. Call this method before `start`."""
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
@@ -140,7 +140,8 @@ class PostgreSQL:
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        with output.open("ab") as out:  # the server would keep a pipe open, so this is a file
+        # Write to a file, because the started server would keep a pipe open.
+        with output.open("ab") as out:
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
                 cwd=self._folder,

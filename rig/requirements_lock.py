@@ -2,9 +2,9 @@
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-pip resolves the tested versions (constraints.txt) for the image's Python on both architectures. The
-file contains only names, versions and hashes. The download address is configured when the image is
-built.
+For each of the two architectures, pip selects the files of the tested versions (constraints.txt)
+for the image's Python. The file contains only names, versions and hashes. The download address is
+configured when the image is built.
 """
 
 import json

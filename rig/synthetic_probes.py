@@ -1,6 +1,6 @@
 """Sends invented results of probes to a collector, as two probers in two regions would.
 
-A simulated fleet has no probers.
+A simulated fleet has no probers of its own.
 """
 
 import random

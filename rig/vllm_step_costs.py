@@ -14,8 +14,8 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""For each request of a step: its tokens in the step, its context tokens including these tokens,
-and whether it is in prefill."""
+"""The requests of each step. A request has three values: the number of its tokens in the step, the
+number of its context tokens including these, and whether it is in prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class ApplicationOperation:
     ttft_s: float | None = None
     """The time until the first byte of the response, if a router reports it."""
     response_id: str | None = None
-    """The id of the response, if a router reports it. If the router does not pass on the trace
-    context, this id shows which request belongs to the router's span."""
+    """The id of the response, if a router reports it. If the router does not pass the trace context
+    to the engine, this id shows which request belongs to the router's span."""
 
     @property
     def sent_unix_ns(self) -> int:

@@ -1,7 +1,7 @@
 """Define the data for a bill, as columns: engine time, billed requests and energy.
 
-Pure. A span is a time range of one engine or GPU, with the first and the last value of each
-counter. A cell is all requests of one hour with the same labels.
+Pure. Here, a span is not a trace span, but a time range of one engine or GPU, with the first and
+the last value of each counter. A cell is all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,9 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. A longer gap is neither billed nor
-counted as idle. Plugins take a sample every second; engines are scraped every few seconds."""
+"""Maximum seconds between two samples of a running engine. The time of a longer gap is left out of
+the bill: the engine may not have run. Usual gaps are shorter: plugins take a sample every second,
+and engines are scraped every few seconds."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -42,7 +43,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSpans:
-    """Spans of engine counters. Entry i is a span of the counters with the key `counts[which[i]]`.
+    """Spans of engine counters. Span i belongs to the counters with the key `counts[which[i]]`.
 
     A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
     have a column for each counter in WORK, with NaN if the counter was not reported. `coefficients`
@@ -52,10 +53,10 @@ class EngineCounterSpans:
 
     counts: Sequence[CounterKey]
     regions: Sequence[str | None]
-    """The region of each entry in `counts`."""
+    """The region of the engine that each key in `counts` names."""
     which: IntArray
     bucket_unix_s: IntArray
-    """The start of each entry's minute or hour."""
+    """The start of each span's minute or hour."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]
@@ -79,8 +80,8 @@ class EngineCounterSpans:
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergySpans:
-    """Spans of GPU energy counters. Entry i is a span of `gpus[which[i]]`, a pair of replica and
-    GPU.
+    """Spans of GPU energy counters. Span i belongs to the counter of `gpus[which[i]]`, a pair of
+    replica and GPU.
 
     `which`, the times, and the first and last values are as in `EngineCounterSpans`.
     """
@@ -114,8 +115,8 @@ class BillingCells:
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
     `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the
-    number of requests that report the amount. If a request spans the end of an hour, its seconds
-    are divided between the hours.
+    number of requests that report the amount. If a request runs across the end of an hour, its
+    seconds are divided between the hours.
     """
 
     by: Sequence[str]
@@ -133,7 +134,8 @@ class BillingCells:
         return np.array(fits, bool)[self.group]
 
     def at(self, places: BoolArray | Sequence[int]) -> "BillingCells":
-        """Return the cells with these indices, or those for which the mask is true."""
+        """Return some of the cells. `places` contains their indices, or true or false for each
+        cell."""
         chosen = np.asarray(places)
         return replace(
             self,
@@ -160,9 +162,10 @@ class BillingData:
     the range."""
     simulated: bool = False
     apportioned: bool = True
-    """Whether the seconds of requests that span the end of an hour are divided between the hours.
-    False if the rows of these requests were deleted."""
+    """Whether the seconds of a request that runs across the end of an hour are divided between the
+    hours. False if the rows of such requests were deleted."""
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill: the label has too many values."""
+    """Number of requests with `_other` in a label of the bill. `_other` stands for the further
+    values of a label that has too many values."""

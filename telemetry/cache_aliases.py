@@ -19,7 +19,7 @@ attribute is an array of texts. Source: OpenTelemetry semantic conventions, "HTT
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
 ROUNDING: Final = 1e-6
-"""Tolerance above a similarity of 1: 32-bit floats may give 1.0000001."""
+"""A similarity may exceed 1 by this much: with 32-bit floats, it may be 1.0000001."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,10 @@ class CacheNames:
         headers: response headers with the result, in lower case.
         milliseconds: span attributes that sum to the duration of the lookup.
         kind: None if the status or the similarity of a lookup determines its kind.
-        similarity_alone: the result of a lookup that reports a similarity, but no status.
-        models_only: whether servers other than this product send the same header. If so, the header
-            counts only in responses to calls of a model.
+        similarity_alone: the result that Tailspan stores if a lookup reports a similarity, but no
+            status.
+        models_only: true if servers of other kinds send the same header. The header is then read
+            only from responses to calls of a model.
     """
 
     cache: str
@@ -151,7 +152,8 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
     # TrueFoundry: the lookup failed, and the model was called.
     "error": CacheStatus(CacheResult.BYPASS),
 }
-"""The meaning of each documented status, in lower case, with blanks instead of `-` and `_`."""
+"""The meaning of each documented status. The statuses are in lower case, with blanks in place of
+`-` and `_`."""
 
 
 def status_of(value: object) -> CacheStatus | None:
@@ -238,8 +240,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return one of several gateways' reports: a hit if there is one, otherwise a miss, otherwise
-    any."""
+    """Return one of several gateways' reports: a hit if there is one, otherwise a miss if there is
+    one, otherwise any report."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None

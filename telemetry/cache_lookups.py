@@ -73,7 +73,7 @@ class CacheLookup:
         CacheKind | None,
         column(
             "text",
-            "`exact`, `semantic` or `embedding`. Absent if the span does not show it.",
+            "`exact`, `semantic` or `embedding`. Absent if the span does not show the kind.",
             CACHE_SPAN,
         ),
     ] = None

@@ -61,8 +61,8 @@ def _wait_for_closed_input() -> None:
 def lower_priority(nice: int) -> None:
     """Lower the priority of this process by `nice`.
 
-    With autogroups, Linux compares priorities only within a session, so the priority of this
-    process's own session is lowered too. Source: sched(7), "The autogroup feature".
+    With autogroups, Linux compares the priorities of processes only within a session. The priority
+    of this process's session is therefore lowered too. Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():
@@ -72,7 +72,7 @@ def lower_priority(nice: int) -> None:
 
 
 def limit_memory(max_bytes: int) -> None:
-    """Limit the address space of this process, or keep a lower limit."""
+    """Limit the address space of this process, unless its limit is already lower."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         max_bytes = min(max_bytes, hard)

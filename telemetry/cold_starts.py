@@ -20,8 +20,8 @@ _KUBERNETES: Final = "Kubernetes API"
 class ColdStart:
     """One start of one engine.
 
-    Its parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
-    which it failed) and `failure` (the reason). It has no later parts.
+    The parts sum to `length_s`. Unknown parts are None. A failed start has `reached` (the part in
+    which it failed) and `failure` (the reason), and no parts after `reached`.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -176,7 +176,7 @@ class ColdStart:
             names.START_UNSPLIT,
             "s",
             "From the start of the workers until the model was warm. Present only if no worker"
-            " reported its parts.",
+            " reported the parts of this time.",
             _PLUGIN,
         ),
     ] = None
@@ -248,8 +248,8 @@ PARTS: Final = (
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""Maximum time by which an engine's start event may be later than the end of its cold start. The
-two differ, because the process measures them with two clocks."""
+"""Maximum time by which an engine's start event may be later than the end of its cold start. These
+two times differ, because the process measures them with two clocks."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

@@ -4,7 +4,8 @@ The system clock can jump: NTP corrects it, a user sets it, or a virtual machine
 since boot does not jump. After a jump, there are two candidates for the current time: the system
 clock, and the held time, which continues from before the jump. The senders' timestamps decide:
 
-- A sender whose timestamps jumped with the system clock uses the same clock and does not vote.
+- A sender whose timestamps jumped with the system clock uses the system clock too, so it does not
+  vote.
 - A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
   its timestamps. The majority of the votes decides immediately.
 - Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
@@ -14,8 +15,8 @@ Suspending the machine is not a jump, because the time since boot includes the s
 
 When Tailspan starts, there is no held time. If the system clock is more than `GAP_NS` ahead of the
 newest stored data, or behind this data, it is in doubt. A doubtful system clock is used
-nevertheless, unless most senders contradict it: their timestamps are shortly after the newest
-stored data.
+nevertheless, unless most senders contradict it. A sender contradicts it if the sender's timestamps
+are shortly after the newest stored data.
 
 Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
 while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
@@ -37,22 +38,24 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Jumps of the system clock below this are always accepted. The limit is a third of the evaluator's
-interval of 15 s. NTP's corrections are usually smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Jumps of the system clock that are shorter than this time are always accepted. It is a third of
+the 15 s between two evaluations of the alerts. NTP's corrections are usually smaller (chrony's
+`makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
 """At the start, the system clock is trusted if it is ahead of the newest stored data by less than
-this."""
+this time."""
 BEHIND_NS: Final = 60 * SECOND_NS
 """At the start, the system clock is trusted if it is behind the newest stored data by less than
-this. A stored time is at most a second later than its arrival (collector/rows/sender_clocks.py)."""
+this time. A correct clock is at most a second behind: a stored timestamp is at most a second later
+than its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
 """Maximum speed of `deletable_unix_ns` (the clock that decides which rows are old enough to be
-deleted), as a multiple of real time. 2 is the smallest integer with which this clock can catch
-up."""
+deleted), as a multiple of real time. With 1, this clock could never catch up after a stop; 2 is the
+next integer."""
 MAX_SENDERS: Final = MAX_TRACKED
 """Maximum number of senders, as in collector/rows/sender_clocks.py."""
 
@@ -95,8 +98,8 @@ class CorroboratedClock:
         self._at_start = False
         """Whether the system clock has been in doubt since the start."""
         self._newest_unix_ns = 0
-        """The newest stored timestamp at the start, minus `BEHIND_NS`. Senders with older
-        timestamps have a wrong clock."""
+        """The newest stored timestamp at the start, minus `BEHIND_NS`. A sender whose timestamps
+        are older than this has a wrong clock."""
         self._jumped_ns = 0
         self._deletable_unix_ns = self._looked_ns + self._system_ns
 
@@ -139,8 +142,8 @@ class CorroboratedClock:
         """Record the newest uncorrected timestamp of a message that has just arrived.
 
         Call this only for senders with a unique name. If there are already `MAX_SENDERS` senders, a
-        new one replaces the sender that has been silent longest. While the clock is in doubt, the
-        new sender is ignored, and the old ones are kept.
+        new sender replaces the one that has been silent longest. But while the clock is in doubt,
+        the new sender is ignored.
         """
         with self._lock:
             self._update()

@@ -5,8 +5,8 @@ engine or GPU from one process with one start time. The increase in a time range
 increases between neighbouring samples of a series, so no increase is computed across a restart. If
 a counter decreases within a series, it was reset, and the increase is unknown.
 
-A span consists of the first and the last sample of a series in a minute or an hour. A single sample
-is a span of length 0.
+Here, a span is not a trace span: it consists of the first and the last sample of a series in a
+minute or an hour. If these are the same sample, the span has the length 0.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ IntArray = NDArray[np.int64]
 
 _NS: Final = 10**9
 _WIDE: Final = 2**31
-"""The product of two factors below this fits in 64 bits."""
+"""The product of two numbers below this limit fits in 64 bits."""
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """Return a number from 0 for each row: (n,). Rows with equal values in all columns have equal
-    numbers."""
+    """Return the series of each of the n rows, as an array (n,) of series numbers from 0. Rows with
+    equal values in all columns belong to the same series."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -45,11 +45,11 @@ class CounterSeries:
     """n samples or n spans, sorted by series and time.
 
     Attributes:
-        order: (n,) indices in the original columns.
-        first_unix_ns: (n,) starts.
-        last_unix_ns: (n,) ends.
-        follows: (n,) whether the previous sample or span is a neighbour: it is in the same series,
-            and the gap is not longer than allowed.
+        order: (n,) the index of each sample or span in the original columns.
+        first_unix_ns: (n,) when each sample or span starts.
+        last_unix_ns: (n,) when each sample or span ends.
+        follows: (n,) whether each sample or span has a previous neighbour: the one before it is in
+            the same series, and the gap between the two is not longer than allowed.
     """
 
     order: IntArray
@@ -68,9 +68,9 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) series numbers.
-            first_unix_ns: (n,) starts.
-            last_unix_ns: (n,) ends of spans, or None for samples.
+            series: (n,) the series number of each sample or span.
+            first_unix_ns: (n,) when each sample or span starts.
+            last_unix_ns: (n,) when each span ends, or None for samples.
             longest_gap_s: maximum gap between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
@@ -83,14 +83,14 @@ class CounterSeries:
         return cls(order, first_ns, last_ns, follows)
 
     def rises(self, values: FloatArray) -> FloatArray:
-        """Return the increase of a counter since the previous sample.
+        """Return, for each sample, the increase of a counter since the sample before it.
 
         Args:
-            values: (n,) in the order of the columns, with NaN for unknown values.
+            values: (n,) the counter in each sample, in the order of the columns; NaN if unknown.
 
         Returns:
-            (n,) in the order of the columns. NaN if there is no previous neighbour, or if the
-            counter was reset since then.
+            (n,) in the order of the columns. NaN if a sample has no previous neighbour, or if the
+            counter was reset between the two.
         """
         ordered = values[self.order]
         with np.errstate(invalid="ignore"):
@@ -100,9 +100,9 @@ class CounterSeries:
 
     @cached_property
     def apart_s(self) -> FloatArray:
-        """Return the seconds since the previous neighbour, in the order of the columns.
+        """Return, for each sample or span, the seconds since its previous neighbour ended.
 
-        The result is (n,), with NaN if there is no previous neighbour.
+        The result is (n,), in the order of the columns. NaN if there is no previous neighbour.
         """
         apart = np.full(self.order.size, np.nan)
         apart[1:] = (self.first_unix_ns[1:] - self.last_unix_ns[:-1]) / _NS
@@ -127,13 +127,14 @@ class CounterSeries:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The n spans in the order of `CounterSeries`, followed by the m intervals between neighbours.
+    """The n spans of a `CounterSeries`, followed by the m intervals between them. A span is a part
+    of a counter's series, and an interval lies between two successive spans of one series.
 
     Attributes:
-        order: (n,) indices in the original columns.
-        next_positions: (m,) the position in `order` of the span after each interval.
-        start_unix_ns: (n + m,) starts.
-        end_unix_ns: (n + m,) ends.
+        order: (n,) the index of each span in the original columns.
+        next_positions: (m,) for each interval, the position in `order` of the span after it.
+        start_unix_ns: (n + m,) when each span starts, then when each interval starts.
+        end_unix_ns: (n + m,) when each span ends, then when each interval ends.
     """
 
     order: IntArray
@@ -154,7 +155,7 @@ class Intervals:
             last: (n,) the counter at the end of each span.
 
         Returns:
-            (n + m,), with NaN for unknown values, and below 0 after a reset.
+            (n + m,): NaN if a value is unknown, and a negative number if the counter was reset.
         """
         first, last = first[self.order], last[self.order]
         across = first[self.next_positions] - last[self.next_positions - 1]

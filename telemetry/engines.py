@@ -109,7 +109,7 @@ class EngineSample:
             names.IN_FLIGHT,
             "Requests that the front end sent to its engines and that have not ended, without"
             " those of disconnected clients. A front end with several engines reports the same"
-            " count for each.",
+            " count for each engine.",
             FRONT_END,
         ),
     ] = None
@@ -169,8 +169,8 @@ class EngineSample:
         float | None,
         metric(
             names.STEP_MODEL[2],
-            "Step model, κ: seconds per unit of prefill attention, Σ p·(start + p/2) over the"
-            " chunks.",
+            "Step model, κ: seconds per unit of prefill attention. A chunk of p prompt tokens after"
+            " `start` earlier tokens has p·(start + p/2) units.",
             LEDGER,
             rolled_up=True,
         ),
@@ -235,8 +235,8 @@ class EngineSample:
         float | None,
         metric(
             names.PREFILL_ATTENTION,
-            "Attention of the computed prompt tokens, in token pairs: Σ p·(start + p/2) over the"
-            " chunks.",
+            "Attention of the computed prompt tokens, in token pairs. A chunk of p prompt tokens"
+            " after `start` earlier tokens has p·(start + p/2) pairs.",
             LEDGER,
             rolled_up=True,
         ),

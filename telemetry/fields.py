@@ -41,10 +41,10 @@ class FieldDescription(NamedTuple):
 
     Attributes:
         unit: a UCUM unit, or the type of a value without a unit.
-        meaning: a sentence.
+        meaning: an explanation of the field, in one or more sentences.
         source: where the sender gets the value from, such as "request header".
-        wire: the OpenTelemetry name, or None if Tailspan sets the field.
-        quantity: None to derive it from type and unit.
+        wire: the OpenTelemetry name, or None if Tailspan itself sets the field.
+        quantity: the kind of the values; None to derive the kind from the type and the unit.
     """
 
     unit: str

@@ -21,7 +21,7 @@ _SCOPE = InstrumentationScope(names.SCOPE)
 
 
 def gpu_metrics_of(samples: Iterable[GpuSample], resource: Resource) -> ResourceMetrics:
-    """Return an OTLP export of samples of one replica's GPUs. The resource is the replica."""
+    """Return samples of one replica's GPUs as OTLP metrics. The OTLP resource is the replica."""
     points: dict[str, list[NumberDataPoint]] = {}
     for sample in samples:
         attributes: dict[str, str] = {names.GPU: sample.gpu}

@@ -1,7 +1,7 @@
 """Define a report of a request in flight: a server's newest report of a request that has not ended.
 
-The latencies of the request can only become longer than in the report. So if the request misses a
-latency objective now, it will also miss the objective at its end.
+The latencies of the request never become shorter than in the report. So if the request already
+misses a latency objective, it will also miss the objective when it ends.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,16 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds: the interval at which rows are exported."""
+"""Minimum age of a reported request, in seconds. It equals the interval at which servers export
+rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightRequest:
     """A report of one request in flight at `seen_unix_ns`. Unknown values are None.
 
-    `trace_id`, `span_id` and `received_unix_ns` are equal in the row that arrives when the request
-    has ended.
+    When the request has ended, its row arrives with the same `trace_id`, `span_id` and
+    `received_unix_ns`.
     """
 
     span_id: str

@@ -20,7 +20,8 @@ def otlp_url(key: str, environ: Mapping[str, str]) -> str:
 
     Args:
         key: `GRPC_KEY` or `HTTP_KEY`.
-        environ: the environment. If the explorer runs alone, the defaults are used.
+        environ: the environment. It lacks the variables if `tailspan up` did not start the
+            explorer. The default scheme and port are then used.
     """
     text = environ.get(key, "")
     port = int(text) if text.isascii() and text.isdecimal() else _DEFAULTS[key]

@@ -1,7 +1,7 @@
 """Define a probe: one request from the prober to an endpoint, measured by the prober.
 
 The server also reports the probe, as a request with the tenant `PROBE_TENANT`. Queries leave out
-these requests unless they select this tenant.
+the requests of this tenant, unless a query selects the tenant.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ PROBE_TENANT: Final = "tailspan-probe"
 
 
 SET_UP_PARTS: Final = ("late_s", "dns_s", "connect_s", "tls_s")
-"""The parts of a probe's wait until its connection is ready."""
+"""The parts of the time from a probe's intended start until its connection is ready."""
 WAIT_PARTS: Final = (*SET_UP_PARTS, "e2e_s")
-"""The parts of a probe's wait, from its intended start to its end."""
+"""The parts of the time from a probe's intended start to its end."""
 
 
 class ProbeOutcome(StrEnum):

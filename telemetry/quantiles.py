@@ -1,4 +1,4 @@
-"""Compute quantiles of a sample, and their confidence intervals.
+"""Compute quantiles of a set of values, and their confidence intervals.
 
 Pure. A quantile is always an observed value: the value at the nearest rank, ⌈n·q⌉ of n, without
 interpolation. The bounds of a confidence interval are also observed values, and are valid for any
@@ -18,18 +18,19 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""95 % of a normal distribution lie within this number of standard deviations of the mean."""
+"""95 % of the values of a normal distribution lie within this number of standard deviations of the
+mean."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """Return a quantile of a sample.
+    """Return a quantile of a set of values.
 
     It is the smallest value v for which at least a share q of the values is ≤ v.
 
     Args:
         values: (n,) in any order, without NaN.
-        q: in (0, 1). It is read as a decimal number, without the rounding error of a float: for 100
-            values and q = 0.07, the rank is 7, not 8.
+        q: in (0, 1). The function uses q as a decimal number, without the rounding error of a
+            float. So for 100 values and q = 0.07, the rank is 7, not 8.
 
     Returns:
         One of the values, or None if there are no values.
@@ -68,8 +69,8 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
         z: half the width of the interval in standard deviations, above 0.
 
     Returns:
-        (low, high), both observed values, or None if the sample is too small: below 381 values for
-        p99, or 8 values for p50.
+        (low, high), both observed values, or None if there are too few values: fewer than 381 for
+        p99, or fewer than 8 for p50.
 
     Raises:
         ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
@@ -100,7 +101,7 @@ def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | 
 
 @lru_cache(maxsize=64)
 def least_number(q: float) -> int:
-    """Return the minimum sample size for the 95 % confidence interval of a quantile.
+    """Return the minimum number of values for the 95 % confidence interval of a quantile.
 
     Raises:
         ValueError: q is outside (0, 1).

@@ -1,7 +1,7 @@
 """Store many requests as rows of plain values, and as columns.
 
-Creating a `RequestTimeline` takes longer than the rest of the processing, so one is created only
-when a request is accessed.
+Creating a `RequestTimeline` takes longer than all other processing of a request, so it is created
+only when the request is accessed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,11 +67,11 @@ def request_of(row: Row) -> RequestTimeline:
 
 
 class RequestRows(Sequence[RequestTimeline]):
-    """A sequence of requests that stores rows. Add rows only before the first column is read.
+    """A sequence of requests that stores rows. Do not add rows after a column was read.
 
     Args:
-        measures: the numeric fields, an array (MEASURES, requests), with NaN for unknown values;
-            None to compute the array when needed.
+        measures: the numeric fields, an array with one row per name in `MEASURES` and one column
+            per request, with NaN for unknown values; None to compute the array when needed.
     """
 
     __slots__ = ("_columns", "_measures", "rows")
@@ -95,8 +95,8 @@ class RequestRows(Sequence[RequestTimeline]):
         return cls(rows, np.concatenate([each.measures() for each in several], axis=1))
 
     def taken(self, places: Sequence[int]) -> "RequestRows":
-        """Return the requests at these indices, or this object if the indices are those of all
-        requests."""
+        """Return the requests at these indices. If all requests are selected, return this
+        object."""
         if len(places) == len(self.rows):
             return self
         return RequestRows([self.rows[each] for each in places])
@@ -127,7 +127,8 @@ class RequestRows(Sequence[RequestTimeline]):
         return found
 
     def measures(self) -> FloatArray:
-        """Return the numeric fields as an array (MEASURES, requests), with NaN if unknown."""
+        """Return the numeric fields as an array with one row per name in `MEASURES` and one column
+        per request. Unknown values are NaN."""
         if self._measures is None:
             columns = list(zip(*self.rows, strict=True)) or [()] * len(FIELDS)
             wanted = [columns[PLACE[field]] for field in MEASURES]

@@ -559,8 +559,9 @@ class RequestTimeline:
         attribute(
             names.EXTERNAL_CACHE_TIER,
             "text",
-            "The outermost tier that the KV cache was loaded from: `host` (host memory), `p2p`"
-            " (another engine), `disk`, or `other`. Absent before vLLM 0.32.",
+            "The tier that the KV cache was loaded from: `host` (host memory), `p2p` (another"
+            " engine), `disk`, or `other`. If there were several tiers, the last of them in this"
+            " order. Absent before vLLM 0.32.",
             LEDGER,
         ),
     ] = None
@@ -611,7 +612,8 @@ class RequestTimeline:
         attribute(
             names.CONTENT_TOKENS,
             "{token}",
-            "Output tokens of content. The tokens of the three kinds sum to the output tokens.",
+            "Output tokens of content. The tokens of reasoning, tool calls and content sum to the"
+            " output tokens.",
             HTTP,
         ),
     ] = None
@@ -725,7 +727,8 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """Return the time of a part, such as preemption, in prefill plus its time in decode.
+    """Return the total time of a part, such as preemption: its time in prefill plus its time in
+    decode.
 
     If the request had no decode, return the part's time in prefill. Return None if the part's time
     in one of these phases is unknown.

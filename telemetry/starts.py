@@ -1,7 +1,8 @@
 """Define starts of engines with their arguments, and compare two starts.
 
 Pure. `arguments` is a JSON object with sorted keys such as `cache.block_size`. The values are
-numbers, booleans and strings. An unknown argument is absent, and differs from every value.
+numbers, booleans and strings. An unknown argument is absent. In a comparison, an absent argument
+differs from every value.
 """
 
 import json
@@ -13,8 +14,8 @@ Argument = str | int | float | bool
 MAX_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-A longer time means that the process created the engine long after its own start. vLLM waits for at
-most 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
+If the time is longer, the process created the engine long after its own start, so the time is not
+the time of loading. By default, vLLM ends a start after 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 
 
@@ -58,7 +59,7 @@ class Difference(NamedTuple):
 def loading_from(start: EngineStart) -> int:
     """Return when an engine began to load, in unix nanoseconds.
 
-    From this time on, the previous engine answers no requests.
+    From this time on, the engine that it replaces answers no requests.
     """
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 

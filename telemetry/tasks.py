@@ -19,7 +19,8 @@ class Task:
         problem: why the last attempt failed, such as the exception's type, or None.
         begun_unix_s: the first start, or None.
         last_success_unix_s: the last success, or None.
-        alive: returns whether the thread or process runs, or None if unknown.
+        alive: a function that returns whether the thread or process runs, or None if this is
+            unknown.
     """
 
     name: str

@@ -27,7 +27,7 @@ def install() -> None:
         nonlocal flushed
         stall = end_step(self, work, begun, ended, *rest, **named)
         lines.append(json.dumps([ended, max(ended - begun, 0.0), stall, *work]))
-        # Steps are written within a second, because SIGTERM may end the process.
+        # Write the steps at least once per second, because SIGTERM may end the process at any time.
         if (now := time.monotonic()) - flushed > FLUSH_S:
             with open(path, "a") as file:  # noqa: PTH123
                 file.write("\n".join(lines) + "\n")

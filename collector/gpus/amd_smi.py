@@ -117,7 +117,7 @@ class AmdSmiReader:
             except ReaderError as error:
                 failures.append(GpuReadFailure(f"GPU {index}", error.absence))
         if failures and self._clock() - self._opened_s >= REOPEN_S:
-            self.close()  # a GPU that works again is found after reopening
+            self.close()  # only a reopened library finds a GPU that works again
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:

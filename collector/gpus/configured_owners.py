@@ -45,7 +45,8 @@ class ConfiguredOwners:
 
 
 def names_of(gpu: GpuReading) -> tuple[str, ...]:
-    """Return the names that identify a GPU in the configuration, the most specific first."""
+    """Return the names by which the configuration can name this GPU, the most specific one
+    first."""
     number = None if gpu.index is None else str(gpu.index)
     if gpu.source is GpuSource.DCGM:
         host = gpu.labels.get("Hostname")

@@ -14,9 +14,9 @@ _PREFIXES = ("GPU-", "MIG-")
 def visible(variable: str, gpus: Sequence[GpuReading]) -> list[str]:
     """Return the UUIDs of the GPUs that a process sees.
 
-    The result is empty if the variable lists numbers and the GPUs are not all of the same model. By
-    default, CUDA numbers GPUs by speed, and the driver numbers them by PCI bus, so the numbers of
-    different models can differ.
+    By default, CUDA numbers GPUs by speed, and the driver numbers them by PCI bus. With GPUs of
+    different models, these numbers can differ. So if the variable lists numbers and the GPUs are of
+    different models, the result is empty.
     """
     numbered = {each.index: each.gpu for each in gpus if each.index is not None}
     same_model = len({each.model_name for each in gpus if each.index is not None}) == 1

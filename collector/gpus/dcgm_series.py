@@ -82,7 +82,7 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """Return the GPUs and slices in a response, except those with neither a UUID nor a number.
+    """Return the GPUs and slices in a response that have a UUID or a number.
 
     Args:
         samples: samples with names in `NAMES`.

@@ -79,6 +79,6 @@ class DriverThread:
             read, result = call
             try:
                 result.set_result(read())
-            except Exception as error:  # the caller receives the exception; the thread continues
+            except Exception as error:  # the caller raises it; this thread continues
                 result.set_exception(error)
         self._library.close()

@@ -19,7 +19,7 @@ _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
 """Upper bound of a plausible ratio. The numerator and the denominator are measured with two clocks,
-so a ratio can slightly exceed 1. A ratio above 1 is set to 1; a ratio above this bound is
+so a ratio can slightly exceed 1. A ratio from 1 to this bound is set to 1; a larger ratio is
 discarded.
 """
 

@@ -34,8 +34,8 @@ from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = LOST_GPU | {AbsenceReason.FAILED}
-"""Reasons after which the library is reopened. An unknown error is often the first sign of a lost
-GPU."""
+"""Reasons after which the library is reopened. They include unknown errors (FAILED), because an
+unknown error is often the first sign of a lost GPU."""
 
 
 def load() -> Any:

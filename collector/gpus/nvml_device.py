@@ -64,7 +64,8 @@ def read_card(nvml: Any, device: Any, into: Measurements) -> None:
 
 
 def read_clocks(nvml: Any, device: Any, into: Measurements) -> None:
-    """Read the clocks and throttle reasons of a card into `into`. They also apply to each slice."""
+    """Read the clocks and throttle reasons of a card into `into`. A card's values also apply to
+    each of its slices."""
     _read(nvml, device, OF_CLOCKS, into)
 
 

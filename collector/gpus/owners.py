@@ -68,7 +68,7 @@ class Owners(Listener):
     def on_stored(
         self, requests: Sequence[RequestTimeline], samples: Sequence[EngineSample]
     ) -> None:
-        """Record the process ids of engines. Scrapes and simulations report none."""
+        """Record the process ids of engines. Scraped and simulated engines report no process id."""
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # `_forget` searches all known engines, and senders may invent any number of replica
@@ -88,8 +88,8 @@ class Owners(Listener):
                         )
                     self._left_out += 1
                     continue
-                # If a sample has no counters, its start timestamp equals its own timestamp, and is
-                # not used.
+                # If a sample has no counters, its start timestamp equals the time of the sample. Do
+                # not use it.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns
@@ -146,7 +146,7 @@ class Owners(Listener):
     ) -> dict[str, str]:
         """Return the replica of each GPU according to CUDA_VISIBLE_DEVICES.
 
-        Ignores processes in containers, which number GPUs differently.
+        Processes in containers are ignored, because a container numbers the GPUs differently.
         """
         local = [gpu for gpu in gpus if gpu.source is GpuSource.NVML]
         seen: dict[str, set[str]] = {}

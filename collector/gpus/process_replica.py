@@ -1,13 +1,13 @@
 """Finds the replica to which a process of this machine belongs.
 
-Pure. Other machines have the same process ids, and every container has a process 1. Therefore, the
-start of the process must also match the start timestamp of the engine's counters. If a replica's
-name contains a host (`host:port`, the default), the host must be this machine or the process's
-container.
+Pure. A process id alone does not identify an engine's process: other machines have the same process
+ids, and every container has a process 1. So the start of the process must also match the start
+timestamp of the engine's counters. If a replica's name contains a host (`host:port`, the default),
+the host must be this machine or the process's container.
 
 With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers or data parallelism, the servers and the engines are siblings. One
-launcher, which runs the same program, started them at about the same time.
+reports. With several API servers or data parallelism, the servers and the engines are children of
+one launcher. The launcher runs the same program, and started its children at about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,7 +78,8 @@ def server_of(
     """Return the default name (host:port) of the server to which a process belongs.
 
     The server is the nearest ancestor that runs the same program as the process and listens on
-    exactly one port. The server's GPU workers listen on several ports.
+    exactly one port. The server's GPU workers run the same program too, but listen on several
+    ports.
 
     Args:
         port: returns the only port that a process listens on, or None.
@@ -115,7 +116,8 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # A replica name that the user configured may contain no host.
+    # The user may have configured a replica name without a host. The host of such a name cannot be
+    # checked.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 

@@ -22,7 +22,7 @@ class AbsenceReason(StrEnum):
     NO_GPU = "no_gpu"
     """The driver finds no GPU."""
     NO_PERMISSION = "no_permission"
-    """This user has no permission, or a container or cgroup forbids it."""
+    """This user has no permission to read, or a container or cgroup forbids reading."""
     VERSION_MISMATCH = "version_mismatch"
     """Library, driver and package have incompatible versions."""
     OLD_DRIVER = "old_driver"
@@ -67,8 +67,8 @@ ABSENT_HERE: Final = frozenset(
         AbsenceReason.NO_GPU,
     }
 )
-"""Reasons for which a machine is treated as one without a GPU of this vendor. They are not
-errors."""
+"""With these reasons, the machine is treated as a machine without a GPU of this vendor. They are
+not errors."""
 LOST_GPU: Final = frozenset({AbsenceReason.LOST, AbsenceReason.NEEDS_RESET, AbsenceReason.NO_POWER})
 """Reasons for which a GPU is no longer usable. The GPU may be found again after the library is
 reopened."""

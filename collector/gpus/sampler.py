@@ -44,15 +44,15 @@ class ReaderState:
 
     name: str
     up: bool | None = None
-    """Whether the last call of `read` succeeded. None as long as every call failed because the
+    """Whether the last call of `read` succeeded. None if each call so far failed because the
     package, the library, the driver or the GPU is missing (`ABSENT_HERE`)."""
     gpus: tuple[GpuReading, ...] = ()
     absence: Absence | None = None
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """By reason: the number of failed calls, plus the number of single GPUs that could not be read
-    in calls that succeeded for other GPUs."""
+    """The number of failures by reason. A failure is a call that failed, or a GPU that could not be
+    read in a call that succeeded for other GPUs."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call, with the reasons."""
 
@@ -61,7 +61,7 @@ class GpuSampler:
     """Calls each reader periodically until cancelled.
 
     Args:
-        keep: stores samples. Its exceptions are counted.
+        keep: a function that stores samples. An exception of the function counts as a failure.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred. If both sources or neither report it, the driver is
-preferred, because it is read every second. The samples of the other source are ignored until the
-preferred source has sent no sample for `SILENT_NS`.
+The source that reports bandwidth is preferred. If both sources or neither of them report bandwidth,
+the driver is preferred, because the driver is read every second. The samples of the other source
+are ignored until the preferred source has sent no sample for `SILENT_NS`.
 """
 
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Shares the reading time fairly between senders.
+"""Divides the time for reading messages fairly between senders.
 
 Messages are read one at a time, and one message can take a hundred times longer than another. The
 queue selects the sender that has used the least reading time. A message then waits for the current
@@ -26,8 +26,8 @@ _NO_RESULT: Final = object()
 @dataclass(slots=True)
 class _Sender:
     used_s: float
-    """Reading time used so far. A new sender starts with the value of the sender that was served
-    last."""
+    """The time for which this sender's messages were read so far. A new sender starts with the
+    value of the sender that was served last."""
     waiting: deque[_Work] = field(default_factory=deque)
 
 
@@ -57,7 +57,8 @@ class FairQueue:
         return done
 
     def load(self, peer: str, more: int) -> None:
-        """Add to a sender's load (its uncommitted rows). The number may be negative."""
+        """Add `more` to a sender's load (the number of its uncommitted rows). `more` may be
+        negative."""
         with self._lock:
             self._loads[peer] += more
             if not self._loads[peer]:
@@ -98,7 +99,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Do not remove the sender earlier: the time of this message must be added first.
+            # Remove the sender only afterwards: the time of this message must be added first.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
@@ -108,7 +109,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Remove the queued work, and set this error on its futures."""
+        """Remove all queued work. Set an exception that `error` creates on each of its futures."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

@@ -53,8 +53,8 @@ class MessageMemory:
             (self._all, self._limits.max_waiting_bytes, ""),
         ):
             others = usage.size_bytes - own_bytes
-            # If no other message waits, any size is accepted. `CollectorLimits.max_body_bytes`
-            # limits it.
+            # If no other message waits, accept this one: `CollectorLimits.max_body_bytes` limits
+            # its size.
             if others and usage.size_bytes + more_bytes > most:
                 raise IntakeBusyError(
                     f"{others} bytes{origin} wait to be stored, and {own_bytes + more_bytes} more"
@@ -62,7 +62,8 @@ class MessageMemory:
                 )
 
     def change(self, peer: str, messages: int, size_bytes: int) -> None:
-        """Add to the counts of waiting messages and bytes. Negative numbers reduce them."""
+        """Add to the counts of a sender's waiting messages and their bytes. Negative numbers reduce
+        the counts."""
         usage = self._peers.setdefault(peer, _Usage())
         for each in (usage, self._all):
             each.messages += messages
@@ -97,8 +98,7 @@ class MemoryReservation:
             self.size_bytes = size_bytes
 
     def move(self) -> "MemoryReservation":
-        """Transfer the reserved memory to a new reservation, which is returned, and close this
-        one."""
+        """Move the reserved memory to a new reservation, close this one, and return the new one."""
         moved = MemoryReservation(self._memory, self.peer)
         moved.size_bytes, self.size_bytes = self.size_bytes, 0
         self._open = False

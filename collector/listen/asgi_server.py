@@ -1,8 +1,8 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-This module binds the port before uvicorn starts. So if the port is in use, the error can name the
-command-line option that sets the port. It limits connections and disables uvicorn's signal
-handlers.
+This module binds the port before uvicorn starts. So if the port is in use, the error message can
+name the command-line option that sets the port. The module also limits connections and disables
+uvicorn's signal handlers.
 """
 
 import asyncio
@@ -134,7 +134,8 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # uvicorn closes its servers and waits until they are closed.
+        # Make the acceptor one of uvicorn's servers: at its end, uvicorn closes them, and waits
+        # until they are closed.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 

@@ -181,8 +181,8 @@ class Acceptor:
         connection.task = self._loop.create_task(self._serve(accepted, connection))
 
         def served(task: asyncio.Task[None]) -> None:
-            # This cleanup is a callback, because a task that is cancelled before its first step
-            # never runs its own code.
+            # This cleanup is a callback and not a part of the task: a task that is cancelled before
+            # its first step never runs its own code.
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.closed(connection)
@@ -205,7 +205,7 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest for its client. Return whether one waits.
+        """Close the connection that has waited longest for its client. Return false if none waits.
 
         Args:
             peer: the sender whose connection to close; None for the sender with the most
@@ -240,7 +240,8 @@ class Acceptor:
 def within_descriptors(connections: int, ports: int) -> int:
     """Return the number of connections per port that the limit of file descriptors allows.
 
-    First raises the process's soft limit of file descriptors. The result is at most `connections`.
+    Before that, raise the process's soft limit of file descriptors. The result is at most
+    `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:

@@ -1,8 +1,8 @@
 """Adds time limits to uvicorn's HTTP/1.1 protocol.
 
-uvicorn limits only the pause after a response. This protocol also closes a connection if the client
-sends no request, only a part of a head, or a body in tiny chunks, or if it does not read the
-response.
+uvicorn itself limits only the time between a response and the next request. This protocol also
+closes a connection if the client sends no request, only a part of a head, or a body in tiny chunks,
+or does not read the response.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of a request's head; nginx and Apache allow 8 KiB for one line."""
 FREE_CHUNKS: Final = 1024
 CHUNK_BYTES: Final = 256
-"""Minimum average size of a body's chunks, after the first 1,024 chunks. h11 takes about 20 µs per
-chunk, so 16 MiB in chunks of one byte would block the event loop for minutes.
+"""Minimum average size of a body's chunks. It is checked after the first 1,024 chunks. h11 takes
+about 20 µs per chunk, so 16 MiB in chunks of one byte would block the event loop for minutes.
 """
 
 

@@ -1,8 +1,9 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
 Many spans contain the same labels and small counts. The cache maps the bytes of an attribute to its
-decoded value. A double is in the last eight bytes of its attribute. For a double, the cache
-contains only the bytes before these eight. `values.AttributeReader` checks the values.
+decoded value. The value of a double is in the last eight bytes of its attribute. For such an
+attribute, the cache contains only the bytes before the value. `values.AttributeReader` checks the
+values.
 """
 
 from collections.abc import Callable, Iterable, Mapping

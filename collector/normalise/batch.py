@@ -40,7 +40,7 @@ class NormalisedBatch:
     gpu_points: list[int] = field(default_factory=list)
     """The number of data points in each row of `gpus`."""
     lookup_spans: list[int] = field(default_factory=list)
-    """The number of spans to count for each row of `lookups`: 1, or 0 if the same span is already
+    """For each row of `lookups`, the number of spans to count: 1, or 0 if its span is already
     counted as a request or an operation."""
     leads_ns: dict[str, int] = field(default_factory=dict)
     """How far each sender's clock is ahead of Tailspan's, for the senders that `SenderClocks` has

@@ -203,7 +203,7 @@ _MAX_VALUES: Final = 16
 def _text(
     reader: AttributeReader, attributes: Mapping[str, AnyValue], names: tuple[str, ...]
 ) -> str | None:
-    """Return the first text that these attributes contain. They are tried in this order.
+    """Return the first text that the attributes with these names contain, in the order of `names`.
 
     In an attribute that is an array, the first text is used.
     """

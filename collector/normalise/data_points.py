@@ -54,7 +54,8 @@ def points_in(metric: Metric) -> int:
 def measured(
     batch: NormalisedBatch, metric: Metric, target: SampleField
 ) -> Iterator[NumberDataPoint]:
-    """Yield the points that have a value, and count the others. Refuse a metric of a wrong type."""
+    """Yield the points of a metric that have a value. Count the points without a value, and all
+    points of a metric that has a wrong type."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

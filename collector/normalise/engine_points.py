@@ -41,8 +41,8 @@ class _Key(NamedTuple):
 class _Gathered:
     """A partly assembled sample.
 
-    Some metrics have one point for each hook of the plugin, or for each reason of a drop. The
-    points of such a metric are summed to one value.
+    Some metrics have one point for each hook of the plugin, or for each reason why requests could
+    not be reported. The points of such a metric are summed to one value.
     """
 
     origin: ResourceLabels
@@ -110,7 +110,7 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # OpenTelemetry's exporters send a start timestamp with totals, but not with gauges.
+    # Only a total needs a start timestamp: OpenTelemetry's exporters send none with a gauge.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)
@@ -126,7 +126,7 @@ def _take(
     each.config = config or each.config
     each.started_unix_ns = max(each.started_unix_ns, started_unix_ns)
     each.points += 1
-    if part != names.UNAUTHENTICATED:  # left out on purpose: the server refused these requests
+    if part != names.UNAUTHENTICATED:  # count no requests that the server refused
         each.values[target.name, part] = value
     batch.truncated_texts += reader.truncated_texts
 

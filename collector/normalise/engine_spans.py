@@ -5,7 +5,8 @@ vLLM (`--otlp-traces-endpoint`): the span `llm_request` in the scope `vllm.llm_e
 end.
 
 SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`. The span begins
-when the request is created. SGLang's "prefill" includes the queue, so it is not read.
+when the request is created. SGLang's "prefill" includes the time in the queue, so this attribute is
+not read.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
 recorded in tests/collector/samples/sglang-0.5.23.json.

@@ -1,6 +1,7 @@
 """Converts OTLP data points to GPU samples.
 
-Pure. All points with the same replica, GPU and timestamp form one sample, in any order.
+Pure. All points with the same replica, GPU and timestamp form one sample. The points may be in any
+order.
 """
 
 from dataclasses import dataclass, field

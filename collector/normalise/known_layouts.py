@@ -2,7 +2,7 @@
 of a scope's numbers (see `sample_layouts`).
 
 A layout is looked up by the scope's bytes, with zeros in place of its numbers. Replicas that send
-the same metrics share a layout: the scope does not contain the replica's name.
+the same metrics share a layout, because the bytes of a scope do not contain the replica's name.
 
 Thread-safe.
 """
@@ -22,13 +22,13 @@ from collector.normalise.resources import origin_of
 from collector.normalise.sample_layouts import LayoutDescription, SampleLayout
 
 MAX_BYTES: Final = 2**26
-"""Maximum memory for layouts. It is enough for about 600 machines with eight GPUs, or for 1,200
-kinds of engines."""
+"""Maximum memory for layouts in bytes. It is enough for about 600 machines with eight GPUs, or for
+1,200 kinds of engines."""
 _NUMBER_BYTES: Final = 320
 """Memory for one number of a layout. `tracemalloc` measured 250 bytes for engines, 310 for GPUs."""
 MAX_FORMS: Final = 8
 """Maximum number of forms for scopes of the same length. A form is the set of the positions of a
-scope's numbers. To find a layout, each form of this length is tried."""
+scope's numbers. To find the layout of a scope, each form for the scope's length is tried."""
 _MAX_MISSES: Final = 4_096
 
 _Mask = npt.NDArray[np.uint8]
@@ -48,8 +48,8 @@ class _Form:
 
     def key(self, scoped: bytes, simulated: bool) -> "_Key":
         masked = (np.frombuffer(scoped, np.uint8) & self.mask).tobytes()
-        # `latest` has the bytes of the last key that was found. If they are equal, use them: their
-        # hash is cached, and comparing bytes is faster than hashing them.
+        # `latest` has the bytes of the last key that was found. If `masked` has the same bytes, use
+        # `latest`: its hash is cached, and comparing bytes is faster than hashing them.
         return self, simulated, self.latest if masked == self.latest else masked
 
 

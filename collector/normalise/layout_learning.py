@@ -41,7 +41,7 @@ from telemetry.gpus import GpuSample
 
 
 class Learned(NamedTuple):
-    """A layout, and an encoded scope that has it."""
+    """A layout, and an encoded scope that has this layout."""
 
     scoped: bytes
     simulated: bool

@@ -28,7 +28,8 @@ class _Part(NamedTuple):
 
 
 class PointNumbers(NamedTuple):
-    """The positions of a data point's numbers. None if the point does not contain the number."""
+    """The position of each number of a data point. None if the point does not contain this
+    number."""
 
     start: int | None
     time: int | None

@@ -74,8 +74,8 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
             name = attribute.value.string_value
             if serves and name in GENERATES:
                 return Operation.ROUTER
-            # Skip this span of a call to a model: it is the parent of a client's span, and that
-            # span already counts the call.
+            # Skip this span: it is the parent of a client's span, which already counts the same
+            # call to a model.
             if not name or name in GENERATES:
                 return None
             return NAMED.get(name, Operation.OTHER)

@@ -77,8 +77,8 @@ class EncodedScope(NamedTuple):
     resource: bytes
     scoped: bytes
     parts: int
-    """The number of resources and scopes in the message up to and including this scope. The limit
-    is `MAX_PARTS`."""
+    """The number of resources and scopes in the message so far, including this scope. The limit is
+    `MAX_PARTS`."""
 
 
 def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:

@@ -57,11 +57,11 @@ def _read(resource: bytes) -> ResourceLabels:
             if pid is not None and pid.WhichOneof("value") == "int_value" and pid.int_value >= 0
             else None
         ),
-        # OTEL_RESOURCE_ATTRIBUTES can contain only texts.
+        # In OTEL_RESOURCE_ATTRIBUTES, every value is a text, also "true".
         simulated=simulated is not None
         and (simulated.bool_value or simulated.string_value.lower() == "true"),
         truncated_texts=reader.truncated_texts,
-        # A gateway may change the order of labels.
+        # Sort the labels, because a gateway may change their order.
         digest=blake2b(
             b"".join(sorted(each.SerializeToString(deterministic=True) for each in labels)),
             digest_size=8,

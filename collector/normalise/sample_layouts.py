@@ -147,7 +147,7 @@ def _row(row_type: type[Row], fields: dict[str, Any]) -> Row:
 
 
 class _Sample:
-    """One sample of a layout."""
+    """Reads one sample of a scope from the scope's numbers."""
 
     __slots__ = ("_constants", "_names", "_starts", "_sums", "_times", "_values")
 

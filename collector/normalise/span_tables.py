@@ -42,10 +42,12 @@ class SpanTable:
 
     Attributes:
         is_request: returns whether a span is a request of this source.
-        latencies: attributes in seconds, or in nanoseconds if the value is too large for seconds.
+        latencies: attributes with a duration in seconds. A value that is too large for seconds is
+            read as nanoseconds.
         counts: attributes with numbers of tokens.
-        max_output_tokens: the token limit of the request.
-        first_chunk_events: the span event that a client adds for each chunk of the response.
+        max_output_tokens: attributes with the token limit of the request.
+        first_chunk_events: names of the span event that a client adds for each chunk of the
+            response.
     """
 
     source: Source
@@ -152,8 +154,8 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # Neither the end of the span nor the end that the reported latency implies may be in the
-    # future.
+    # The span's own end and the start plus the reported latency can differ. The later of these two
+    # times must not be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:

@@ -1,8 +1,8 @@
 """Converts OTLP trace messages to requests, cold starts, probes, operations and lookups.
 
 Pure. Every span is stored, skipped (not a request) or refused (an invalid request). The span of a
-client's call is both a request and an operation. If a lookup found the answer in the cache, its
-span is not stored as a request, because no model answered.
+client's call is both a request and an operation. If a lookup in a cache found the answer, the
+lookup's span is not stored as a request, because no model answered.
 """
 
 from typing import Final
@@ -70,7 +70,8 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> NormalisedBatch:
                 batch.skipped[Skip.NOT_A_REQUEST] += 1
             else:
                 keep(row)
-    calls = sum(each.operation is Operation.CALL for each in operations)  # counted as requests
+    # A client's call is both a request and an operation. Count it once.
+    calls = sum(each.operation is Operation.CALL for each in operations)
     batch.accepted = len(batch.requests) + len(batch.probes) + len(operations) - calls
     batch.accepted += sum(batch.lookup_spans) + len(batch.cold_starts)
     return batch

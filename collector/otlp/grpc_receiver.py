@@ -5,7 +5,7 @@ would not be INVALID_ARGUMENT, but INTERNAL, which senders treat as a failure of
 
 Clients call unary methods, but the server registers them as methods with a stream of requests. With
 a stream, the server can authenticate the call and reserve memory before it reads the message. Until
-the server reads the message, gRPC accepts at most 64 KiB of it (its window).
+the server reads the message, gRPC accepts at most 64 KiB of it (the flow-control window).
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -41,8 +41,8 @@ READ_S: Final = 10.0
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
 """Maximum number of messages that arrive at the same time. gRPC does not report the length of an
-incomplete message, so each reserves the maximum of 16 MiB. 8 messages take half of the memory
-limit.
+incomplete message, so each message reserves the maximum of 16 MiB. 8 such messages take half of the
+memory limit.
 """
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

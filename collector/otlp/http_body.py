@@ -11,7 +11,7 @@ from collector.limits.message_memory import MemoryReservation
 BODY_S: Final = 30.0
 """Time limit for a whole body. At 4.5 Mbit/s, a body of 16 MiB arrives in 30 s."""
 STALL_S: Final = 5.0
-"""Time limit for the next bytes. Retransmission after a lost packet takes one or two seconds."""
+"""Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
 """Maximum number of gzip members in a body. A small body could contain a million empty members.
 bgzip writes one per 64 KiB: 256 for 16 MiB."""
@@ -48,7 +48,7 @@ async def read_body(
 
     Args:
         reservation: the message's memory reservation. It is enlarged before each chunk is stored.
-        timeout: a running timeout. Each chunk postpones its end.
+        timeout: the time limit that is running. Each chunk postpones the end of this limit.
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`.

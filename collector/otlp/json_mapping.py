@@ -51,7 +51,8 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
     # protobuf also raises OverflowError for a too large integer, and SystemError for a lone
-    # surrogate in a key. Do not print the exception: it may contain a value, even a prompt.
+    # surrogate in a key. Do not include the exception in the error: it may contain a value, even a
+    # prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(

@@ -1,15 +1,15 @@
 """Reads messages in this process or in a separate one.
 
 Reading messages is the largest share of the collector's work. A separate process can use another
-core: it receives the bodies of messages and returns rows. It has no state, and ends when its
-standard input is closed, for example when its parent process ends. If it ends earlier, a new one is
-started.
+core: it receives the bodies of messages and returns rows. The process has no state, and ends when
+its standard input is closed, for example when its parent process ends. If the process ends earlier,
+a new one is started.
 
 Reading a message may use at most 0.75 s of CPU time. Without this limit, an attacker could craft a
 message that makes all other senders wait. If reading fails, the message is refused permanently, so
 that its sender does not send it again. After an exception, the message is refused at once. If the
-separate process ended, a new process reads the message once more; if it also ends, the message is
-refused.
+separate process ends while it reads a message, a new process reads the message once more. If the
+new process ends too, the message is refused.
 """
 
 import fcntl
@@ -207,8 +207,8 @@ def serve(
         questions: messages, each with the header `_QUESTION`.
         answers: results, each with the header `_ANSWER`.
         max_cpu_s: None for no limit.
-        limit: a function that sets the number of seconds after which the kernel ends this process;
-            0 for no limit.
+        limit: a function that sets a number of seconds after which the kernel ends this process, or
+            removes this limit if the number is 0.
     """
     here = LocalReader()
     while len(head := questions.read(_QUESTION.size)) == _QUESTION.size:

@@ -1,7 +1,7 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-A rollup covers one minute. The rollups of such old minutes no longer change, so they would not
-include these rows (docs/decisions/021).
+A rollup covers one minute. The rollups of minutes before the age limit no longer change, so they
+would not include the rows that arrive now (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence

@@ -48,10 +48,11 @@ class Lead:
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the correction that the sender's messages so far imply, even if they are few.
+        known_ns: the correction that follows from the sender's messages so far, even if these are
+            few.
         proven_ns: the correction for rows whose timestamps are not later than their arrival:
             `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
-        shared_ns: by how much Tailspan's own clock has jumped, if the sender uses the same clock;
+        shared_ns: if the sender uses the same clock as Tailspan: by how much this clock has jumped;
             else 0.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
@@ -132,7 +133,7 @@ class Correction:
         return tuple(values)
 
     def _in_flight(self, batch: NormalisedBatch, report: InFlightRequest) -> InFlightRequest | None:
-        # The request's row will have the same key, and so gets the same correction.
+        # The row of the ended request will have the same key, so it gets the same correction.
         sent = (report.trace_id, report.span_id, report.received_unix_ns)
         ahead_ns = self._request_ahead_ns(batch, sent, report.replica, report.seen_unix_ns)
         if not ahead_ns:
@@ -155,7 +156,8 @@ class Correction:
     def _operation(
         self, batch: NormalisedBatch, row: ApplicationOperation
     ) -> ApplicationOperation | None:
-        # The same span may be a request with the same key, which gets the same correction.
+        # The span may also be stored as a request. Its row has the same key, so it gets the same
+        # correction.
         sent = (row.trace_id, row.span_id, row.at_unix_ns)
         end_ns = row.at_unix_ns + int(row.length_s * 1e9)
         items = 0 if row.operation is Operation.CALL else 1
@@ -201,8 +203,8 @@ class Correction:
         lead_ns = end_ns - self._arrived_unix_ns
         ahead_ns = self._ahead_ns(sent, sender, lead_ns)
         if ahead_ns is None:
-            # A client on this machine uses the same clock as Tailspan, so if Tailspan's clock
-            # jumped, the row's lead is about the size of the jump.
+            # A client on this machine uses the same clock as Tailspan. If this clock jumped, the
+            # row's lead is about the size of the jump.
             own_ns = self._own_ns
             ahead_ns = own_ns if abs(lead_ns - own_ns) <= TOLERANCE_NS else lead_ns
             self._remember(sent, sender, ahead_ns)

@@ -1,8 +1,8 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
 Retention does not delete engine starts by age: a start is valid while its engine runs. Therefore,
-the number of starts is limited per replica and in total. Over time, the limits allow further
-starts. A start beyond a limit is refused as `too_many_starts`.
+the number of starts is limited per replica and in total. Each limit allows one more start after a
+fixed time. A start beyond a limit is refused as `too_many_starts`.
 """
 
 from collections import OrderedDict
@@ -17,8 +17,8 @@ REPLICA_BURST: Final = 256
 """Number of starts that one replica may send at once. Each API server reports the start of each
 engine: 16 API servers × 16 engines are 256 starts."""
 REPLICA_REFILL_NS: Final = 10 * 10**9
-"""After `REPLICA_BURST` starts, a replica may send one more per 10 s. No server loads a model
-faster (`exporters.totals.engines.GONE_NS`)."""
+"""After `REPLICA_BURST` starts, a replica may send one more per 10 s. No server restarts and loads
+a model in less time (see also `exporters.totals.engines.GONE_NS`)."""
 ALL_BURST: Final = 4_096
 """Number of starts that all replicas together may send at once: four for each of 1,000 engines."""
 ALL_REFILL_NS: Final = 5 * 10**9
@@ -63,7 +63,8 @@ class _Replica:
         default_factory=lambda: EngineStartAllowance(REPLICA_BURST, REPLICA_REFILL_NS)
     )
     last: OrderedDict[tuple[int, int], tuple[int, int]] = field(default_factory=OrderedDict)
-    """By engine and process: the last start's timestamp, and a hash of its other values."""
+    """For each engine and process: the last start's timestamp, and a hash of the start's other
+    values."""
 
 
 class EngineStartLimits:
@@ -74,7 +75,7 @@ class EngineStartLimits:
         self._replicas: OrderedDict[str, _Replica] = OrderedDict()
 
     def __call__(self, batch: NormalisedBatch, arrived_unix_ns: int) -> None:
-        """Keep the starts that are not repeated and within the limits."""
+        """Remove repeated starts, and starts beyond the limits."""
         kept = []
         for start in batch.starts:
             replica = self._replica(start.replica)

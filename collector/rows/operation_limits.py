@@ -1,7 +1,7 @@
 """Limits the number of stored operations per trace, so that one trace cannot fill the table.
 
-Memory is limited too: only the newest span ids of all traces are kept. A span that is sent again is
-not counted again.
+A span that is sent again is not counted again, because the span ids are remembered. To limit the
+memory, only the newest span ids of all traces are remembered.
 """
 
 from collections import OrderedDict

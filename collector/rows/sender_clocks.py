@@ -18,20 +18,20 @@ outliers. A sender's lead is the median over its last messages.
   them equally (`store/sender_clocks.py`). The collector passes the measured lead to the store with
   each message.
 - A request that is further ahead than the rest of its message is set back by its own lead. A sample
-  or an engine start that is further ahead is refused: if several samples were set back by their own
-  leads, they would get the same timestamp.
-- A row without a replica name, such as a client's row, can be from any sender. Only its own lead is
-  used to correct it.
+  or an engine start that is further ahead than the rest is refused. If such samples were set back
+  by their own leads, several of them would get the same timestamp.
+- A row without a replica name, such as a client's row, can be from any sender. It is corrected by
+  its own lead.
 
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again gets the same correction. Timestamps are part of the row's key, so another correction
-would store the row twice. The store keeps the corrections across collectors and restarts
-(`store/clock_corrections.py`, `store/sender_clocks.py`).
+would store the row twice. The store keeps the corrections, so that other collectors and restarted
+collectors use the same ones (`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.
 
-Pure, except for the stored senders. Use this module from one event loop only.
+The module uses no I/O. It keeps state (the senders), so use it from one event loop only.
 """
 
 from collections import OrderedDict, defaultdict, deque

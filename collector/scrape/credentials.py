@@ -1,9 +1,9 @@
 """Reads the credentials for a scrape target: a bearer token, and the certificates for TLS.
 
-A token is read from its file for each scrape. It is sent only to loopback or over TLS, unless the
-user allows otherwise. It never appears in a log or an error. Certificates are read once. The files
-that a target file names must lie in one folder. If they could lie anywhere, a person who can edit
-the target file could make Tailspan send any readable file.
+A token is read from its file for each scrape. The token is sent only to loopback or over TLS,
+unless the user allows sending it unencrypted. The token never appears in a log or an error.
+Certificates are read once. The files that a target file names must lie in one folder. If they could
+lie anywhere, a person who can edit the target file could make Tailspan send any readable file.
 """
 
 import ssl

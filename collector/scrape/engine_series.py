@@ -19,7 +19,7 @@ class EngineSeries:
     Attributes:
         name: the full name of the samples, including `_total`.
         where: labels that the series must have. Values are summed over the other labels.
-        over: the series to divide the value by, if any.
+        over: if given, the value is divided by the value of this series.
     """
 
     name: str
@@ -34,8 +34,8 @@ class EngineTable:
     Attributes:
         engine_labels: labels with the engine's number. The number is 0 without these labels.
         model_label: label with the model's name.
-        rank_labels: labels of an engine's workers. Each worker reports the value of the whole
-            engine; the highest is used.
+        rank_labels: labels that name an engine's workers. Each worker reports the value of the
+            whole engine; the highest of these values is used.
         fields: maps each field of `EngineSample` to its alternative series.
     """
 

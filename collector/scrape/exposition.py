@@ -1,7 +1,7 @@
 """Converts a response of /metrics to the gauges and totals of its engines.
 
-Pure. Only lines with a series in a table are parsed, because a response can have a hundred thousand
-other lines. Impossible values are counted and left out.
+Pure. A line is parsed only if its series is in a table of `engine_series`, because a response can
+have a hundred thousand other lines. Impossible values are counted and left out.
 """
 
 import math
@@ -44,7 +44,8 @@ class ParsedExposition:
 
     software: str
     engines: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By engine number: values by field of `EngineSample`, and `model` if it is known."""
+    """For each engine number: the values by field of `EngineSample`, and the `model` if it is
+    known."""
     started_unix_s: float | None = None
     unusable_values: int = 0
 
@@ -130,7 +131,7 @@ def _fill(
             total = checked if name in RATIOS else fields.get(name, 0) + checked
             try:
                 fields[name] = _checked(name, total)
-            except RefusalError:  # each summand is in range, but the sum is not
+            except RefusalError:  # each value is in range, but the sum is not
                 answer.unusable_values += 1
                 fields.pop(name, None)
         return

@@ -9,7 +9,7 @@ class ScrapeFailureReason(StrEnum):
     UNREACHABLE = "unreachable"
     """The name does not resolve, or the connection fails."""
     TLS = "tls"
-    """The certificate is not trusted or has another name, or the target has no TLS."""
+    """The certificate is not trusted or is for another name, or the target does not use TLS."""
     NO_TOKEN = "no_token"
     """The token file cannot be used."""
     UNAUTHORISED = "unauthorised"

@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Time without a successful discovery after which the task counts as stalled. A discovery takes
-5 s if DNS does not respond."""
+"""After this time without a successful discovery of targets, the scraper counts as stalled. A
+discovery takes 5 s if DNS does not respond."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """If a replica's plugin sent a sample within this time, scrapes of the replica are not stored."""
@@ -128,7 +128,7 @@ class Scraper(Listener):
                 await self.discover()
                 self.task.succeeded(time.time())
                 for target in [each for each, task in self._tasks.items() if task.done()]:
-                    # `scrape` never raises, so other code cancelled the task.
+                    # `scrape` never raises, so a task that has ended was cancelled by other code.
                     self.task.failed("EndedByItself")
                     del self._tasks[target]
                 for target in self._states.keys() - self._tasks.keys():
@@ -255,9 +255,9 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        This is the start of the server if the response reports it, otherwise the time of the first
-        scrape. If a total is lower than in the last scrape, the server has restarted, and the
-        result is the time of this scrape.
+        If the response reports the start of the server, the result is this start. Otherwise, the
+        result is the time of the first scrape after the start: if a total is lower than in the last
+        scrape, the server has restarted.
         """
         reported_unix_ns = 0
         # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or

@@ -88,7 +88,8 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     if kind == "dns" and port is None:
         raise ValueError(f"{given!r}: the port is missing; allowed: {ALLOWED}")
     if kind == "dns" and access.server_name is None:
-        # Requests go to IP addresses, but a certificate contains the name.
+        # Requests go to IP addresses, but a certificate contains the name, so TLS must check the
+        # name.
         access = replace(access, server_name=host)
     return DnsName(given, kind, parts.scheme, host, port, path, access=access)
 

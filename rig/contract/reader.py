@@ -79,7 +79,7 @@ class Module:
         return found[-1] if found else None
 
     def constant(self, name: str) -> object:
-        """Return the literal value of a module-level name, if any."""
+        """Return the value of a module-level name, or None if the value is not a literal."""
         for node in self.node.body:
             target = _bound_name(node)
             if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:

@@ -45,7 +45,8 @@ class RequiredMethod:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
             `guard.argument` looks for them by name, then by position. If the plugin implements the
             method, vLLM's calls with keywords must use these names.
-        called_on: the objects on which vLLM calls the method, by the last part of their names.
+        called_on: the objects on which vLLM calls the method. Each is given by the last part of its
+            name.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
         overridden_in: a folder with subclasses. If they override the method, they must call the
@@ -136,7 +137,8 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class RequiredConstant:
-    """A constant of a module: a text, or a tuple of texts. Each text must be in `known`."""
+    """A constant of a module: a text, or a tuple of texts. `known` must contain each of these
+    texts."""
 
     name: str
     known: tuple[str, ...]

@@ -32,8 +32,8 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored, with more files than the contract needs now. A new
-requirement of the contract therefore rarely needs another download."""
+"""The folders of an archive that are stored. They contain more files than the contract needs now,
+so that a new requirement rarely needs another download."""
 FILE_LIMIT_BYTES = 4_000_000
 """Maximum size of a file in an archive in bytes, over ten times the size of vLLM's largest module.
 Larger files are not read."""
@@ -123,8 +123,8 @@ class Index:
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
-        # With other headers than pip's, the HTTP layer could unpack the archive before its digest
-        # is computed.
+        # Send the same headers as pip. With other headers, the HTTP layer could unpack the archive
+        # before its digest is computed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -209,8 +209,8 @@ def open_index() -> Iterator[Index]:
     with command.main_context():
         session = command._build_session(options)
         try:
-            # Accept releases for other versions of Python and other machines, because the source is
-            # only read.
+            # Accept releases for other versions of Python and other machines: the source is only
+            # read, not executed.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )

@@ -25,10 +25,12 @@ def main(arguments: Sequence[str]) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("cause", nargs="*", metavar="CAUSE", help="default: all")
+    parser.add_argument("cause", nargs="*", metavar="CAUSE", help="faults to record; default: all")
     parser.add_argument("--into", type=Path, required=True, metavar="DIR")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--severity", type=float, default=1.0, help="1 is clearly visible")
+    parser.add_argument(
+        "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
+    )
     parser.add_argument(
         "--before",
         type=float,

@@ -39,7 +39,7 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[ServerFault]:
     """Return the faults with these causes or pairs of causes, during usual traffic.
 
-    A fault has the same random values alone and as a part of a pair.
+    The random values of a fault are the same, whether the fault is alone or in a pair.
     """
     usual = PlannedTraffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
 

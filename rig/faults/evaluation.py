@@ -45,7 +45,7 @@ class ExplanationResult:
 
     @property
     def share(self) -> float | None:
-        """The share of the cause that was found first; None if no cause was found."""
+        """The largest share of a cause; None if no cause was found."""
         return self.shares[0] if self.shares else None
 
     @property
@@ -106,7 +106,8 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            "--by-size",  # the tiny model meets realistic objectives even during a fault
+            # The tiny model meets realistic objectives even during a fault, so use no objective.
+            "--by-size",
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),
             *("--baseline", f"{baseline['begun_s']}/{baseline['ended_s']}"),

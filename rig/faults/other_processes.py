@@ -53,7 +53,8 @@ class Meter:
         self._busy_s, self._ours_s = _read()
 
     def cpus(self) -> float:
-        """Return the mean number of CPUs that other processes have used."""
+        """Return the mean number of CPUs that other processes have used since this object was
+        created."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
         # The difference can be negative, because this program's processes that have ended are

@@ -55,7 +55,8 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: PlannedTraf
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # The prefix fills whole blocks, so only the last few tokens are not cached.
+        # The prefix fills whole KV-cache blocks, so all of it is cached. Only the last few tokens
+        # of the prompt are not cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),
@@ -72,7 +73,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: PlannedTraf
 
 
 def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send prompts that together need more blocks than the cache has."""
+    """Send prompts that together need more KV-cache blocks than the server has."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,
@@ -92,7 +93,8 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraff
 
 
 def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send requests that start with few blocks and grow until the memory is full."""
+    """Send requests that start with few KV-cache blocks and need more and more, until none is
+    free."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,
