@@ -76,7 +76,8 @@ class PanelKind(StrEnum):
 class PanelQuery(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram. It has no result if there are classic buckets.
+    A `native` query reads a native histogram. It has no result if Prometheus stores the histogram
+    as classic buckets.
     """
 
     expr: str

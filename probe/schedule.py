@@ -2,9 +2,9 @@
 
 A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
 hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
-instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
-without an answer, a probe that could not be sent in time, and a probe beyond the budget also have
-results.
+instant has exactly one result. A probe is stopped before the endpoint's next instant. Probes
+without an answer also have a result, and so have instants at which no probe was sent, because the
+prober was late or the budget was spent.
 
 The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
 other.
@@ -76,7 +76,7 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """Return the probe that was due at an instant that is now or in the past.
+    """Return the probe that was due at an instant. The instant is now or in the past.
 
     The wall clock may have been corrected since the start, so the wall-clock time of the instant is
     computed from the current wall clock.
@@ -95,7 +95,8 @@ async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait as `asyncio.wait` does. Then cancel all tasks, and raise the first exception."""
+    """Wait for tasks as `asyncio.wait` does. Then cancel all tasks that still run, and raise the
+    first exception of a task."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

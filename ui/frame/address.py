@@ -78,15 +78,15 @@ LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page for an address without a path."""
+    """Return the page that the query of an address without a path names or implies."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return the new address of an old link without a path, or None if the link shows the first
-    page.
+    """Return the new address for an old link, which has no path but names the page in its query.
+    Return None if the link shows the first page.
 
     `query` has no question mark.
     """
@@ -99,7 +99,7 @@ def moved(query: str) -> str | None:
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
     """Return the view of an address, and a notice for each parameter that cannot be parsed.
 
-    `page` is the path. The first page has an empty path, and its query may name another page.
+    `page` is the address's path. If the path is empty, the query may name the page.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
@@ -244,7 +244,8 @@ def parameters(view: View) -> dict[str, str]:
 def _latencies(page: str) -> list[str]:
     """Return the latencies that a page's address may contain.
 
-    A page without a choice of latency accepts any latency, to pass it on to the next page.
+    A page on which the reader cannot choose a latency accepts any latency, so that its links can
+    pass the latency on to other pages.
     """
     there = BY_KEY[page]
     return [

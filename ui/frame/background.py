@@ -50,10 +50,11 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless it was already computed or a computation is running.
+        """Start to compute an answer, unless this version of it was already computed. If a
+        computation for the same subject is running, do not start another.
 
-        A failure is logged. After a failure, the same version is computed again only if the store
-        had not responded.
+        A failure is logged. A version that failed is computed again only if the reason was that the
+        store did not respond.
 
         Args:
             subject: what the answer is about. Only the newest answer about a subject is kept.
@@ -61,7 +62,7 @@ class Background:
             compute: returns the answer, in the thread.
 
         Returns:
-            A future that ends with the computation, or None if the answer is already computed.
+            A future that ends when the running computation ends, or None if none is running.
         """
         with self._lock:
             kept = self._kept.setdefault(subject, _Kept())

@@ -1,4 +1,4 @@
-"""Show the progress while the simulated fleet's past data (the simulated past) is arriving."""
+"""Show the progress while the past data of the simulated fleet (the simulated past) is arriving."""
 
 import os
 

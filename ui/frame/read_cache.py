@@ -20,8 +20,8 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Maximum number of readers with objects of their own in the cache. Readers with the same database
-and the same access rights count as one."""
+"""Maximum number of readers for which data is cached. Readers with the same database and the same
+access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
 """Maximum number of entries with a row per request. A million requests take about 300 MB."""
 
@@ -68,10 +68,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """Return the cache that keeps the requests of a database for explanations.
+    """Return the cache with a database's requests, from which latency increases are explained.
 
     All ranges, and all viewers with the same access rights, share this cache. It also contains
-    requests that these viewers may not see, but without names.
+    requests that these viewers may not see, but with their names removed.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -95,8 +95,8 @@ def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
 class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
-    `caught_up_unix_ns` is the last time at which this timestamp advanced although it was old. It is
-    None if this never happened, or if the timestamp is recent again.
+    `caught_up_unix_ns` is the time at which old data arrived last: the timestamp advanced, but was
+    still old. It is None if no old data has arrived, or if recent data has arrived since.
     """
 
     at_unix_ns: int

@@ -46,9 +46,9 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the samples that were read, or None if all were read.
+    """Return a sentence about the samples that were skipped, or None if none was skipped.
 
-    In every `every_s` seconds, only the samples of a short interval were read.
+    For a long range, only the samples of a short interval in every `every_s` seconds are read.
     """
     if every_s is None:
         return None

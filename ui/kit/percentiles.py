@@ -21,7 +21,8 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class PercentileSeries:
-    """A percentile and its 95 % confidence interval per bin; NaN with too few requests."""
+    """A percentile and its 95 % confidence interval per bin. A bin with too few requests has
+    NaN."""
 
     quantile: float
     value_s: FloatArray
@@ -87,7 +88,8 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile of requests, and its 95 % confidence interval; None with too few requests."""
+    """A percentile of requests, and its 95 % confidence interval. All are None for too few
+    requests."""
 
     requests: int
     value_s: float | None

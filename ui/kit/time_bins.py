@@ -63,8 +63,9 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
 
-    There are MIN_BINS to MAX_BINS bins, or fewer if no width in WIDTHS_S allows as many. If all
-    allowed widths give too few requests per bin, the widest of them is used.
+    Only widths in WIDTHS_S that give MIN_BINS to MAX_BINS bins are considered. If no width gives as
+    many as MIN_BINS, the narrowest width that gives at most MAX_BINS is used. If all these widths
+    give too few requests per bin, the widest is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

@@ -36,7 +36,8 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close the connection if no request has begun on it since the last check."""
+        """Close the connection if no new request has begun since the last check, `HEAD_S` seconds
+        ago."""
         if self.transport.is_closing() or self not in self.connections:
             return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

@@ -4,8 +4,8 @@ advance.
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
 Before a reader needs them, the process imports all pages, reads the columns of the requests of the
-last two days, and compiles the replay's loop. Otherwise, the first reader of a page, of an
-explanation or of a prediction would have to wait for this work.
+last two days, and compiles the replay's loop. Without this, the first reader of a page, of an
+explanation or of a prediction would have to wait.
 """
 
 import hashlib

@@ -2,7 +2,8 @@
 
 Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
 `/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages. The response
-to a route that is not in this list is 404, also for routes that a new version of Streamlit adds.
+to every route that is not in this list is 404. A new version of Streamlit therefore cannot open
+further routes.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.

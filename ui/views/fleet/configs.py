@@ -30,8 +30,8 @@ class ConfigGroup:
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
     """Return the current configurations, the most common first.
 
-    `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
-    ignored, because these replicas have ended.
+    `starts` has the latest start of each engine. `replicas` has the replicas that still run. Starts
+    of other replicas are ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -60,7 +60,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
     """Return each replica's arguments that differ from the most common configuration.
 
-    The result has a text for each argument, by replica.
+    The result has, by replica, a list with one text per argument.
     """
     by_replica: dict[str, list[str]] = {}
     for group in found:

@@ -35,7 +35,7 @@ def hourly_cost(
 ) -> HourlyCost | None:
     """Return the cost per hour of the engines that ran at the end of a range.
 
-    Return None if no engine has a price, or if the reader's role does not allow a bill.
+    Return None if no engine has a price, or if the reader's role does not allow costs.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:

@@ -19,8 +19,8 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the duration of the request, with space for labels beside the
-bars."""
+"""Length of the axis divided by the duration of the request. The rest of the axis is for labels
+beside the bars."""
 NEAR: Final = 0.2
 """Labels of instants that are closer than this share of the axis are stacked."""
 NAME_PX: Final = 15
@@ -106,9 +106,8 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour.
-
-    The prefill of a neighbour that delayed the request is coloured.
+    """Draw a row for each neighbour (a request in the same engine at the same time). The prefill of
+    a neighbour that delayed the request is coloured.
     """
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]

@@ -38,7 +38,8 @@ def read(context: Context) -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Rollups come with the slowest requests by one latency. Read again for another latency.
+    # The cached rollups include the slowest requests by one latency. Read again if the reader has
+    # selected another latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

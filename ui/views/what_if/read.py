@@ -76,9 +76,10 @@ def read_what_if(
     prices: PriceList,
     now_unix_ns: int,
 ) -> WhatIfData:
-    """Fit the engines of a range, and predict the change, or each value of a sweep.
+    """Fit models of the engines to the data of a range, and predict the change or each value of a
+    sweep.
 
-    Without a change and a sweep, predict the effects of changes to try.
+    If there is neither a change nor a sweep, predict the effects of some usual changes.
 
     Args:
         equals: labels of the requests whose latencies are predicted.
@@ -102,8 +103,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list of changes has no intervals, so no draws are needed. The page that a change
-            # links to has intervals.
+            # The list of changes shows no intervals, so it needs no draws. The page to which a
+            # change links shows intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

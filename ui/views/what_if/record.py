@@ -1,4 +1,5 @@
-"""Show how many stored predictions had an interval that contained the later measurement.
+"""Show how many earlier predictions were right: their interval contained the latency that was later
+measured.
 
 This record compares the requests before and after up to ten deploys, which takes up to 20 s. It is
 therefore computed in the background, for all viewers together.
