@@ -126,7 +126,8 @@ BOARD: Final = Board(
                         "The bill in parts: requests, recomputation, idle time, and unbilled time"
                         " of requests that have not ended. A request is billed when it ends. The"
                         " unbilled part is negative in an interval if the ended requests did most"
-                        " of their work before the interval. Over an hour these errors cancel out."
+                        " of their work before the interval. Over an hour, values that are too low"
+                        " and too high cancel out."
                     ),
                     unit=GrafanaUnit.USD,
                     kind=PanelKind.STACKED,

@@ -71,8 +71,8 @@ RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum characters of `incident`. A group's name contains label values of up to 256
-characters."""
+"""Maximum characters of `incident`. If the incident is about a group of an SLO, this parameter
+contains the group's label values, each of up to 256 characters."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
@@ -193,7 +193,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 def parameters(view: View) -> dict[str, str]:
     """Return the query parameters of a view, the inverse of `parse`.
 
-    Defaults are omitted, except the range.
+    A parameter with its default value is omitted, except the range.
     """
     written: dict[str, str] = {}
     if view.last is not None:

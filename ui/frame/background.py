@@ -20,7 +20,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""Maximum number of answers to keep. They are small, because they contain no row per request."""
+"""Maximum number of answers to keep. Answers are small: they contain no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 

@@ -92,7 +92,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the distinct thresholds for one latency, in ascending order."""
+    """Return the objectives' distinct thresholds for one latency, in ascending order."""
     return sorted(
         {
             float(value)

@@ -23,7 +23,8 @@ MAX_CACHED_READERS: Final = 64
 """Maximum number of readers for which data is cached. Readers with the same database and the same
 access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
-"""Maximum number of entries with a row per request. A million requests take about 300 MB."""
+"""Maximum number of cached results that have a row per request. A result with a million requests
+takes about 300 MB."""
 
 Read = TypeVar("Read")
 

@@ -64,9 +64,8 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return a table of the engines that served a request, with links to their pages.
-
-    Each row links to the request that this engine reported.
+    """Return a table of the engines that served a request. Each row links to the page of the
+    request as this engine reported it.
     """
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)

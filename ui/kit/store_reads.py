@@ -1,4 +1,5 @@
-"""Read the store for several pages, and convert its errors."""
+"""Functions with which several pages read the store. They convert the store's errors to
+`Unreadable`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

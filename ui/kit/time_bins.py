@@ -26,7 +26,7 @@ SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Equal bins. Bin i spans first + i·width up to first + (i+1)·width, in unix ns."""
+    """Bins of equal width. The bin with the index i begins at first_unix_ns + i·width_ns."""
 
     first_unix_ns: int
     width_ns: int

@@ -13,8 +13,8 @@ from ui.serving.routes import MAX_OPEN
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
 """Maximum number of connections. Each further connection is closed at once.
 
-A browser opens at most six connections to a host. 768 connections are below the usual limit of
-1,024 open files.
+Each open page has up to six connections, the maximum of a browser to one host. The result, 768, is
+below the usual limit of 1,024 open files.
 """
 HEAD_S: Final = 20.0
 """Maximum time to receive a request's head.

@@ -101,7 +101,7 @@ def application(
         environ: TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
-        ValueError: a name in the environment is not a host name, or there are roles without a
+        ValueError: a name in the environment is not a host name, or roles are configured, but no
             sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")

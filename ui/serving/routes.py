@@ -138,7 +138,8 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Redirect to the page that the query names. Links on a page are relative to its path."""
+        """Redirect to the path of the page that the query names, or return None if the path is
+        right. The path must be right, because the links on a page are relative to it."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""

@@ -89,7 +89,10 @@ def parts(answer: CompareAnswer) -> str:
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """Return the coefficients of the engine steps as HTML; empty if they are unknown."""
+    """Return as HTML the coefficients of the model of engine steps, before and after the change.
+
+    Return an empty text if they are unknown.
+    """
     found = answer.coefficients
     if found is None:
         return ""

@@ -108,7 +108,7 @@ def read_spending(
 
     Args:
         equals: labels of the requests. A filter by replica also applies to engines.
-        objectives: a request rate is sustainable if these objectives are met.
+        objectives: the SLOs. The engines can serve a request rate if the SLOs are met at that rate.
         peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table.
     """
     replica = equals.get("replica")

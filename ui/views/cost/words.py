@@ -197,7 +197,8 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of the group's requests had a price, the cost per token would be too low.
+    # If only some of the group's requests have a price, do not show the cost per token: it would be
+    # too low, because the tokens of all requests count.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None

@@ -23,8 +23,8 @@ class ConfigGroup:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the model's most common configuration. `before` is the value in that
-    configuration."""
+    """Differences from the model's most common configuration. In each difference, `before` is the
+    value in the most common configuration."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
@@ -86,8 +86,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """Return the times at which each replica restarted since an instant.
 
-    `began` has the start times of all processes, in unix ns. The first start of a replica that is
-    not in `ran_before` is not a restart.
+    `began` has the start times of all processes, in unix ns. `ran_before` has the replicas that ran
+    before the instant. The first start of any other replica is not a restart.
     """
     earlier = set(ran_before)
     found = {}

@@ -95,7 +95,7 @@ def without_samples(replicas: int, one_in: int) -> str | None:
     """Return a sentence about the replicas that have requests but no engine samples, if any.
 
     Args:
-        one_in: 1 in `one_in` requests was read, so the number may be too low.
+        one_in: 1 in `one_in` requests was read, so the number of replicas may be too low.
     """
     if not replicas:
         return None

@@ -27,7 +27,7 @@ class HourlyCost:
     unpriced: int
     """Number of servers that were up and have no price."""
     without_samples: int
-    """Number of servers with requests but no engine samples, so their cost is unknown."""
+    """Number of servers that have requests but no engine samples. Their cost is unknown."""
 
 
 def hourly_cost(

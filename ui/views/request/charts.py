@@ -213,7 +213,8 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample covers the time since the previous sample.
+                    # A sample covers the time since the previous sample, so draw its value over
+                    # this time ("vh").
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[series.shown(value) for value in values.tolist()],

@@ -47,8 +47,8 @@ class Neighbour:
 class Neighbours:
     """The neighbours of a request.
 
-    `number` counts all neighbours. `drawn` are those that delayed the request longest, or
-    overlapped with it longest.
+    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` of them: those that delayed the
+    request longest, and if there is space, those that overlapped with it longest.
     """
 
     drawn: Sequence[Neighbour]

@@ -243,7 +243,8 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the answer. Return the page elements with the incident and with the causes, if any."""
+    """Draw the incident, the verdict and the causes. Return the page elements that contain the
+    incident and the causes; None for an element that was not drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):

@@ -83,7 +83,7 @@ def read_what_if(
 
     Args:
         equals: labels of the requests whose latencies are predicted.
-        latency: the advice must shorten this latency. Used only without a change.
+        latency: the changes to try must shorten this latency. Used only if there is no change.
         change: texts for `replay.edits`, separated by commas, or an empty string.
         sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
             the sweep.
