@@ -258,7 +258,8 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         PanelQuery(
-                            # The rate of a new counter is inaccurate, so a share could exceed 1.
+                            # Limit the share to 1, which it could exceed, because the rate of a new
+                            # counter is inaccurate.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

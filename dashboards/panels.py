@@ -19,7 +19,7 @@ class GrafanaUnit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """A burn rate, as a multiple of the rate at which the error budget lasts exactly for the
+    """A burn rate. At a burn rate of 1, the error budget lasts exactly for the objective's
     period."""
     NUMBER = "short"
     CPUS = "CPUs"

@@ -18,7 +18,7 @@ _WORDS: Final = (
 """The words of the prompts. Each word, with the space before it, is one token in common
 vocabularies."""
 _FRAME_TOKENS: Final = 24
-"""Approximate tokens of the nonce and the instruction."""
+"""Approximate number of tokens of the nonce and the instruction."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:

@@ -18,8 +18,8 @@ from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same limit for
-one export."""
+"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same default
+limit for one message (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
 def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:

@@ -2,9 +2,9 @@
 
 A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
 hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
-instant has exactly one result. A probe is stopped before the endpoint's next instant. Probes
-without an answer also have a result, and so have instants at which no probe was sent, because the
-prober was late or the budget was spent.
+instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
+without an answer has a result. An instant at which no probe was sent, because the prober was late
+or the budget was spent, also has a result.
 
 The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
 other.
@@ -90,7 +90,8 @@ def _due(at: float, every_s: float) -> Due:
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If this task is cancelled, wait until each probe has passed on its result."""
+    """Run the probes. If this task is cancelled, wait until each probe has handed over its
+    result."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 

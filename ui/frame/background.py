@@ -100,5 +100,5 @@ def background(engine: Engine) -> Background:
 
 @st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _of(url: str) -> Background:
-    del url  # part of Streamlit's cache key
+    del url  # Streamlit uses it as the cache key
     return Background()

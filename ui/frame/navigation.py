@@ -37,7 +37,8 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # For a new page load, ui.serving.routes redirects such an address before this code runs.
+        # The address names a page in its query. For a new page load, ui.serving.routes redirects
+        # such an address before this code runs.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages

@@ -48,7 +48,7 @@ def shared(
 
 @st.cache_resource(ttl=CACHE_S, max_entries=MAX_RESULTS, show_spinner=False)
 def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
-    del key  # part of Streamlit's cache key
+    del key  # Streamlit uses it as the cache key
     return _read()
 
 
@@ -82,13 +82,13 @@ def cached_evidence(engine: Engine) -> EvidenceCache:
 
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
-    del url  # part of Streamlit's cache key
+    del url  # Streamlit uses it as the cache key
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
-    del key  # part of Streamlit's cache key
+    del key  # Streamlit uses it as the cache key
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 

@@ -41,5 +41,5 @@ def readers_engine(engine: Engine) -> Engine:
 
 @st.cache_resource(max_entries=MAX_ENGINES, show_spinner=False)
 def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
-    del url, key  # part of Streamlit's cache key
+    del url, key  # Streamlit uses it as the cache key
     return restricted(_engine, _access)

@@ -53,6 +53,6 @@ def thinned_samples(every_s: int | None) -> str | None:
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares are "
-        "complete, but maxima may miss a short burst."
+        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares cover the "
+        "whole range, but maxima may miss a short burst."
     )

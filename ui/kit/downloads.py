@@ -63,7 +63,8 @@ def _title(axis: Any) -> str | None:
 def cell(value: Any) -> str:
     """Quote text that begins like a formula, so that a spreadsheet reads it as text.
 
-    Source: OWASP, "CSV Injection"; some spreadsheets ignore leading blanks.
+    Text that begins with blanks and a formula is also quoted, because some spreadsheets ignore
+    leading blanks. Source: OWASP, "CSV Injection".
     """
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]

@@ -17,12 +17,12 @@ from ui.views.compare import charts, words
 from ui.views.compare.read import CompareData, read_compare, sides_of
 
 PARTS_HELP: Final = (
-    "The difference of the percentile is the sum of three parts. Mix: other requests, such as "
-    "longer prompts or another tenant. Load: other work on the engines at the same time. Change: "
-    "the difference between requests of the same tenant, route and adapter with about the same "
-    "work. The length of the output is not matched, because a change can affect it. If the range "
-    "begins at a fixed time, the 95 % interval of the change stays valid however often you look at"
-    " this page."
+    "The difference between the percentiles before and after is the sum of three parts. Mix: other "
+    "requests, such as longer prompts or another tenant. Load: other work on the engines at the "
+    "same time. Change: the difference between requests of the same tenant, route and adapter with "
+    "about the same work. The length of the output is not matched, because a change can affect it. "
+    "If the range begins at a fixed time, the 95 % interval of the change stays valid however "
+    "often you look at this page."
 )
 CURVE_HELP: Final = (
     "By the number of running requests at arrival: the percentile after the change, and the"

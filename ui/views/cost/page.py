@@ -167,7 +167,10 @@ def _payers(context: Context, found: RangeCosts) -> None:
         if note := words.how_priced(groups):
             st.html(f"<p class='note'>{note}</p>")
     if found.usd:
-        explanation = f"Cost of the requests per hour: the most expensive values. {selection.HELP}"
+        explanation = (
+            f"Cost of the requests per hour, by {view.per}. The most expensive values are shown"
+            f" separately. {selection.HELP}"
+        )
         with chapter(f"Over time, by {view.per}", explanation):
             figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
             alt = f"Cost of the requests per hour, by {view.per}"

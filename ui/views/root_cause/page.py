@@ -214,8 +214,8 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Return whether the page has the filters of the stored answer, and the same baseline or none
-    chosen."""
+    """Return whether the stored answer fits the page: the filters are the same, and so is the
+    baseline if the reader chose one."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False

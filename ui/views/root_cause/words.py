@@ -201,7 +201,8 @@ def selected_range(window: Span, zone: tzinfo) -> str:
 def reason(explanation: Explanation, selected: str = "") -> str:
     """Return as HTML the first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is the `selected_range` if the page also shows a text about another range.
+    `selected` is the text from `selected_range` if the page also shows a text about another range,
+    otherwise an empty text.
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"

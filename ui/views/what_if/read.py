@@ -23,8 +23,8 @@ from ui.kit.store_reads import is_simulated
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
 """Maximum number of requests to replay for the confidence intervals of a sweep, in about 5 s of CPU
-time. An interval needs several draws, which are replays of resampled traffic. With many requests,
-there are fewer draws."""
+time. An interval needs several draws, which are replays of resampled traffic. If the range has many
+requests, fewer draws are made, so that this maximum is not exceeded."""
 MIN_DRAWS: Final = 8
 """Minimum number of draws from which a confidence interval is computed. With fewer draws, the error
 of their standard deviation is more than 25 %."""

@@ -143,7 +143,7 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
     """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
 
-    `link` returns the address of the prediction of a change.
+    `link` returns the address of the page that predicts the effect of a change.
     """
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
@@ -233,7 +233,7 @@ def table(answer: WhatIfAnswer) -> str:
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
     """Return the changes to try as an HTML table, and notes below it.
 
-    `link` returns the address of the prediction of a change.
+    `link` returns the address of the page that predicts the effect of a change.
     """
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
