@@ -224,8 +224,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Label values, share of the limit",
                     description=(
-                        "Label values in use. At 1, new values are counted as 'other', and new"
-                        " engines are omitted."
+                        "Label values in use, divided by their limit. At 1, new values are counted"
+                        " as 'other', and new engines are omitted."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

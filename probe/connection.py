@@ -117,7 +117,7 @@ def reason_of(error: BaseException) -> str:
     """Return a short reason for an error.
 
     If the error has an error number (errno), the reason is the operating system's text for this
-    number. asyncio's own messages also contain the address, which is not wanted here.
+    number. asyncio's own message is not used, because it also contains the address.
     """
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:

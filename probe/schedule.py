@@ -90,8 +90,8 @@ def _due(at: float, every_s: float) -> Due:
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If this task is cancelled, wait until each probe has handed over its
-    result."""
+    """Run the probes. If this task is cancelled, wait until each probe has passed its result to
+    `on_result`."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 

@@ -73,7 +73,8 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table of joined requests. Each row links to the last engine's request."""
+    """Return a table of joined requests. Each row links to the page of the request as its last
+    engine reported it."""
     names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

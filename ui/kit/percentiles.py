@@ -1,8 +1,8 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
 A percentile is the latency at the exact nearest rank among a bin's requests, never an average. A
-bin has no value if the rank of the confidence interval's upper end would be above the number of
-requests. The definitions are the same as in `telemetry.quantiles`.
+bin with too few requests has no value: the rank of the confidence interval's upper end would be
+above the number of requests. The definitions are the same as in `telemetry.quantiles`.
 """
 
 import math
@@ -42,7 +42,7 @@ def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
     """Return the ranks of the percentile, and of the lower and upper end of its interval.
 
     Args:
-        number: (bins,) number of requests.
+        number: (bins,) number of requests in each bin.
         q: the percentile, such as 0.99.
     """
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
@@ -113,7 +113,7 @@ def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return a sentence with the reason for gaps in the P99 line, or None without such gaps.
+    """Return a sentence with the reason for gaps in the P99 line, or None if it has no gaps.
 
     A bin without requests is not counted as a gap.
     """

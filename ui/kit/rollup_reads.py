@@ -219,7 +219,7 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the slowest requests, exactly.
+    """Return the slowest requests. The result is exact.
 
     The search begins with the minute that has the slowest request. It ends when no remaining minute
     can contain a request of the result.
