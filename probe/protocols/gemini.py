@@ -73,7 +73,8 @@ def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
-    """Store the numbers of tokens. `candidatesTokenCount` excludes thoughts."""
+    """Store the numbers of tokens. Thoughts (reasoning tokens) are added to the output, because
+    `candidatesTokenCount` excludes them."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

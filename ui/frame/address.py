@@ -9,7 +9,9 @@ address with the path.
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the 15 minutes before that instant, paused
     from=…&to=…                 a custom range; unix seconds or ISO 8601
-    latency=ttft  model=… replica=… tenant=… route=… outcome=…
+    latency=ttft                the latency that the page shows
+    model=… replica=… tenant=… route=… outcome=…
+                                filters: only requests with these values are shown
     request=…                   one request: TRACE/SPAN, a request id or a trace id
     measure=…                   the measure that the Fleet page compares between replicas
     incident=SLO@TIME           an incident. Without a range, the page shows the incident's

@@ -116,8 +116,8 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
 
     After the Back button, the browser sends the new address together with the widget values of the
     previous page. Streamlit calls the callbacks of these widgets, although the reader has not
-    changed them. The decorated callback therefore does nothing if the browser sends an unexpected
-    address.
+    changed them. The decorated callback therefore does nothing if the browser sends another address
+    than the session's newest address.
 
     A reader may make a second choice before the browser has received the address of the first
     choice. The browser then sends the address from before the first choice. `_REPLACED` contains
