@@ -11,11 +11,13 @@ from dashboards.panels import Board
 from exporters.definitions.engine_series import ENGINE_INFO
 
 SHOWN: Final = "5m"
-"""How long the query of a deploy has a value, which Grafana shows as a mark. On a dashboard of 30
-days, Grafana evaluates the query about every 4 min, and would miss a mark shorter than this."""
+"""How long the query for deploys has a value after a deploy. Grafana shows a mark for this time. On
+a dashboard of 30 days, Grafana evaluates the query about every 4 min, so it would miss a mark that
+is shorter than 4 min."""
 LOOKBACK: Final = "10m"
-"""A server that restarts with the same configuration within this time gets no mark. vLLM itself
-waits at most 600 s until an engine is ready (VLLM_ENGINE_READY_TIMEOUT_S)."""
+"""A server that restarts with the same configuration within this time gets no mark. A restart takes
+no longer: vLLM itself waits at most 600 s until an engine is ready
+(VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
 class Annotation(NamedTuple):
@@ -30,14 +32,15 @@ class Annotation(NamedTuple):
 
 
 def annotations(board: Board) -> tuple[Annotation, ...]:
-    """Return the kinds of marks, for the servers and objectives that the variables select."""
+    """Return the kinds of marks. Their queries use the dashboard's variables, which select servers
+    and objectives."""
     selected = [f'{name}=~"${name}"' for name in board.variables if name in ENGINE_INFO.labels]
     slo = f',slo=~"${vocabulary.SLO}"' if vocabulary.SLO in board.variables else ""
     return (
         Annotation(
             "Deploys",
-            # Engines that are only scraped have no `config`. An engine's version arrives up to 30 s
-            # after its configuration.
+            # Select only series with both labels. Engines that are only scraped have no `config`,
+            # and an engine's version arrives up to 30 s after its configuration.
             _new_configurations(",".join([*selected, 'config!=""', 'version!=""'])),
             "Deploy",
             "{{replica}} began to run vLLM {{version}} with configuration {{config}}",

@@ -126,7 +126,8 @@ BOARD: Final = Board(
                         "The bill in parts: requests, recomputation, idle time, and unbilled time"
                         " of requests that have not ended. A request is billed when it ends. The"
                         " unbilled part is negative in an interval if the ended requests did most"
-                        " of their work before the interval. Over an hour these errors cancel out."
+                        " of their work before the interval. Over an hour, values that are too low"
+                        " and too high cancel out."
                     ),
                     unit=GrafanaUnit.USD,
                     kind=PanelKind.STACKED,
@@ -257,7 +258,8 @@ BOARD: Final = Board(
                     page="cost",
                     queries=(
                         PanelQuery(
-                            # The rate of a new counter is inaccurate, so a share could exceed 1.
+                            # Limit the share to 1, which it could exceed, because the rate of a new
+                            # counter is inaccurate.
                             f"clamp_max({rate(PRICED_REQUESTS, SERVERS, by='priced_by')}"
                             f" / on () group_left () ({rate(REQUESTS, SERVERS)} > 0), 1)",
                             "by {{priced_by}}",

@@ -149,8 +149,8 @@ BOARD: Final = Board(
                     title="Busy",
                     description=(
                         "The share of time spent in steps. If the share is below 1 while requests"
-                        " queue, the GPU is not the limit. After a long step the share is above 1"
-                        " for a moment."
+                        " queue, the GPU is not the limit. The time of a step is counted when the"
+                        " step ends, so the share is above 1 for a moment after a long step."
                     ),
                     unit=GrafanaUnit.NUMBER,
                     queries=(PanelQuery(_rate("busy_s_total"), "{{replica}}"),),

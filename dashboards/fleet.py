@@ -38,8 +38,8 @@ BOARD: Final = Board(
                     title="Highest burn rate",
                     description=(
                         "The highest burn rate of an objective in the last hour. At a burn rate of"
-                        " 1 the budget lasts exactly for the period. A burn rate of 14.4 fires a"
-                        " page (an urgent alert)."
+                        " 1, the budget lasts exactly for the objective's period. A burn rate of"
+                        " 14.4 fires a page (an urgent alert)."
                     ),
                     unit=GrafanaUnit.TIMES,
                     kind=PanelKind.NUMBER,
@@ -169,8 +169,8 @@ BOARD: Final = Board(
                 Panel(
                     title="KV cache in use, by replica",
                     description=(
-                        "Share of KV-cache blocks in use. Near 1, the engine evicts requests and"
-                        " computes them again."
+                        "Share of KV-cache blocks in use. If it is near 1, the engine evicts"
+                        " requests and computes them again."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,
@@ -224,8 +224,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Label values, share of the limit",
                     description=(
-                        "Label values in use. At 1, new values are counted as 'other', and new"
-                        " engines are omitted."
+                        "Label values in use, divided by their limit. At 1, new values are counted"
+                        " as 'other', and new engines are omitted."
                     ),
                     unit=GrafanaUnit.SHARE,
                     most=1,

@@ -46,7 +46,7 @@ BOARD: Final = Board(
                     title="Memory bandwidth in use",
                     description=(
                         "Measured share of the peak, mean over GPUs. Memory bandwidth limits"
-                        " decoding: near 1, only faster memory or more GPUs help."
+                        " decoding: if the share is near 1, only faster memory or more GPUs help."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.NUMBER,

@@ -112,8 +112,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # For replicas, "All" means all replicas of the selected regions. For other labels, "All" also
-    # matches series without the label.
+    # The choice "All" of a variable: for replicas, it means all replicas of the selected regions.
+    # For other labels, it also matches series without the label.
     return built if name == "replica" else built.all_value(".*")
 
 
@@ -193,7 +193,7 @@ def _target(query: PanelQuery, ref: str, kind: PanelKind) -> Any:
     built.datasource(_source())
     if kind is PanelKind.NUMBER:
         return built.instant()
-    # A native histogram has its own buckets.
+    # A native histogram needs no format, because it contains its buckets.
     if kind is PanelKind.HEATMAP and not query.native:
         built.format(PromQueryFormat.HEATMAP)
     return built.range().exemplar(query.exemplars)

@@ -138,9 +138,9 @@ BOARD: Final = Board(
                     title="Burn rate, by window",
                     description=(
                         "A page (an urgent alert) fires if the burn rates over 1 h and 5 min are"
-                        " above 14.4, or those over 6 h and 30 min above 6. A ticket fires if the"
-                        " burn rate over one day is above 3, or that over three days above 1. The"
-                        " values come from the rules of `tailspan slo rules`."
+                        " above 14.4, or those over 6 h and 30 min are above 6. A ticket fires if"
+                        " the burn rate over one day is above 3, or the burn rate over three days"
+                        " is above 1. The values come from the rules of `tailspan slo rules`."
                     ),
                     unit=GrafanaUnit.TIMES,
                     width=24,

@@ -19,7 +19,7 @@ class GrafanaUnit(StrEnum):
     BYTES = "bytes"
     PER_S = "cps"
     TIMES = "x"
-    """A burn rate, as a multiple of the rate at which the error budget lasts exactly for the
+    """A burn rate. At a burn rate of 1, the error budget lasts exactly for the objective's
     period."""
     NUMBER = "short"
     CPUS = "CPUs"
@@ -76,7 +76,8 @@ class PanelKind(StrEnum):
 class PanelQuery(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram. It has no result if there are classic buckets.
+    A `native` query reads a native histogram. It has no result if Prometheus stores the histogram
+    as classic buckets.
     """
 
     expr: str

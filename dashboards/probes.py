@@ -214,8 +214,8 @@ BOARD: Final = Board(
                 Panel(
                     title="Results without a series",
                     description=(
-                        "Results per second of the endpoints beyond the limit of exported"
-                        " endpoints. No other panel shows these endpoints."
+                        "Results per second of the endpoints that have no series, because there"
+                        " are more endpoints than the limit. No other panel shows these endpoints."
                     ),
                     unit=GrafanaUnit.PER_S,
                     page="outside",

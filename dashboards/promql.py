@@ -5,7 +5,8 @@ from typing import Final
 from exporters.definitions.series_types import LatencyHistogram, MetricSeries
 
 INTERVAL: Final = "$__rate_interval"
-"""Grafana's rate interval: at least four scrapes, so a failed scrape leaves no gap."""
+"""Grafana's rate interval: at least four scrape intervals, so that a failed scrape leaves no
+gap."""
 
 SERVERS: Final = 'model=~"$model",replica=~"$replica"'
 MODELS: Final = 'model=~"$model"'

@@ -81,7 +81,7 @@ def push(
         PushError: Grafana rejects a change, cannot be reached, or is not a Grafana.
     """
     api = _connect(url, token)
-    url = masked(url)  # only for display
+    url = masked(url)  # for messages, without a password
     folder: Document = {"uid": FOLDER_UID, "title": FOLDER_TITLE}
     yield _folder(api, url, folder, dry_run)
     if source is not None:
@@ -110,7 +110,7 @@ def check_address(url: str) -> None:
 def _connect(url: str, token: str) -> Any:
     check_address(url)
     parts = urlsplit(url)
-    # The library appends `api` without a slash.
+    # The library appends `api` to the address without a slash between them.
     path = parts.path.strip("/")
     base = f"{parts.scheme}://{parts.netloc}/{path}{'/' if path else ''}"
     api = GrafanaApi.from_url(base, credential=token, timeout=TIMEOUT_S)
@@ -144,7 +144,7 @@ def _source(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
             with _refusals(url, f"to create the {what} (requires the role Admin)"):
                 api.datasource.create_datasource(wanted)
         return PushChange(what, "create")
-    # Grafana returns more fields than Tailspan sets.
+    # Compare only the fields that Tailspan sets, because Grafana returns more fields.
     current = {key: there.get(key) for key in wanted}
     current["jsonData"] = {
         key: (there.get("jsonData") or {}).get(key) for key in wanted["jsonData"]
@@ -179,8 +179,8 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
         change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
-            # The version with which the new dashboard was compared. If the dashboard in Grafana has
-            # changed since the comparison, Grafana rejects the update.
+            # Send the version with which the new dashboard was compared. Grafana then rejects the
+            # update if the dashboard in Grafana has changed since the comparison.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,

@@ -145,9 +145,9 @@ BOARD: Final = Board(
                 Panel(
                     title="Prefill and decode, by part",
                     description=(
-                        "The parts are own work, other requests' prompts and tokens in the same"
-                        " steps, eviction and recomputation, and step time that no work explains"
-                        " (stall)."
+                        "The parts are the request's own work, other requests' prompts and tokens"
+                        " in the same steps, eviction and recomputation, and step time that no"
+                        " work explains (stall)."
                     ),
                     unit=GrafanaUnit.SHARE,
                     kind=PanelKind.STACKED,

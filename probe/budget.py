@@ -5,10 +5,11 @@ maximum cost is reserved in a file. Each byte of the request counts as a token, 
 at least one byte. The answer counts as `max_tokens` tokens. If the maximum cost exceeds the rest of
 today's budget, the probe is not sent.
 
-After the probe, the usage that the server reported replaces the reserved amount. If there is no
-report, or if the prober is killed, the reserved amount counts as spent.
+After the probe, the usage that the server reported replaces the reserved amount. If the server
+reports no usage, or if the prober is killed, the reserved amount counts as spent.
 
-Days are in UTC. The file is locked, because two probers with one file would spend the budget twice.
+Days are in UTC. The file is locked, because two probers that use the same file would each spend the
+whole budget.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ from probe.plan import DailyLimits, Endpoint
 from probe.prices import PriceOf, ProbeTokens
 
 _RECORD_BYTES: Final = 256
-"""Size of the record in the file. It is fixed, so that a single write replaces the old record."""
+"""Size of the file's content. It is fixed, so that a single write replaces the old content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,8 @@ class ProbeBudget:
 
 
 def unpriced(endpoint: Endpoint, limits: DailyLimits, price_of: PriceOf) -> bool:
-    """Return whether the budget is only in dollars, and the endpoint's price is unknown."""
+    """Return whether the budget has a limit in dollars but none in tokens, and the endpoint's price
+    is unknown. Such a budget cannot limit the endpoint."""
     if limits.usd_per_day is None or limits.tokens_per_day is not None:
         return False
     return price_of(endpoint, ProbeTokens(1, 1)) is None

@@ -85,8 +85,8 @@ def _in_a_thread(
 ) -> "asyncio.Future[list[Any]]":
     """Run a DNS lookup in a new thread.
 
-    In a thread pool, lookups would wait for a slow lookup. The program could then only end after
-    the timeout of the slow lookup.
+    asyncio's thread pool is not used: other lookups would wait for a slow lookup, and the program
+    could not end before the timeout of the slow lookup.
     """
     found: asyncio.Future[list[Any]] = loop.create_future()
 
@@ -116,8 +116,8 @@ def _in_a_thread(
 def reason_of(error: BaseException) -> str:
     """Return a short reason for an error.
 
-    asyncio's messages also contain the address. So if the error has an error number (errno), the
-    reason is the operating system's text for this number.
+    If the error has an error number (errno), the reason is the operating system's text for this
+    number. asyncio's own message is not used, because it also contains the address.
     """
     number = getattr(error, "errno", None)
     if isinstance(error, socket.gaierror) or not number or number < 0:

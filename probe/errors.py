@@ -1,4 +1,4 @@
-"""The prober's errors. Their messages contain no key."""
+"""The prober's errors. Their messages contain no API key."""
 
 
 class PlanError(Exception):

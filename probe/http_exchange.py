@@ -74,7 +74,8 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        timings: receives the measurements. After a failure, it has the completed steps.
+        timings: receives the measurements. After a failure, it has the measurements of the
+            completed steps.
         response: receives the status and the headers.
         context: has the trusted certificates.
         on_body: called with each part of the body, if the status is below 300.
@@ -164,7 +165,7 @@ class _Exchange(asyncio.Protocol):
             body = self._http.send(h11.Data(data=self._request.body))
             self._http.send(h11.EndOfMessage())
         except h11.LocalProtocolError as error:
-            # h11's message could contain a header with the API key.
+            # Do not repeat h11's message, which could contain a header with the API key.
             raise ProbeFailure("request", "the request has a malformed header") from error
         self._transport.write((head or b"") + (body or b""))
         if not self._paused:

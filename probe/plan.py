@@ -62,8 +62,8 @@ class Endpoint:
         kind: a key of `probe.protocols.PROTOCOLS`.
         url: the base address.
         max_tokens: maximum number of output tokens.
-        prompt_tokens: approximate length of the prompt, or None with a `prompt_text`.
-        prompt_text: the text of the prompt file, if any.
+        prompt_tokens: approximate length of the prompt; None if there is a `prompt_text`.
+        prompt_text: the text of the prompt file; None if there is a `prompt_tokens`.
         key: None for an endpoint without a key.
     """
 
@@ -97,7 +97,8 @@ class ProbePlan:
     Attributes:
         every_s: seconds between the probes of an endpoint, and the maximum duration of a probe.
         limits: the daily budget of all endpoints together.
-        results_url: the OTLP/HTTP address for results. None: the results are only printed.
+        results_url: the OTLP/HTTP address for results. If it is None, the results are printed but
+            not sent.
     """
 
     region: str

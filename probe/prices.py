@@ -25,7 +25,7 @@ PriceOf = Callable[[Endpoint, ProbeTokens], float | None]
 
 def list_price(endpoint: Endpoint, tokens: ProbeTokens) -> float | None:
     """Return a call's price in US dollars, or None if it is unknown."""
-    # The import takes half a second.
+    # Import only when it is needed: the import takes half a second.
     from genai_prices import Usage, calc_price
 
     usage = Usage(

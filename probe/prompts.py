@@ -18,7 +18,7 @@ _WORDS: Final = (
 """The words of the prompts. Each word, with the space before it, is one token in common
 vocabularies."""
 _FRAME_TOKENS: Final = 24
-"""Approximate tokens of the nonce and the instruction."""
+"""Approximate number of tokens of the nonce and the instruction."""
 
 
 def fresh_prompt(endpoint: Endpoint) -> str:
@@ -44,7 +44,7 @@ class Prompts:
         self._last: str | None = None
 
     def next(self) -> tuple[str, bool]:
-        """Return the next prompt, and whether it repeats the previous prompt (a twin)."""
+        """Return the next prompt, and whether it is a twin (repeats the previous prompt)."""
         if self._last is None:
             self._last = fresh_prompt(self._endpoint)
             return self._last, False
@@ -52,5 +52,6 @@ class Prompts:
         return prompt, True
 
     def unanswered(self) -> None:
-        """Send a new prompt next. The last prompt was not answered, so the cache may lack it."""
+        """Make the next prompt a new prompt. The last prompt was not answered, so the cache may
+        lack it, and a twin would measure nothing."""
         self._last = None

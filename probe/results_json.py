@@ -1,4 +1,5 @@
-"""The result of a probe as a JSON object. Never remove a key."""
+"""The result of a probe as a JSON object. Other programs read this object, so never remove a
+key."""
 
 import json
 from typing import Any

@@ -18,12 +18,12 @@ from probe.sender import ResultSender
 from telemetry.probes import Probe
 
 FLUSH_S: Final = 10.0
-"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same limit for
-one export."""
+"""Maximum time to send the last results when the prober stops. OpenTelemetry has the same default
+limit for one message (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
 def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
-    """Check that the key of each endpoint can be read. Called before the first probe.
+    """Check that the key of each endpoint can be read. This runs before the first probe.
 
     Raises:
         PlanError: a key cannot be read.
@@ -40,7 +40,8 @@ def check_prices(plan: ProbePlan, price_of: PriceOf = list_price) -> None:
     """Check that the budget can limit the spending for each endpoint.
 
     Raises:
-        PlanError: the budget is in dollars only, and an endpoint has no known price.
+        PlanError: the budget has a limit in dollars but none in tokens, and the price of an
+            endpoint is unknown.
     """
     for each in plan.endpoints:
         if unpriced(each, plan.limits, price_of):

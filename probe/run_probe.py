@@ -34,7 +34,7 @@ class Due:
     Attributes:
         at: the intended start, in seconds of the event loop's clock.
         at_unix_ns: the same instant, in unix nanoseconds.
-        deadline: when the probe must have ended, in seconds of the event loop's clock.
+        deadline: the time by which the probe must end, in seconds of the event loop's clock.
     """
 
     at: float

@@ -3,8 +3,8 @@
 A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
 hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
 instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
-without an answer, a probe that could not be sent in time, and a probe beyond the budget also have
-results.
+without an answer has a result. An instant at which no probe was sent, because the prober was late
+or the budget was spent, also has a result.
 
 The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
 other.
@@ -76,7 +76,7 @@ async def _probe_forever(
 
 
 def _due(at: float, every_s: float) -> Due:
-    """Return the probe that was due at an instant that is now or in the past.
+    """Return the probe that was due at an instant. The instant is now or in the past.
 
     The wall clock may have been corrected since the start, so the wall-clock time of the instant is
     computed from the current wall clock.
@@ -90,12 +90,14 @@ def _due(at: float, every_s: float) -> Due:
 
 
 async def _all(probes: Sequence[Coroutine[None, None, None]]) -> None:
-    """Run the probes. If this task is cancelled, wait until each probe has passed on its result."""
+    """Run the probes. If this task is cancelled, wait until each probe has passed its result to
+    `on_result`."""
     await run_until([asyncio.ensure_future(each) for each in probes], asyncio.FIRST_EXCEPTION)
 
 
 async def run_until(tasks: Sequence["asyncio.Future[Any]"], return_when: str) -> None:
-    """Wait as `asyncio.wait` does. Then cancel all tasks, and raise the first exception."""
+    """Wait for tasks as `asyncio.wait` does. Then cancel all tasks that still run, and raise the
+    first exception of a task."""
     try:
         await asyncio.wait(tasks, return_when=return_when)
     finally:

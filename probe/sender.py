@@ -70,7 +70,8 @@ class ResultSender:
         self._backoff = Backoff()
         self.sent = 0
         self.dropped = 0
-        """Number of results that the collector refused, or that a full queue dropped."""
+        """Number of results that were not stored: the collector refused them, or the queue was
+        full."""
         self.trouble: str | None = None
 
     @property
@@ -108,7 +109,8 @@ class ResultSender:
             self.trouble = f"no answer within {within_s:g} s"
 
     async def send_some(self) -> bool:
-        """Send a message. Return False if the collector rejected it, but permits a retry."""
+        """Send the oldest results in one message. Return False if they must be sent again, because
+        the collector did not accept them now."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MAX_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is ExportVerdict.ACCEPTED else outcome.reason)

@@ -1,4 +1,4 @@
-"""The protocols of the prober, by the `kind` in the file of probes.
+"""The protocols of the prober, by the value of `kind` in the file of probes.
 
 To add a protocol, write a module with `build`, `read` and `decoder`, and add it here.
 """

@@ -150,7 +150,7 @@ def read(event: Event, at: float, answer: ProbeAnswer) -> None:
         written = count_of(usage.get("cacheWriteInputTokens"))
         rest = count_of(usage.get("inputTokens"))
         if rest is not None:
-            # Bedrock's `inputTokens` excludes cached tokens.
+            # Add the cached tokens, which Bedrock's `inputTokens` excludes.
             answer.prompt_tokens = rest + (read_tokens or 0) + (written or 0)
         answer.cached_tokens = read_tokens
         answer.output_tokens = count_of(usage.get("outputTokens"))

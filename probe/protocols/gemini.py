@@ -41,7 +41,8 @@ def _url(endpoint: Endpoint) -> str:
 
 
 def read(event: Event, at: float, answer: ProbeAnswer) -> None:
-    """Add an event to an answer. There is no last event, so the finish reason ends the answer."""
+    """Add an event to an answer. The protocol has no last event, so an answer is complete when it
+    has a finish reason."""
     data = event.data
     if event.name == "error" or data is None or data.get("error"):
         raise stream_error((data or {}).get("error") or event.text)
@@ -72,7 +73,8 @@ def _parts(parts: object, at: float, answer: ProbeAnswer) -> None:
 
 
 def _usage(usage: dict[str, Any], answer: ProbeAnswer) -> None:
-    """Store the numbers of tokens. `candidatesTokenCount` excludes thoughts."""
+    """Store the numbers of tokens. Thoughts (reasoning tokens) are added to the output, because
+    `candidatesTokenCount` excludes them."""
     answer.prompt_tokens = count_of(usage.get("promptTokenCount"))
     answer.cached_tokens = count_of(usage.get("cachedContentTokenCount"))
     thoughts = count_of(usage.get("thoughtsTokenCount"))

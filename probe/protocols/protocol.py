@@ -35,7 +35,7 @@ class Protocol(NamedTuple):
 def with_path(url: str, path: str, *, version: str = "") -> str:
     """Return the URL of an API method: the base address, followed by the path of the method.
 
-    A base address may already end with the path or the version.
+    If the base address already ends with the path or the version, do not repeat it.
 
     Args:
         path: such as `/chat/completions`.

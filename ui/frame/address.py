@@ -9,7 +9,9 @@ address with the path.
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the 15 minutes before that instant, paused
     from=…&to=…                 a custom range; unix seconds or ISO 8601
-    latency=ttft  model=… replica=… tenant=… route=… outcome=…
+    latency=ttft                the latency that the page shows
+    model=… replica=… tenant=… route=… outcome=…
+                                filters: only requests with these values are shown
     request=…                   one request: TRACE/SPAN, a request id or a trace id
     measure=…                   the measure that the Fleet page compares between replicas
     incident=SLO@TIME           an incident. Without a range, the page shows the incident's
@@ -71,22 +73,22 @@ RENAMED: Final = {"hurt": "overview", "why": "root-cause", "promises": "slos"}
 
 
 LONGEST_INCIDENT: Final = 2_000
-"""Maximum characters of `incident`. A group's name contains label values of up to 256
-characters."""
+"""Maximum characters of `incident`. If the incident is about a group of an SLO, this parameter
+contains the group's label values, each of up to 256 characters."""
 LONGEST_CHANGE: Final = LONGEST_ID
 LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page for an address without a path."""
+    """Return the page that the query of an address without a path names or implies."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST
 
 
 def moved(query: str) -> str | None:
-    """Return the new address of an old link without a path, or None if the link shows the first
-    page.
+    """Return the new address for an old link, which has no path but names the page in its query.
+    Return None if the link shows the first page.
 
     `query` has no question mark.
     """
@@ -99,7 +101,7 @@ def moved(query: str) -> str | None:
 def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[str]]:
     """Return the view of an address, and a notice for each parameter that cannot be parsed.
 
-    `page` is the path. The first page has an empty path, and its query may name another page.
+    `page` is the address's path. If the path is empty, the query may name the page.
     """
     notices: list[str] = []
     view = _range(parameters, notices)
@@ -193,7 +195,7 @@ def parse(parameters: Mapping[str, str], page: str = FIRST) -> tuple[View, list[
 def parameters(view: View) -> dict[str, str]:
     """Return the query parameters of a view, the inverse of `parse`.
 
-    Defaults are omitted, except the range.
+    A parameter with its default value is omitted, except the range.
     """
     written: dict[str, str] = {}
     if view.last is not None:
@@ -244,7 +246,8 @@ def parameters(view: View) -> dict[str, str]:
 def _latencies(page: str) -> list[str]:
     """Return the latencies that a page's address may contain.
 
-    A page without a choice of latency accepts any latency, to pass it on to the next page.
+    A page on which the reader cannot choose a latency accepts any latency, so that its links can
+    pass the latency on to other pages.
     """
     there = BY_KEY[page]
     return [

@@ -121,7 +121,7 @@ def _title(page: ExplorerPage) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's content; called at an interval while the page is live."""
+    """Draw the page's content. Streamlit calls this again at each refresh of a live page."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # redraw navigation and controls
@@ -197,7 +197,8 @@ def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
 def _values(engine: Engine, window: Window, label: str) -> list[str]:
     """Return the values of a label in a range.
 
-    The range is extended to whole minutes, so that the cache can answer repeated reads.
+    The range is extended to whole minutes. Reads in the same minute therefore have the same cache
+    key.
     """
     length_ns = window.to_unix_ns - window.from_unix_ns
     end_ns = -(-window.to_unix_ns // MINUTE_NS) * MINUTE_NS

@@ -20,7 +20,7 @@ from store.errors import StoreError
 from ui.frame.read_cache import MAX_CACHED_READERS
 
 MAX_ANSWERS: Final = 50
-"""Maximum number of answers to keep. They are small, because they contain no row per request."""
+"""Maximum number of answers to keep. Answers are small: they contain no row per request."""
 _log: Final = logging.getLogger(__name__)
 
 
@@ -50,10 +50,11 @@ class Background:
     def start(
         self, subject: Hashable, version: Hashable, compute: Callable[[], Any]
     ) -> Future[None] | None:
-        """Start to compute an answer, unless it was already computed or a computation is running.
+        """Start to compute an answer, unless this version of it was already computed. If a
+        computation for the same subject is running, do not start another.
 
-        A failure is logged. After a failure, the same version is computed again only if the store
-        had not responded.
+        A failure is logged. A version that failed is computed again only if the reason was that the
+        store did not respond.
 
         Args:
             subject: what the answer is about. Only the newest answer about a subject is kept.
@@ -61,7 +62,7 @@ class Background:
             compute: returns the answer, in the thread.
 
         Returns:
-            A future that ends with the computation, or None if the answer is already computed.
+            A future that ends when the running computation ends, or None if none is running.
         """
         with self._lock:
             kept = self._kept.setdefault(subject, _Kept())
@@ -99,5 +100,5 @@ def background(engine: Engine) -> Background:
 
 @st.cache_resource(max_entries=MAX_CACHED_READERS, show_spinner=False)
 def _of(url: str) -> Background:
-    del url  # part of Streamlit's cache key
+    del url  # Streamlit uses it as the cache key
     return Background()

@@ -22,8 +22,8 @@ Read = TypeVar("Read")
 
 
 SETTLED_S: Final = 120
-"""Seconds after the end of a range until its data is complete. A plugin sends its spans within five
-seconds, but the bill and the rollups of a minute are computed after the minute has ended."""
+"""Seconds from the end of a range until its data is complete. Spans arrive within five seconds, but
+the bill and the rollups of each minute are computed only after the minute has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # A result that was read before the data was complete is not used later.
+        # `settled` is in the key, so that a result that was read before the data was complete is
+        # not used after the data is complete.
         key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 

@@ -36,7 +36,7 @@ SPLIT_BY: Final = {
     "config": "vs. another configuration",
     "version": "vs. another version",
 }
-"""The names of the comparisons between two values of a label in the same range, by label."""
+"""For each label, the name of the comparison between two values of this label in the same range."""
 DECIDED_BY: Final = {"slo": "SLOs decide", "size": "size decides"}
 EVERYTHING: Final = ""
 """The option that disables a filter: an empty string, because no label has an empty value."""
@@ -52,7 +52,7 @@ def bar(
     """Draw a row of controls: range, latency, filters, pause.
 
     Which controls are drawn depends on the page. A live range ends at `now_unix_ns`. `values`
-    returns the values of a label that its filter offers.
+    returns the values that the filter by a label offers.
     """
     with st.container(key="controls", horizontal=True, vertical_alignment="center", gap="small"):
         st.session_state["range"] = view.last or CUSTOM
@@ -343,7 +343,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
     """Return an instant as local time in whole minutes.
 
-    The time widget drops the seconds. Streamlit would report seconds as a change by the reader.
+    The time widget drops seconds. If it were given an instant with seconds, Streamlit would report
+    the dropped seconds as a change by the reader.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

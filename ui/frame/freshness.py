@@ -44,7 +44,7 @@ def show(context: Context, newest_unix_ns: int | None, simulated: bool) -> None:
 
 
 def _drawn(context: Context) -> str:
-    """Return HTML attributes with the time and the interval of the refreshes.
+    """Return HTML attributes with the time of this refresh, and the seconds between refreshes.
 
     The script `connection.js` uses the attributes to detect that a live page no longer refreshes.
     """

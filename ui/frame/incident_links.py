@@ -1,9 +1,9 @@
 """Find the range and the baseline for a link to an incident.
 
-The incident's stored answer contains both. Without a stored answer, they are the same as those of
-`tailspan explain --incident`. The range and the baseline are read once, when the address is opened.
-The page's links contain the range, the baseline, the filters and the latency, so that "Copy link"
-reproduces the view.
+The server stores its explanation of an incident, which contains both. If no explanation is stored,
+the range and the baseline are the same as in `tailspan explain --incident`. The range and the
+baseline are read once, when the address is opened. The page's links contain the range, the
+baseline, the filters and the latency, so that "Copy link" reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ from ui.kit.wording import plain
 
 
 class IncidentSelection(NamedTuple):
-    """The view of an incident. `row` is None, with a `notice`, if the incident was not found."""
+    """The view of an incident. If the incident was not found, `row` is None, and `notice` is the
+    reason."""
 
     view: View
     row: IncidentRow | None = None
@@ -101,7 +102,8 @@ def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
 
 
 def _parts(incident: str) -> tuple[str, int | None, bool]:
-    """Return the SLO, the time in unix seconds or None, and whether the text could be parsed."""
+    """Parse `SLO` or `SLO@TIME`. Return the SLO, the time in unix seconds (None without a time),
+    and whether the text could be parsed."""
     name, instant = split_incident_name(incident)
     at_ns = None if instant is None else instant_unix_ns(instant)
     whole = instant is None or at_ns is not None

@@ -37,7 +37,8 @@ def choose(show: Callable[[], None]) -> None:
     key = chosen.url_path or PAGES[0].key
     parameters = st.query_params.to_dict()
     if key == PAGES[0].key and (other := address.destination(parameters)) != key:
-        # For a new page load, ui.serving.routes redirects such an address before this code runs.
+        # The address names a page in its query. For a new page load, ui.serving.routes redirects
+        # such an address before this code runs.
         parameters.pop("page", None)
         st.switch_page(pages[other], query_params=parameters)
     st.session_state[_PAGES] = pages
@@ -81,7 +82,7 @@ def notices() -> list[str]:
 
 
 def warn(notice: str) -> None:
-    """Show this notice instead of the notices about the address."""
+    """Show this notice. It replaces the notices about the address."""
     st.session_state[_NOTICES] = [notice]
 
 
@@ -115,8 +116,8 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
 
     After the Back button, the browser sends the new address together with the widget values of the
     previous page. Streamlit calls the callbacks of these widgets, although the reader has not
-    changed them. The decorated callback therefore does nothing if the browser sends an unexpected
-    address.
+    changed them. The decorated callback therefore does nothing if the browser sends another address
+    than the session's newest address.
 
     A reader may make a second choice before the browser has received the address of the first
     choice. The browser then sends the address from before the first choice. `_REPLACED` contains

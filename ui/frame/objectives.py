@@ -36,13 +36,13 @@ class Objectives:
 
     @property
     def counted(self) -> list[Objective]:
-        """The objectives that Tailspan itself counts. All other objectives contain queries for
-        Prometheus."""
+        """The objectives for which Tailspan itself counts good and bad requests or probes.
+        Prometheus counts for the other objectives, which contain queries."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """A cache key that identifies the objectives."""
+        """A cache key: the name and the text of each objective."""
         return tuple((each.name, each.statement) for each in self.parsed)
 
 
@@ -59,7 +59,8 @@ def read_objectives(environment: Mapping[str, str] | None = None) -> Objectives:
 
 
 def for_reader(engine: Engine, objectives: Objectives) -> Objectives:
-    """Return the objectives that the reader of an engine may see.
+    """Return the objectives that the reader may see. `engine` is the database, restricted for this
+    reader.
 
     Omit the text of the files if the reader may not see all requests.
     """
@@ -91,7 +92,7 @@ def short(file: str) -> str:
 
 
 def thresholds(objectives: Iterable[Objective], field: str) -> list[float]:
-    """Return the distinct thresholds for one latency, in ascending order."""
+    """Return the objectives' distinct thresholds for one latency, in ascending order."""
     return sorted(
         {
             float(value)

@@ -27,7 +27,8 @@ class ExplorerPage:
     splits: bool = False
     """Whether the reader can compare two values of a label in the same range."""
     decides: bool = False
-    """Whether the reader can choose how incidents are detected."""
+    """Whether the reader can choose how incidents are detected: by SLOs, or by the latency's
+    growth."""
     of_a_range: bool = True
     needs_data: bool = True
     """Whether the page needs a server that has reported."""
@@ -69,7 +70,7 @@ GROUPS: Final = (
         ExplorerPage("cost", "Cost", _READ_S),
     ),
 )
-"""The pages. The navigation separates the groups."""
+"""The pages, in the groups that the navigation shows."""
 
 PAGES: Final = tuple(page for group in GROUPS for page in group)
 BY_KEY: Final = {page.key: page for page in PAGES}

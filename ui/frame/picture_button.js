@@ -1,7 +1,8 @@
 // Download a chart as a PNG. Plotly's own button works only with the mouse. This button also works
-// with the keyboard, and clicks Plotly's button. Only the picture has a title, a caption and the
-// page's background. Plotly copies the layout during the click, so the old layout is restored at
-// once. One listener serves all charts, because charts are drawn again on each refresh.
+// with the keyboard, and clicks Plotly's button. The chart on the page has no title, caption or
+// background, so they are added to its layout before the click and removed at once afterwards:
+// Plotly copies the layout during the click. One listener serves all charts, because charts are
+// drawn again on each refresh.
 if (!window.tailspanPictures) {
   window.tailspanPictures = true;
   const ROOM = 64, NARROWEST = 760;  // pixels: height of two lines, width of the caption
@@ -15,7 +16,7 @@ if (!window.tailspanPictures) {
       paper_bgcolor: page.backgroundColor,
       margin: { ...shown.margin, t: shown.margin.t + ROOM },
       title: {
-        // Streamlit removes a script in which a tag is written out.
+        // Streamlit removes a script that contains an HTML tag, so \x3c replaces the left bracket.
         text: `\x3cb>${title}\x3c/b>\x3cbr>\x3cspan style="font-size:12px">${caption}\x3c/span>`,
         font: { size: 15, color: page.color },
         x: 0, xanchor: "left", xref: "container", y: 1, yanchor: "top", yref: "container",

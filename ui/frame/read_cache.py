@@ -20,10 +20,11 @@ from store.database import open_database
 CACHE_S: Final = 900
 MAX_RESULTS: Final = 200
 MAX_CACHED_READERS: Final = 64
-"""Maximum number of readers with objects of their own in the cache. Readers with the same database
-and the same access rights count as one."""
+"""Maximum number of readers for which data is cached. Readers with the same database and the same
+access rights count as one."""
 MAX_LARGE_RESULTS: Final = 4
-"""Maximum number of entries with a row per request. A million requests take about 300 MB."""
+"""Maximum number of cached results that have a row per request. A result with a million requests
+takes about 300 MB."""
 
 Read = TypeVar("Read")
 
@@ -47,7 +48,7 @@ def shared(
 
 @st.cache_resource(ttl=CACHE_S, max_entries=MAX_RESULTS, show_spinner=False)
 def _read_small(key: tuple[Hashable, ...], _read: Callable[[], Any]) -> Any:
-    del key  # part of Streamlit's cache key
+    del key  # Streamlit uses it as the cache key
     return _read()
 
 
@@ -68,10 +69,10 @@ def opened(url: str) -> Engine:
 
 
 def cached_evidence(engine: Engine) -> EvidenceCache:
-    """Return the cache that keeps the requests of a database for explanations.
+    """Return the cache with a database's requests, from which latency increases are explained.
 
     All ranges, and all viewers with the same access rights, share this cache. It also contains
-    requests that these viewers may not see, but without names.
+    requests that these viewers may not see, but with their names removed.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -81,13 +82,13 @@ def cached_evidence(engine: Engine) -> EvidenceCache:
 
 @st.cache_resource(show_spinner=False)
 def _evidence(url: str, _engine: Engine) -> EvidenceCache:
-    del url  # part of Streamlit's cache key
+    del url  # Streamlit uses it as the cache key
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
 @st.cache_resource(max_entries=MAX_LARGE_RESULTS, show_spinner=False)
 def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
-    del key  # part of Streamlit's cache key
+    del key  # Streamlit uses it as the cache key
     return EvidenceCache(_engine, EVIDENCE_COLUMNS)
 
 
@@ -95,8 +96,8 @@ def _restricted_evidence(key: str, _engine: Engine) -> EvidenceCache:
 class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
-    `caught_up_unix_ns` is the last time at which this timestamp advanced although it was old. It is
-    None if this never happened, or if the timestamp is recent again.
+    `caught_up_unix_ns` is the time at which old data arrived last: the timestamp advanced, but was
+    still old. It is None if no old data has arrived, or if recent data has arrived since.
     """
 
     at_unix_ns: int

@@ -33,12 +33,13 @@ def readers_engine(engine: Engine) -> Engine:
     def find() -> tuple[Access | None]:
         return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
 
-    minute = int(time.time()) // MINUTE_S  # in the cache key, because objectives may get new groups
+    # Read again each minute, because a request may have added a group to an objective.
+    minute = int(time.time()) // MINUTE_S
     (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
     return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)
 
 
 @st.cache_resource(max_entries=MAX_ENGINES, show_spinner=False)
 def _restricted(url: str, key: str, _engine: Engine, _access: Access) -> Engine:
-    del url, key  # part of Streamlit's cache key
+    del url, key  # Streamlit uses it as the cache key
     return restricted(_engine, _access)

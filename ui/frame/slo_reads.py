@@ -16,8 +16,8 @@ class SloReads(NamedTuple):
     Attributes:
         at_s: the instant of the states, in unix seconds.
         step: a number that changes every 15 s while data of the range may still arrive; None
-            afterwards. If a page also reads other counts, add `step` to their cache keys. The page
-            then reads them again whenever it reads the states again.
+            afterwards. If a page also reads other counts, add `step` to the cache keys of these
+            counts, so that the counts and the states are always read at the same time.
     """
 
     states: tuple[SloState, ...]

@@ -31,8 +31,8 @@ STEPS: Final = ("day", "hour")
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by how much the latency grew."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The earlier baselines that a page offers: how much earlier than the range they are, and their
-names. An address may contain any other duration."""
+"""The baselines that a page offers. A key is how much earlier than the range the baseline is, and a
+value is the baseline's name. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"

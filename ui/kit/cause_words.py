@@ -44,7 +44,8 @@ def summary(cause: Cause) -> str:
 
 
 def lever(tried: Lever) -> str:
-    """Return an action, the vLLM flag that applies it, and its predicted effect."""
+    """Return the HTML of an action against a cause: what to do, the vLLM flag, and the predicted
+    effect."""
     flag = f" <code>{wording.for_html(tried.flag, 200)}</code>" if tried.flag else ""
     return f"{wording.for_html(tried.action, 300)}{flag}{_effect(tried)}"
 

@@ -56,7 +56,7 @@ def percentiles(
     }
     for key, style in styles.items():
         series = found.series[key]
-        # A logarithmic axis cannot show a latency of 0.
+        # Omit latencies of 0, which a logarithmic axis cannot show.
         drawn = np.where(series.value_s > 0, series.value_s, np.nan)
         # A line through one bin between two gaps is invisible. Only such a bin gets a marker,
         # because drawing each marker takes time.

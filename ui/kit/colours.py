@@ -23,7 +23,7 @@ UNACCOUNTED: Final = "rgba(128,128,128,0.18)"
 OUTLINE: Final = "rgba(140,140,140,0.85)"
 
 ENGINES: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8a8f98", "#8c7350")
-"""Colours of the lines of single engines. No chart has both these lines and phases."""
+"""Colours of lines, one line per engine. No chart shows both these lines and phases."""
 
 
 ENDINGS: Final = {
@@ -45,9 +45,10 @@ PAID_FOR: Final = {
 """Colours of the cost categories. No chart shows both cost categories and phases."""
 
 PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3")
-"""Colours of the costs of a label's values, such as tenants, the most expensive value first."""
+"""Colours for the values of the label by which costs are grouped, such as tenants. The most
+expensive value has the first colour."""
 OTHERS_PAY: Final = "#a3a8af"
-"""Colour of the total cost of the label values that have no colour in `PAYERS`."""
+"""Colour of all other values of this label, which are drawn as one sum."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """A heatmap's colours, from the lowest to the highest value."""

@@ -14,7 +14,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def floats(table: pa.Table, name: str) -> FloatArray:
-    """Return a numeric column, with NaN in place of null."""
+    """Return a numeric column as floats, with NaN in place of null."""
     column = table.column(name).cast(pa.float64())
     result: FloatArray = np.asarray(column.to_numpy(), dtype=np.float64)
     return result

@@ -46,13 +46,13 @@ def scraped(replicas: int) -> str | None:
 
 
 def thinned_samples(every_s: int | None) -> str | None:
-    """Return a sentence about the samples that were read, or None if all were read.
+    """Return a sentence about the samples that were skipped, or None if none was skipped.
 
-    In every `every_s` seconds, only the samples of a short interval were read.
+    For a long range, only the samples of a short interval in every `every_s` seconds are read.
     """
     if every_s is None:
         return None
     return (
-        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares are "
-        "complete, but maxima may miss a short burst."
+        f"Samples were read for 16 s in every {wording.span(every_s)}. Rates and shares cover the "
+        "whole range, but maxima may miss a short burst."
     )

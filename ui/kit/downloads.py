@@ -42,8 +42,8 @@ def csv_of(figure: go.Figure) -> str:
 
 
 def _grid(trace: go.Heatmap) -> Iterator[tuple[object, ...]]:
-    """Yield a CSV line for each heatmap cell with a value. The name of the cell's row is the line's
-    series."""
+    """Yield a CSV line for each heatmap cell with a value. The series in this line is the name of
+    the cell's row in the heatmap."""
     names = trace.y if trace.meta is None else trace.meta
     for name, values, texts in zip(names, trace.z, trace.customdata, strict=True):
         for x, value, text in zip(trace.x, values, texts, strict=True):
@@ -63,7 +63,8 @@ def _title(axis: Any) -> str | None:
 def cell(value: Any) -> str:
     """Quote text that begins like a formula, so that a spreadsheet reads it as text.
 
-    Source: OWASP, "CSV Injection"; some spreadsheets ignore leading blanks.
+    Text that begins with blanks and a formula is also quoted, because some spreadsheets ignore
+    leading blanks. Source: OWASP, "CSV Injection".
     """
     text = "" if value is None else str(value)
     first = text.lstrip()[:1] or text[:1]

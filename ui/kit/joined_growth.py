@@ -16,7 +16,8 @@ _WIDEST = 300
 
 
 def summary(joined: JoinedExplanation, latency: str) -> str:
-    """Return the phases of the slowest requests, and a sentence about each pool."""
+    """Return the growth of each phase of the slowest joined requests, and a sentence about each
+    pool (the servers for prefill, and the servers for decode)."""
     counted = wording.counted(joined.requests, "joined request")
     before = wording.count(joined.baseline_requests)
     text = f"<p class='note'>{counted}, {before} in the baseline.</p>"

@@ -64,9 +64,8 @@ def phases_table(request: JoinedRequest) -> str:
 
 
 def hops_table(request: JoinedRequest, address: Address) -> str:
-    """Return a table of the engines that served a request, with links to their pages.
-
-    Each row links to the request that this engine reported.
+    """Return a table of the engines that served a request. Each row links to the page of the
+    request as this engine reported it.
     """
     rows = "".join(_hop(hop, address) for hop in request.hops)
     header = "".join(f"<th>{name}</th>" for name in _HEADER)
@@ -74,7 +73,8 @@ def hops_table(request: JoinedRequest, address: Address) -> str:
 
 
 def requests_table(requests: Sequence[JoinedRequest], address: Address, zone: tzinfo) -> str:
-    """Return a table of joined requests. Each row links to the last engine's request."""
+    """Return a table of joined requests. Each row links to the page of the request as its last
+    engine reported it."""
     names = "".join(f"<th>{PHASE_NAMES[phase]}</th>" for phase in JOINED_PHASES)
     rows = "".join(
         f"<tr><td>{_row_link(each.last, each.last['request_id'], address)}</td>"

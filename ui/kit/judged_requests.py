@@ -1,7 +1,7 @@
 """Count the good and bad requests of an objective in the store.
 
-The store is read for an objective that a reader tries on the SLOs page, and for the requests that
-match the filters of the Overview page.
+Two pages need these counts: the SLOs page for an objective that a reader tries, and the Overview
+page for the requests that match its filters.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Compute percentiles per time bin, each with a confidence interval. Pure.
 
 A percentile is the latency at the exact nearest rank among a bin's requests, never an average. A
-bin has no value if the rank of the confidence interval's upper end would be above the number of
-requests. The definitions are the same as in `telemetry.quantiles`.
+bin with too few requests has no value: the rank of the confidence interval's upper end would be
+above the number of requests. The definitions are the same as in `telemetry.quantiles`.
 """
 
 import math
@@ -21,7 +21,8 @@ QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class PercentileSeries:
-    """A percentile and its 95 % confidence interval per bin; NaN with too few requests."""
+    """A percentile and its 95 % confidence interval per bin. A bin with too few requests has
+    NaN."""
 
     quantile: float
     value_s: FloatArray
@@ -41,7 +42,7 @@ def ranks_of(number: IntArray, q: float) -> tuple[IntArray, IntArray, IntArray]:
     """Return the ranks of the percentile, and of the lower and upper end of its interval.
 
     Args:
-        number: (bins,) number of requests.
+        number: (bins,) number of requests in each bin.
         q: the percentile, such as 0.99.
     """
     # Round first: 0.07 · 100 is 7.000000000000001 in floats, and its ceiling is 8.
@@ -87,7 +88,8 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile of requests, and its 95 % confidence interval; None with too few requests."""
+    """A percentile of requests, and its 95 % confidence interval. All are None for too few
+    requests."""
 
     requests: int
     value_s: float | None
@@ -111,7 +113,7 @@ def estimate(values_s: FloatArray, quantile_name: str) -> PercentileEstimate:
 
 
 def gap_sentence(found: Percentiles, bins: Bins) -> str | None:
-    """Return a sentence with the reason for gaps in the P99 line, or None without such gaps.
+    """Return a sentence with the reason for gaps in the P99 line, or None if it has no gaps.
 
     A bin without requests is not counted as a gap.
     """

@@ -39,7 +39,7 @@ LAYERS: Final = (
     Layer("delivery", "delivery", colours.DELIVERY),
     Layer("unaccounted", "not split", colours.UNACCOUNTED),
 )
-"""The layers, in the order of a request's phases, in which charts stack them."""
+"""The layers, in the order of a request's phases. Charts stack the layers in this order."""
 
 KEYS: Final = tuple(layer.key for layer in LAYERS)
 COLUMNS: Final = (
@@ -82,7 +82,7 @@ def layers(table: pa.Table) -> Matrix:
         seconds["delivery_s"],
     ]
     rest = (seconds["e2e_s"] - np.sum(known, axis=0)).clip(min=0)
-    rest[rest < 1e-6] = 0  # timestamps are exact to 1 ns, float sums are not
+    rest[rest < 1e-6] = 0  # a rounding error: timestamps are exact to 1 ns, float sums are not
     return np.column_stack([*known, rest])
 
 

@@ -75,9 +75,9 @@ def read_rolled(
 ) -> Rolled | None:
     """Read a range from rollups, or return None if the page must read the requests.
 
-    The page must read the requests if there are no rollups or no requests, or if there are few
-    requests and none was deleted. The slowest requests are those with the highest `latency`. Only
-    these requests are read, with the columns `columns`.
+    The page must read the requests if there are no rollups or no requests in them. It must also
+    read the requests if there are few, and all are still stored. The slowest requests are those
+    with the highest `latency`. Only these requests are read, with the columns `columns`.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -185,7 +185,7 @@ def per_bin(
 
 
 def _ranks(number: IntArray) -> IntArray:
-    """Return the ranks of each percentile and of the ends of its interval.
+    """Return, for each percentile, its rank and the ranks of the ends of its confidence interval.
 
     The ranks are 0 if there are fewer requests than the minimum sample size.
     """
@@ -219,7 +219,7 @@ def _slowest(
     latency: str,
     columns: Sequence[str],
 ) -> pa.Table:
-    """Return the slowest requests, exactly.
+    """Return the slowest requests. The result is exact.
 
     The search begins with the minute that has the slowest request. It ends when no remaining minute
     can contain a request of the result.

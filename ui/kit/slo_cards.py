@@ -74,7 +74,8 @@ def _counted_range(each: SloState, zone: tzinfo) -> str:
 
 
 def blind(each: SloState) -> str:
-    """Return why the objective counts no recent requests, and how to fix this, or ""."""
+    """Return the reason why an objective counts no recent requests, and how to fix this. Return ""
+    if it counts requests."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -145,7 +146,8 @@ def _group(each: SloState, silent_s: float | None) -> str:
     burning = status.burns[status.burning_s]
     cells = (
         wording.for_html(values, 63),
-        # The page shows once, for all groups, why the objective is blind.
+        # The row omits the reason why the objective counts no requests, because the page shows this
+        # reason once for all groups.
         _label(replace(each, blind=None), silent_s),
         f"{status.period.bad:,}",
         f"{status.period.events:,}",

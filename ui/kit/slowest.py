@@ -44,9 +44,10 @@ def shown_rows(
     zone: tzinfo,
     length_s: float,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of the slowest requests: its texts, and its phases' lengths.
+    """Return a row for each of the slowest requests: its texts, and the lengths of the bars of its
+    phases.
 
-    A length is a share of the longest request's duration.
+    A bar's length is the phase's duration divided by the duration of the longest request.
 
     Args:
         matrix: from `phases.layers`.

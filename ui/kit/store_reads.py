@@ -1,4 +1,5 @@
-"""Read the store for several pages, and convert its errors."""
+"""Functions with which several pages read the store. They convert the store's errors to
+`Unreadable`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +70,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     """Set the TTFT of non-streamed responses to null.
 
     The first byte of a non-streamed response is also its last byte. Without this function, a few
-    long responses would be the slowest by TTFT. Their E2E latency still counts.
+    long responses would be the slowest by TTFT. Their E2E latency is kept.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])

@@ -18,15 +18,15 @@ WIDTHS_S: Final = (
 MAX_BINS: Final = 120
 MIN_BINS: Final = 15
 ENOUGH_PER_BIN: Final = 500
-"""Target for the mean number of requests per bin. A P99 with an interval requires 381 requests, and
-some bins have fewer requests than the mean."""
+"""Target for the mean number of requests per bin. A P99 with an interval requires 381 requests. The
+target is higher, because some bins have fewer requests than the mean."""
 
 SECOND_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """Equal bins. Bin i spans first + i·width up to first + (i+1)·width, in unix ns."""
+    """Bins of equal width. The bin with the index i begins at first_unix_ns + i·width_ns."""
 
     first_unix_ns: int
     width_ns: int
@@ -63,8 +63,9 @@ def bins_of_width(from_unix_ns: int, to_unix_ns: int, width_ns: int) -> Bins:
 def choose(from_unix_ns: int, to_unix_ns: int, requests: int) -> Bins:
     """Return the narrowest bins that have at least ENOUGH_PER_BIN requests on average.
 
-    There are MIN_BINS to MAX_BINS bins, or fewer if no width in WIDTHS_S allows as many. If all
-    allowed widths give too few requests per bin, the widest of them is used.
+    Only widths in WIDTHS_S that give MIN_BINS to MAX_BINS bins are considered. If no width gives as
+    many as MIN_BINS, the narrowest width that gives at most MAX_BINS is used. If all these widths
+    give too few requests per bin, the widest is used.
     """
     length_s = max(1, to_unix_ns - from_unix_ns) / SECOND_NS
     allowed = [width for width in WIDTHS_S if length_s / width <= MAX_BINS]

@@ -29,7 +29,7 @@ def _significant(value: float) -> str:
 
 
 def seconds(value_s: float | None) -> str:
-    """Format a duration with its unit: µs and ms below a second, minutes above two."""
+    """Format a duration with its unit: µs, ms, s (below 2 min), min (below 2 h) or h."""
     if value_s is None or not math.isfinite(value_s):
         return UNKNOWN
     size = abs(value_s)
@@ -94,7 +94,8 @@ def percent(ratio: float | None) -> str:
 
 
 def exact_percent(ratio: float | None) -> str:
-    """Format a ratio near 0 or 1 with enough digits to show the difference: 99.83 %, 98.2 %."""
+    """Format a ratio near 0 or 1 with enough digits to show how far it is from 0 or 1: 99.83 %,
+    98.2 %."""
     if ratio is None or not math.isfinite(ratio):
         return UNKNOWN
     shown = abs(ratio) * 100
@@ -118,7 +119,7 @@ def number(value: float | None) -> str:
 
 
 def usd(value: float | None) -> str:
-    """Format dollars: with cents from $1, with three significant digits below."""
+    """Format dollars: with cents from $1, with three significant digits below $1."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     sign, size = ("−" if value < 0 else ""), abs(value)
@@ -155,14 +156,14 @@ def clock(unix_ns: int, zone: tzinfo, *, date: bool = False) -> str:
 
 
 def zone_name(zone: tzinfo, unix_ns: int) -> str:
-    """Return the time zone of a page's times, such as `times in Europe/Berlin, UTC+01:00`."""
+    """Return the name of a page's time zone, such as `times in Europe/Berlin, UTC+01:00`."""
     offset = zone_offset(zone, unix_ns)
     return f"times in {offset}" if offset == "UTC" else f"times in {zone}, {offset}"
 
 
 def zone_offset(zone: tzinfo, unix_ns: int) -> str:
-    """Return a time zone's offset from UTC at an instant, such as `UTC+01:00`, or `UTC` without
-    offset.
+    """Return a time zone's offset from UTC at an instant, such as `UTC+01:00`. The text for an
+    offset of 0 is `UTC`.
     """
     if str(zone) == "UTC":
         return "UTC"
@@ -172,7 +173,7 @@ def zone_offset(zone: tzinfo, unix_ns: int) -> str:
 
 def clock_ms(unix_ns: int, zone: tzinfo) -> str:
     """Format the time of day to the millisecond."""
-    # A float would shift a present unix time in nanoseconds by a few hundred.
+    # Divide integers, because a float would round a unix time to a multiple of 256 ns.
     at = datetime.fromtimestamp(unix_ns // 10**9, zone)
     return f"{at.strftime('%H:%M:%S')}.{unix_ns // 10**6 % 1000:03d}"
 
@@ -180,7 +181,8 @@ def clock_ms(unix_ns: int, zone: tzinfo) -> str:
 def plain(text: str, length: int = LABEL_LENGTH) -> str:
     """Return untrusted text as one line of at most `length` visible characters.
 
-    Control and direction characters become �, so that no label can hide or reverse another.
+    Control characters and characters that change the direction of writing become �, so that a label
+    cannot hide or reverse the text beside it.
     """
     shown = visible(text[: length + 1])
     return shown if len(shown) <= length else shown[: length - 1] + "…"

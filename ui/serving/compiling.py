@@ -1,5 +1,5 @@
-"""Compile the loop of the replay, which computes predictions, before a user requests one. The
-compiler runs in a child process."""
+"""Compile the loop of the replay in a child process. The replay computes predictions, and is
+compiled before a user requests a prediction."""
 
 import logging
 import subprocess

@@ -13,8 +13,8 @@ from ui.serving.routes import MAX_OPEN
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
 """Maximum number of connections. Each further connection is closed at once.
 
-A browser opens at most six connections to a host. 768 connections are below the usual limit of
-1,024 open files.
+Each open page has up to six connections, the maximum of a browser to one host. The result, 768, is
+below the usual limit of 1,024 open files.
 """
 HEAD_S: Final = 20.0
 """Maximum time to receive a request's head.
@@ -36,7 +36,8 @@ class TimedProtocol(H11Protocol):
             self.loop.call_later(HEAD_S, self._look, None)
 
     def _look(self, before: Any) -> None:
-        """Close the connection if no request has begun on it since the last check."""
+        """Close the connection if no new request has begun since the last check, `HEAD_S` seconds
+        ago."""
         if self.transport.is_closing() or self not in self.connections:
             return  # it is closed, or is a WebSocket
         busy = self.cycle is not None and not self.cycle.response_complete

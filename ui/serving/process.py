@@ -4,8 +4,8 @@ advance.
     python -P -m ui.serving.process [STREAMLIT'S OPTIONS, as --name=value]
 
 Before a reader needs them, the process imports all pages, reads the columns of the requests of the
-last two days, and compiles the replay's loop. Otherwise, the first reader of a page, of an
-explanation or of a prediction would have to wait for this work.
+last two days, and compiles the replay's loop. Without this, the first reader of a page, of an
+explanation or of a prediction would have to wait.
 """
 
 import hashlib
@@ -54,15 +54,16 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports the page
-    # Arrow's own allocator reserves more memory than it uses, and is slower.
+    # Do not use Arrow's own allocator, which reserves more memory than it uses, and is slower.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # `streamlit run` has two problems. It accepts messages of 200 MB from a browser. If it listens
-    # on all addresses, it asks a server on the internet for this machine's address.
+    # This replaces `streamlit run`, which has two problems. It accepts messages of 200 MB from a
+    # browser. If it listens on all addresses, it asks a server on the internet for this machine's
+    # address.
     uvicorn.run(
         app,
         host=options["server.address"],
@@ -101,7 +102,7 @@ def application(
         environ: TAILSPAN_ALLOWED_HOSTS is read.
 
     Raises:
-        ValueError: a name in the environment is not a host name, or there are roles without a
+        ValueError: a name in the environment is not a host name, or roles are configured, but no
             sign-in.
     """
     address, base_path = options["server.address"], options.get("server.baseUrlPath", "")

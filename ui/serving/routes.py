@@ -2,7 +2,8 @@
 
 Streamlit's server has other routes, and some are unsafe: uploads are kept in memory,
 `/_stcore/metrics` reports on the process, and Streamlit's API for agents runs pages. The response
-to a route that is not in this list is 404, also for routes that a new version of Streamlit adds.
+to every route that is not in this list is 404. A new version of Streamlit therefore cannot open
+further routes.
 
 - `/_stcore/health`: open to everyone, without a Host check. The response has no data.
 - `/`, `/index.html`, `/PAGE`: the frontend, after sign-in. `/?page=PAGE` is redirected to `/PAGE`.
@@ -137,7 +138,8 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Redirect to the page that the query names. Links on a page are relative to its path."""
+        """Redirect to the path of the page that the query names, or return None if the path is
+        right. The path must be right, because the links on a page are relative to it."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""

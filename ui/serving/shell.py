@@ -52,8 +52,8 @@ class Shell:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward a request to Streamlit, and change the document in the response."""
-        # Without these headers, the response contains the document uncompressed, and is not 304
-        # (Not Modified).
+        # Remove these headers from the request, so that the response is not compressed and not 304
+        # (Not Modified), but contains the document.
         left_out = (b"accept-encoding", b"if-none-match", b"if-modified-since")
         headers = [each for each in scope["headers"] if each[0] not in left_out]
         start: Message = {}

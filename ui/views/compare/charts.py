@@ -16,7 +16,7 @@ END: Final = "#85817a"
 PARTS: Final = {
     "mix": (
         colours.ENGINES[0],
-        "other requests: prompts, tenants, cache hits, and those without a counterpart",
+        "other requests: other prompts, tenants or cache hits, or requests that cannot be matched",
     ),
     "load": (colours.ENGINES[1], "other work on the engines at the same time"),
     "change": (colours.ENGINES[3], "the difference at the same mix and load"),
@@ -24,10 +24,11 @@ PARTS: Final = {
 
 
 def waterfall(parts: PercentileParts, change: Interval | None, name: str) -> go.Figure:
-    """Draw the percentile before the change, the parts of the difference, and the percentile after.
+    """Draw the percentile before the change, the parts of the difference, and the percentile after
+    it.
 
-    `change` is the interval of the change in seconds. `name` is a percentile and a latency, such as
-    `P95 TTFT`.
+    `change` is the 95 % confidence interval of the part "change", in seconds. `name` is a
+    percentile and a latency, such as `P95 TTFT`.
     """
     figure = go.Figure()
     figure.add_trace(_bar("before", 0.0, parts.before_s, END, name, wording.seconds))

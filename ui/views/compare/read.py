@@ -27,10 +27,9 @@ class CompareData:
 
 
 def sides_of(view: View, window: Window) -> tuple[CompareSide, CompareSide] | None:
-    """Return the requests before and after a change, as a view selects them.
+    """Return which requests are compared: those before a change, and those after it.
 
-    Return None if the view divides the requests by a label, and the reader has not chosen both
-    values yet.
+    Return None if the view compares two values of a label, and the reader has not chosen both yet.
     """
     if view.split and not (view.before and view.after):
         return None

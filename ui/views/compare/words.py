@@ -44,9 +44,11 @@ def _range(window: Window, zone: tzinfo) -> str:
 
 
 def notes(answer: CompareAnswer, zone: tzinfo) -> list[str]:
-    """Return notes about the limits of the result, and about a prediction, as HTML."""
+    """Return notes as HTML: the limits of the result, and whether an earlier prediction was
+    right."""
     found = answer.decision
-    # If the difference was not divided into parts, the headline already contains the first reason.
+    # If the difference was not divided into parts, omit the first reason for this, which the
+    # headline already contains.
     sentences = [_sentence(each) for each in found.reasons[0 if found.parts else 1 :]]
     sentences += [html.escape(each) for each in answer.notes]
     if found.parts is not None:
@@ -87,7 +89,10 @@ def parts(answer: CompareAnswer) -> str:
 
 
 def coefficients(answer: CompareAnswer) -> str:
-    """Return the coefficients of the engine steps as HTML; empty if they are unknown."""
+    """Return as HTML the coefficients of the model of engine steps, before and after the change.
+
+    Return an empty text if they are unknown.
+    """
     found = answer.coefficients
     if found is None:
         return ""

@@ -1,6 +1,5 @@
-"""Draw the section about answers from caches in applications and gateways, before the model.
-
-No bill includes these answers.
+"""Draw the section about lookups in the caches of applications and gateways. If the cache answers,
+the model gets no request, so no bill includes the answer.
 """
 
 from collections.abc import Mapping

@@ -34,10 +34,10 @@ BILL_HELP: Final = (
 )
 TIME_HELP: Final = f"Cost of the engines per hour, by category. {selection.HELP}"
 SIDES_HELP: Final = (
-    "The cost of the time in steps, which the step model divides between prefill and decode. MFU"
-    " and MBU are the shares of the GPUs’ peak FLOP/s and memory bandwidth that prefill and"
-    " decode used, each during its own time. Prefill is usually limited by arithmetic, decode by"
-    " memory."
+    "The cost of the time in engine steps. A model of the steps divides it between prefill and"
+    " decode. MFU is the share of the GPUs’ peak FLOP/s, and MBU the share of their peak memory"
+    " bandwidth, that was used during the time of prefill or decode. Prefill is usually limited by"
+    " arithmetic, decode by memory."
 )
 PAYERS_HELP: Final = (
     "Each request is billed its share of its engine's steps, and the work repeated for it. Idle "
@@ -167,7 +167,10 @@ def _payers(context: Context, found: RangeCosts) -> None:
         if note := words.how_priced(groups):
             st.html(f"<p class='note'>{note}</p>")
     if found.usd:
-        explanation = f"Cost of the requests per hour: the most expensive values. {selection.HELP}"
+        explanation = (
+            f"Cost of the requests per hour, by {view.per}. The most expensive values are shown"
+            f" separately. {selection.HELP}"
+        )
         with chapter(f"Over time, by {view.per}", explanation):
             figure = charts.payers_over_time(found.steps, view.per, found.window, zone)
             alt = f"Cost of the requests per hour, by {view.per}"

@@ -35,7 +35,8 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Pairs of a range's maximum length, and the length of its steps, in seconds."""
+"""Pairs of the maximum length of a range, and the length of the steps for such a range, in
+seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""
 
@@ -46,7 +47,8 @@ class CostStep:
 
     `line` is None if no engine was up. The step in which the first engine came up begins at the
     instant when it came up. The step in which an engine was last up ends at the last instant when
-    it was up. So the last step of a live page does not contain time that has not passed.
+    it was up. So the last step of a live page ends at the latest data, not at the end of the
+    minute, hour or day.
     """
 
     from_unix_ns: int
@@ -65,7 +67,7 @@ class RangeCosts:
     """The costs of a range."""
 
     window: Window
-    """In whole minutes."""
+    """The range, extended to whole minutes."""
     bill: Bill
     costs: RequestCosts
     steps: Sequence[CostStep]
@@ -105,9 +107,9 @@ def read_spending(
     """Return the cost of a range.
 
     Args:
-        equals: labels of the requests. The label of the replica also applies to engines.
-        objectives: a request rate is sustainable if these objectives are met.
-        peaks: override the built-in peaks of devices.
+        equals: labels of the requests. A filter by replica also applies to engines.
+        objectives: the SLOs. The engines can serve a request rate if the SLOs are met at that rate.
+        peaks: the user's peak FLOP/s and memory bandwidths, which override the built-in table.
     """
     replica = equals.get("replica")
     read_ = of_replica(read_billing_data(engine, window, DIMENSIONS), replica)

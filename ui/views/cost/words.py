@@ -30,8 +30,8 @@ MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """The page mentions idle time if it is more than this share of the bill."""
 NOTHING: Final = 0.005
-"""Because the range is widened to whole minutes, a part of the bill may be wrong by this share of
-the bill. A small part may therefore be negative."""
+"""The range is widened to whole minutes, which can change a part of the bill by this share of the
+bill. A part may then be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -117,7 +117,7 @@ def _of_these(found: RangeCosts, total: BillLine, equals: dict[str, str]) -> str
 
 
 def advice(total: BillLine) -> str | None:
-    """Return advice about unusually large parts, or None without one."""
+    """Return advice about an unusually large part of the bill, or None if there is no such part."""
     if total.bill_usd <= 0:
         return None
     if (total.idle_usd or 0.0) > LARGE * total.bill_usd:
@@ -197,7 +197,8 @@ def _row(
     if value is not None:
         href = link(replace(view, page="requests", equals={**view.equals, label: value}))
         name = f"<a href='{html.escape(href)}'>{name}</a>"
-    # If only some of the group's requests had a price, the cost per token would be too low.
+    # If only some of the group's requests have a price, do not show the cost per token: it would be
+    # too low, because the tokens of all requests count.
     partly = group.unpriced > 0
     priced = group.requests - group.unpriced
     each = group.usd / priced if group.usd is not None and priced > 0 else None
@@ -348,7 +349,7 @@ def without_price(unpriced: Sequence[Unpriced]) -> str:
 
 
 def drawn(found: Energy) -> str:
-    """Return a sentence about the energy that the GPUs used."""
+    """Return a sentence about the energy that the GPUs used, and its CO₂."""
     idle = wording.percent(found.idle_j / found.joules)
     how = "" if found.fitted else ", estimated from idle time"
     grams = found.co2_g

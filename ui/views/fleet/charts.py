@@ -20,7 +20,7 @@ ROW_PX: Final = 22
 
 
 def side_by_side(fleet: FleetReplicas, measure: Measure, window: Window, zone: tzinfo) -> go.Figure:
-    """Draw one row per replica, in the order of the table."""
+    """Draw one measure over time, with a row per replica, in the order of the page's table."""
     shown = fleet.replicas[:MAX_REPLICAS]
     names = [wording.for_plotly(replica.name, 60) for replica in shown]
     rows = [f"{place:03d}" for place in range(len(shown))]

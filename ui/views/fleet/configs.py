@@ -23,15 +23,15 @@ class ConfigGroup:
     version: str | None
     replicas: Sequence[str]
     differs: Sequence[Difference]
-    """Differences from the model's most common configuration. `before` is the value in that
-    configuration."""
+    """Differences from the model's most common configuration. In each difference, `before` is the
+    value in the most common configuration."""
 
 
 def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[ConfigGroup]:
     """Return the current configurations, the most common first.
 
-    `starts` has the latest start of each engine. Starts of replicas that are not in `replicas` are
-    ignored, because these replicas have ended.
+    `starts` has the latest start of each engine. `replicas` has the replicas that still run. Starts
+    of other replicas are ignored.
     """
     there = set(replicas)
     by_model: dict[str | None, dict[str, list[EngineStart]]] = {}
@@ -60,7 +60,7 @@ def groups(starts: Iterable[EngineStart], replicas: Iterable[str]) -> list[Confi
 def differing_arguments(found: Iterable[ConfigGroup]) -> dict[str, list[str]]:
     """Return each replica's arguments that differ from the most common configuration.
 
-    The result has a text for each argument, by replica.
+    The result has, by replica, a list with one text per argument.
     """
     by_replica: dict[str, list[str]] = {}
     for group in found:
@@ -86,8 +86,8 @@ def restarts(
 ) -> dict[str, list[int]]:
     """Return the times at which each replica restarted since an instant.
 
-    `began` has the start times of all processes, in unix ns. The first start of a replica that is
-    not in `ran_before` is not a restart.
+    `began` has the start times of all processes, in unix ns. `ran_before` has the replicas that ran
+    before the instant. The first start of any other replica is not a restart.
     """
     earlier = set(ran_before)
     found = {}

@@ -1,8 +1,9 @@
 """Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
 
-Pure. A cell of a gauge is the maximum in the bin, summed over the replica's engines. A cell of a
-counter is the increase in the bin. Each process of an engine counts a part of the engine's work, so
-the rates of the processes are summed.
+Pure. A cell of a gauge is the maximum in the bin. Numbers of requests are then summed over the
+replica's engines; for other gauges, the cell is the highest value of an engine. A cell of a counter
+is the rate per second in the bin, or the ratio of two counters' increases. Each process of an
+engine counts a part of the engine's work, so the rates of the processes are summed.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ GPU_COLUMNS: Final = (
 )
 
 WAITED: Final = "waited"
-"""The share of samples with waiting requests. The page shows this share only as text."""
+"""The share of samples in which requests were queued. The page shows this share as text, not as a
+chart."""
 
 Grid = FloatArray
 """The values of one measure, as (replicas, bins). A cell without a sample is NaN."""
@@ -37,14 +39,15 @@ Grid = FloatArray
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The samples, and for each sample the engine process that sent it (its line)."""
+    """The samples, and the number of the engine process that sent each sample. The samples of one
+    process are called a line."""
 
     samples: Samples
     line: IntArray
     replica: IntArray
-    """(lines,) the replica's row in the grids; −1 if it is not selected."""
+    """(lines,) the row of each line's replica in the grids; −1 if the replica is not selected."""
     engine: IntArray
-    """(lines,) number of the line's engine, counted over all replicas."""
+    """(lines,) the index of each line's engine among the engines of all replicas."""
 
 
 def engine_grids(

@@ -32,12 +32,12 @@ SIDE_HELP: Final = (
     f"One measure of all replicas over time, in the order of the table. {selection.HELP}"
 )
 BOUND_HELP: Final = (
-    "The duration of each engine's steps, compared with the time that their bytes and their "
+    "The duration of each engine's steps, compared with the time that their memory traffic and "
     "arithmetic would take at the device's peak. The bottleneck is memory (more requests per step "
     "cost little), arithmetic (more requests make each step longer), neither (CPU, launches, "
     "communication), or too little load. "
     "Bytes and FLOPs are computed from the model's shape and the step ledger. The bytes are "
-    "compared with the measured bandwidth."
+    "also compared with the measured memory bandwidth."
 )
 CONFIG_HELP: Final = (
     "The arguments of each engine's last start, by model, and the arguments in which replicas of "

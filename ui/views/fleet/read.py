@@ -35,7 +35,7 @@ from ui.views.fleet.starts import Starts, shown_starts
 
 MAX_BINS: Final = 96
 FIRST_OF: Final = 4
-"""Maximum number of starts whose first requests are examined, with a query each."""
+"""Maximum number of starts whose first requests are examined. Each start needs one query."""
 ENGINE_COLUMNS: Final = (*grid.ENGINE_COLUMNS, *roofline.ENGINE_COLUMNS)
 GPU_COLUMNS: Final = (*grid.GPU_COLUMNS, *roofline.GPU_COLUMNS)
 REQUEST_COLUMNS: Final = ("received_unix_ns", "replica", "engine", "ttft_s", "streamed")
@@ -49,14 +49,16 @@ class FleetData:
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """Samples may be read only in short intervals. This is the time in seconds from the start of
-    one interval to the next, or None if all samples were read."""
+    """None if all samples were read. For a long range, only the samples in short intervals are
+    read. This is then the time in seconds from the start of one interval to the start of the
+    next."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool
     scraped_replicas: int
     without_samples: int
-    """Number of replicas that have requests, but no engine samples, in the rows that were read."""
+    """Number of replicas that sent requests but no engine samples, counted in the rows that were
+    read."""
     has_gpus: bool
     bounds: Sequence[Bound]
     starts: Starts
@@ -138,7 +140,7 @@ def _fleet(
         requests_of(request_rows), Servers(engines=samples_of(samples.table))
     )
     labels = found.label("replica")
-    # The first byte of a non-streamed response is also its last byte.
+    # Omit the TTFT of a non-streamed response: its first byte is also its last byte.
     ttft_s: FloatArray = np.where(found.number("streamed") == 0.0, np.nan, found.number("ttft_s"))
     return fleet(
         names,
@@ -153,7 +155,7 @@ def _fleet(
 
 
 def _of_replicas(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
-    """Return the requests of these replicas, and the number of other replicas that have requests.
+    """Return the requests of the replicas `names`, and the number of other replicas with requests.
 
     The page has a row only for replicas with engine samples.
     """

@@ -23,19 +23,18 @@ from ui.views.fleet.grid import WAITED, Grid
 SLOW_SHARE: Final = 0.05
 """The share of requests that count as slow: those with the longest TTFT."""
 ENOUGH_SLOW: Final = 20
-"""Minimum number of slow requests for a verdict that requests of one replica are slow more often
-than those of the others."""
+"""With fewer slow requests than this, the replicas are not compared."""
 KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
-"""A replica has a problem if its share of slow requests is at least this many times the share of
-the other replicas. The lower end of the ratio's interval is compared. With many requests, even a
-tiny difference is significant, but it is not a problem."""
+"""A replica has a problem if its share of slow requests, divided by the share of the other
+replicas, is at least this. The lower end of the ratio's 95 % interval must reach this value. It is
+above 1, because with many requests even a tiny difference is significant, but is not a problem."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
 RECENT_PARTS: Final = 6
-"""`QUEUEING` also applies to the last 1/RECENT_PARTS of the range alone, so that a recent queue is
-also a problem."""
+"""`QUEUEING` is checked for the whole range, and for its last 1/RECENT_PARTS alone. So a queue that
+began only recently is also a problem."""
 HELD_BACK: Final = 0.02
 SILENT_S: Final = 30.0
 
@@ -118,8 +117,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The engines of the replicas with several engines, by the name of the server (see
-    `Imbalance`)."""
+    """The replica and the number of each engine of a replica with several engines, by the name of
+    the server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:
@@ -271,7 +270,7 @@ def imbalance_of(labels: LabelColumn, ttft_s: FloatArray) -> Imbalance | None:
     if there.size < 2 or values.size * SLOW_SHARE < ENOUGH_SLOW:
         return None
     threshold = quantile(values, 1 - SLOW_SHARE)
-    assert threshold is not None  # there are enough values
+    assert threshold is not None  # quantile returns None only without values
     slow = values > threshold
     requests = Requests(
         np.zeros(values.size, dtype=np.int64), {}, {"replica": LabelColumn(codes, labels.values)}

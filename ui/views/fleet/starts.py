@@ -39,7 +39,8 @@ importing modules have the same colour."""
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts in the range, each with its slow first requests.
+    `slow_first` has the starts in the range. Each has the first requests that were slower than all
+    later requests of about the same length.
     """
 
     shown: Sequence[ColdStart] = ()
@@ -47,9 +48,9 @@ class Starts:
 
 
 def shown_starts(known: Sequence[ColdStart], from_unix_ns: int) -> list[ColdStart]:
-    """Return the last start of each engine, and all starts since an instant, in order of time.
+    """Return the last start of each engine, and all starts that became ready since an instant.
 
-    Return only the newest `MAX_BARS` of them.
+    The result has only the newest `MAX_BARS` starts, in order of time.
     """
     last = {(each.replica, each.engine): each.span_id for each in known}
     found = [

@@ -52,8 +52,8 @@ def _replica_with_problems(replica: ReplicaRow) -> str:
 def imbalance(found: Imbalance | None, servers: int, kind: str = "replica") -> str | None:
     """Return a sentence about whether the servers have about the same load and latency.
 
-    Return None for a single server. `kind` is `replica`, or `engine` if a replica has several
-    engines.
+    Return None if there is only one server. `kind` is `replica`, or `engine` if a replica has
+    several engines.
     """
     if servers < 2:
         return None
@@ -95,7 +95,7 @@ def without_samples(replicas: int, one_in: int) -> str | None:
     """Return a sentence about the replicas that have requests but no engine samples, if any.
 
     Args:
-        one_in: 1 in `one_in` requests was read, so the number may be too low.
+        one_in: 1 in `one_in` requests was read, so the number of replicas may be too low.
     """
     if not replicas:
         return None

@@ -39,7 +39,7 @@ def phases(endpoints: Sequence[EndpointResults]) -> go.Figure:
             continue
         figure.add_trace(
             go.Bar(
-                # Two rows may have the same name, so positions are row numbers.
+                # Two rows may have the same name, so the y axis has row numbers instead of names.
                 y=list(range(len(rows))),
                 x=seconds,
                 name=title,

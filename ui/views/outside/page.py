@@ -29,7 +29,7 @@ ENDPOINTS_HELP: Final = (
 PHASES_HELP: Final = (
     "The mean wait of a probe that the model answered. The phases sum to the whole wait.\n\n"
     + "\n".join(f"- **{name}**: {meaning}" for name, _, meaning in charts.PHASES.values())
-    + "\n\nServer and network are separate if Tailspan has the server's row of the same probe."
+    + "\n\nServer and network are shown separately if the server also reported the probe."
 )
 TIME_HELP: Final = (
     "The median whole wait of probes that the model answered. At most "

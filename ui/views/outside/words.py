@@ -104,7 +104,8 @@ def notes(answer: OutsideAnswer) -> list[str]:
 
 
 def _best_of_each_hosting(endpoints: Sequence[EndpointResults]) -> str:
-    """Return sentences that compare the best self-hosted and managed endpoint of each region."""
+    """Return sentences that compare, for each region, the best self-hosted endpoint with the best
+    managed endpoint."""
     sentences = []
     for region in sorted({p.region for p in endpoints}, key=str):
         best = {

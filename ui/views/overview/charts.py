@@ -18,7 +18,8 @@ BANDS: Final = ("p50", "p99")
 """Percentiles whose usual range is drawn as a band. A reader could not distinguish three bands."""
 
 STILL_RUNNING: Final = 3
-"""Maximum number of newest bins to omit, because most of their requests may still run."""
+"""Maximum number of bins to omit at the end of the range, because most of their requests still
+run."""
 
 ENDINGS: Final[Mapping[str, tuple[Outcome, ...]]] = {
     "answered": (Outcome.STOP, Outcome.LENGTH),
@@ -234,8 +235,9 @@ def _usual(rate: FloatArray) -> tuple[float, float]:
 def _share(trend: Trend, outcomes: Sequence[Outcome]) -> FloatArray:
     every = trend.ended(*Outcome)
     known = every > 0
-    # A refused request is reported at once, but a served request only when it ends. In the newest
-    # bins, the share of refused requests therefore seems too high.
+    # Omit the newest bins if most of their requests still run. A refused request is reported at
+    # once, but a served request only when it ends, so the share of refused requests would be too
+    # high.
     enough = np.median(every[known]) / 2 if known.any() else 0.0
     for place in range(trend.bins.count - 1, max(-1, trend.bins.count - 1 - STILL_RUNNING), -1):
         if every[place] >= enough:

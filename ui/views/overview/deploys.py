@@ -55,7 +55,8 @@ def show(context: Context, deploy: Deploy) -> Place:
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison, if the data allows one. Call this after everything else is drawn.
+    """Start a newer comparison, if enough time has passed since the deploy. Call this after
+    everything else is drawn.
 
     A live page shows the result at its next refresh. Any other page waits for the result.
     """
@@ -78,7 +79,7 @@ def complete(context: Context, place: Place) -> None:
 
 
 def _subject(context: Context, deploy: Deploy) -> tuple[object, ...]:
-    # A page of the past must not show an answer about a later range.
+    # A page about a past range must not show a comparison with data after this range.
     past = None if context.view.live else deploy.after(context.window.to_unix_ns)
     return ("deploy", deploy, past)
 

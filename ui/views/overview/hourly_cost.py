@@ -27,7 +27,7 @@ class HourlyCost:
     unpriced: int
     """Number of servers that were up and have no price."""
     without_samples: int
-    """Number of servers with requests but no engine samples, so their cost is unknown."""
+    """Number of servers that have requests but no engine samples. Their cost is unknown."""
 
 
 def hourly_cost(
@@ -35,7 +35,7 @@ def hourly_cost(
 ) -> HourlyCost | None:
     """Return the cost per hour of the engines that ran at the end of a range.
 
-    Return None if no engine has a price, or if the reader's role does not allow a bill.
+    Return None if no engine has a price, or if the reader's role does not allow costs.
     """
     end = Window(max(window.from_unix_ns, window.to_unix_ns - LOOKBACK_NS), window.to_unix_ns)
     try:

@@ -211,7 +211,7 @@ def _trend_charts(context: Context, found: OverviewData) -> None:
     burned = [
         (one.began_unix_s * SECOND_NS, _end_ns(each, one.ended_unix_s))
         for each in found.states
-        # The charts show requests. An objective on probes does not count requests.
+        # Omit incidents of objectives on probes, because the charts show requests.
         if not isinstance(each.objective.indicator, GoodProbes)
         for one in each.incidents
     ]

@@ -58,7 +58,8 @@ class Trend:
     def seen_s(self) -> FloatArray:
         """Seconds of each bin that are inside the window, as (bins,)."""
         starts = self.bins.first_unix_ns + np.arange(self.bins.count) * self.bins.width_ns
-        # Rollups extend the first bin to whole minutes.
+        # Rollups count whole minutes, so with rollups the first bin is not cut at the start of the
+        # window.
         low = starts if self.rolled else np.maximum(starts, self.window.from_unix_ns)
         high = np.minimum(starts + self.bins.width_ns, self.window.to_unix_ns)
         seen: FloatArray = np.maximum(high - low, SECOND_NS) / SECOND_NS

@@ -229,8 +229,8 @@ def _shortest(each: SloState) -> WindowPair:
 
 
 def _burn_now(each: SloState) -> float:
-    """Return the burn rate over the shortest window, or 0 if it is unknown. It rises before the
-    burn rates over longer windows."""
+    """Return the burn rate over the shortest window, which rises before the burn rates over longer
+    windows. Return 0 if it is unknown."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 

@@ -19,8 +19,8 @@ from ui.views.request.timeline import Instant, Segment, TimelineStage
 
 LEFT, RIGHT = 84, 10
 ROOM: Final = 1.2
-"""Length of the axis divided by the duration of the request, with space for labels beside the
-bars."""
+"""Length of the axis divided by the duration of the request. The rest of the axis is for labels
+beside the bars."""
 NEAR: Final = 0.2
 """Labels of instants that are closer than this share of the axis are stacked."""
 NAME_PX: Final = 15
@@ -106,9 +106,8 @@ def _levels(shares: Sequence[float]) -> list[int]:
 
 
 def neighbours(drawn: Sequence[Neighbour], end_s: float) -> go.Figure:
-    """Draw a row for each neighbour.
-
-    The prefill of a neighbour that delayed the request is coloured.
+    """Draw a row for each neighbour (a request in the same engine at the same time). The prefill of
+    a neighbour that delayed the request is coloured.
     """
     figure = go.Figure()
     rows = [f"{place:02d}" for place in range(len(drawn))]
@@ -214,7 +213,8 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
                     legendgroup=name,
                     showlegend=several and name not in named,
                     mode="lines+markers",
-                    # A sample covers the time since the previous sample.
+                    # A sample covers the time since the previous sample, so draw its value over
+                    # this time ("vh").
                     line={"color": _line_colour(place), "width": 1.5, "shape": "vh"},
                     marker={"size": 3},
                     customdata=[series.shown(value) for value in values.tolist()],

@@ -47,8 +47,8 @@ class Neighbour:
 class Neighbours:
     """The neighbours of a request.
 
-    `number` counts all neighbours. `drawn` are those that delayed the request longest, or
-    overlapped with it longest.
+    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` of them: those that delayed the
+    request longest, and if there is space, those that overlapped with it longest.
     """
 
     drawn: Sequence[Neighbour]
@@ -62,8 +62,8 @@ def neighbours_of(table: pa.Table, victim: int, account: LatencyAccount) -> Neig
     """Return the neighbours of a request, which is the row `victim` of the table.
 
     `table` has rows of `store.requests.neighbours`, with `COLUMNS` and tokens. `account` (see
-    `diagnosis.one_request`) names the requests that delayed the request; they are rows of the same
-    table.
+    `diagnosis.one_request`) has the row numbers of the neighbours that delayed the request, and the
+    delays.
     """
     received = instants(table, "received_unix_ns")
     begun_s = (received - received[victim]) / 1e9

@@ -34,7 +34,7 @@ AGAIN_KEY_S: Final = 5
 AGAIN_WORDS_S: Final = 30
 """Seconds between two searches for a request that was not found by its id."""
 SHOWN: Final = "asked_in_address"
-"""Session key: the request's id in the address when the text field was set last."""
+"""Session key: the id that the address contained when the page last set the text field."""
 MAX_LISTED: Final = 6
 """Maximum number of requests in the list of requests that delayed the shown request. The chart
 shows more."""
@@ -47,8 +47,8 @@ LIFE_HELP: Final = (
 NEIGHBOURS_HELP: Final = (
     "On the same axis: requests in the same engine. Violet: the prefill of a request that delayed"
     " this request. Grey: the prefill of any other request. The delay by prefills is divided among"
-    " the other requests in proportion to their prompt tokens computed in this time, and the delay"
-    " by decodes in proportion to their output tokens."
+    " the other requests in proportion to the prompt tokens computed for each while this request"
+    " waited or ran. The delay by decodes is divided in proportion to their output tokens."
 )
 JOINED_HELP: Final = (
     "Prefill and decode of this request are on different servers. The phases of the user’s request "
@@ -133,7 +133,8 @@ def _find(engine: Engine, reference: RequestKey | str) -> RequestPageData:
 def _look_again(engine: Engine, reference: RequestKey | str, looked_unix_ns: int) -> None:
     """Search again. A running request is stored only after it has ended."""
     try:
-        # Streamlit makes the first call while it runs the page. The page has just searched.
+        # Skip the first call, which Streamlit makes while it runs the page: the page has just
+        # searched.
         if time.time_ns() - looked_unix_ns > SECOND_NS:
             found = _find(engine, reference)
             if found.request is not None or found.candidates:

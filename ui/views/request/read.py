@@ -40,7 +40,7 @@ _RECORDED: Final = "recorded_request"
 CACHE_NS: Final = 60 * 10**9
 HALF_HOUR_NS: Final = 1_800 * 10**9
 APART_NS: Final = 16 * 10**9
-"""Maximum time between two samples of an engine."""
+"""Time to read before and after a request. Two samples of an engine are at most this far apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Missing:
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """Return the requests that an id may refer to, the earliest first."""
+    """Return the requests with this id, the earliest first. It is a request id, a trace id or
+    TRACE/SPAN."""
     try:
         with store_errors():
             return shared(

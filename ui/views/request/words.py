@@ -19,7 +19,8 @@ MAX_TENANTS: Final = 8
 """Maximum number of tenants in the table of delays. A note below the table has the sum of all other
 tenants."""
 MIN_SHARE: Final = 0.05
-"""The sentence omits parts of less than this share of the request's duration."""
+"""A part of the request's time is omitted from the sentence if it is less than this share of the
+whole."""
 
 _ENDED: Final = {
     Outcome.STOP: "The response took <b>{whole}</b>",
@@ -69,8 +70,8 @@ def _largest_parts(account: LatencyAccount, whole_s: float) -> str:
 
 
 def rank(row: Mapping[str, Any], found: Mapping[str, LatencyRank]) -> str | None:
-    """Return a sentence that compares the request with similar requests, or None without a
-    latency.
+    """Return a sentence that compares the request with similar requests. Return None if no latency
+    of the request is known.
     """
     like = " ".join(
         [

@@ -16,7 +16,7 @@ _LONGEST: Final = 600
 
 
 def html_of(answer: BudgetAnswer) -> str:
-    """Return the finding, the table and the necessary reduction, as HTML."""
+    """Return the finding, the table, and by how much each layer's time must shrink, as HTML."""
     spending, budget = answer.spending, answer.question.budget
     source = f"Budget: {budget.source}." if budget.source else ""
     sentences = [finding(answer, wording.seconds), *notes(answer, wording.seconds)]
@@ -25,7 +25,7 @@ def html_of(answer: BudgetAnswer) -> str:
         parts.append(_table(spending))
         sentences.append(
             f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so that"
-            " the layers sum to their mean latency."
+            " the layers sum to the mean latency of these requests."
         )
     parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in sentences[1:]]
     parts += _reductions(answer)

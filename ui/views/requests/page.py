@@ -38,7 +38,8 @@ def read(context: Context) -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # Rollups come with the slowest requests by one latency. Read again for another latency.
+    # The cached rollups include the slowest requests by one latency. Read again if the reader has
+    # selected another latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)
@@ -124,8 +125,8 @@ def _latency_help(latency: str) -> str:
 
 PHASES_HELP: Final = (
     "Mean seconds per request in each phase. A bar's height is the mean end-to-end time. "
-    "Preemption, others’ work and stalls inside prefill and decode are separate layers and not "
-    "part of prefill and decode.\n\n"
+    "The layers prefill and decode contain only the request's own work. Preemption, others’ work "
+    "and stalls, which occur during prefill and decode, are separate layers.\n\n"
     + "\n".join(f"- **{layer.name}**: {TERMS[layer.key]}" for layer in phases.LAYERS)
 )
 

@@ -40,7 +40,7 @@ class RequestsData:
     """The data from rollups, if there are too many requests. `requests` then contains only the
     slowest requests."""
     joined: JoinedAnswer = NO_JOINED
-    """The joined requests among the newest rows; empty with rollups."""
+    """The joined requests among the newest rows. Empty if rollups were read."""
 
     @property
     def number(self) -> int:

@@ -22,8 +22,8 @@ has no zero."""
 class LatencyDistribution:
     """Numbers of requests by latency and time.
 
-    `counts` has the shape (rows, columns). Row i spans edges_s[i] to edges_s[i + 1]. All rows have
-    the same height on a logarithmic axis.
+    `counts` has the shape (rows, columns). Row i has the latencies from edges_s[i] to edges_s[i +
+    1]. All rows have the same height on a logarithmic axis.
     """
 
     bins: Bins

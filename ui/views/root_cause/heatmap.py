@@ -45,7 +45,7 @@ def figure(
         name: the latency.
         window: the selected range.
         whole: the range of the chart: from the baseline to `window`, or only `window`.
-        onset_unix_ns: the start of the growth, if known.
+        onset_unix_ns: the time at which the latency began to grow, if known.
         thresholds_s: thresholds of the objectives.
     """
     height = HEIGHT + LINE_HEIGHT * len(lines)

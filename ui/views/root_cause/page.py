@@ -47,8 +47,8 @@ GREW: Final = (
 )
 JOINED_HELP: Final = (
     "Prefill and decode are on different servers. The phases are those of the user’s requests. The "
-    "causes in a pool are found from its own servers, and their shares are estimates from the step "
-    "ledger."
+    "causes in each pool are found from the pool's own servers. Their shares are estimates from "
+    "the step ledger."
 )
 HITS_HELP: Final = (
     "The probability that a request of this kind is slow, divided by the probability for all other"
@@ -104,7 +104,8 @@ def show(context: Context, found: RootCauseData) -> None:
 
 
 def _joined_section(context: Context, explanation: Explanation) -> None:
-    """Show the joined requests' latency, and the causes in each pool of servers.
+    """Show the joined requests' latency, and the causes in each pool of servers (prefill or
+    decode).
 
     Nothing is shown unless prefill and decode are on different servers.
     """
@@ -144,7 +145,7 @@ def explaining(context: Context, found: RootCauseData, part: Window) -> View:
 
 
 def _tested(context: Context, found: RootCauseData, explanation: Explanation) -> Explanation:
-    """Return the explanation with shares that were computed by replay.
+    """Return the explanation, in which the shares of the causes were computed by replay.
 
     The shares come from a stored answer to the same question, if there is one. Explanations of the
     same causes use the same replay, so the verdict on an incident and the list of causes have the
@@ -166,7 +167,7 @@ def _incident(
     found: RootCauseData,
     tested: Callable[[Explanation], Explanation] = lambda explanation: explanation,
 ) -> str:
-    """Return the incident and its verdict as HTML, or an empty text without an incident.
+    """Return the incident and its verdict as HTML, or an empty text if there is no incident.
 
     `tested` returns an explanation with shares that were computed by replay.
     """
@@ -191,11 +192,13 @@ def _incident(
 def _shown_answer(
     context: Context, found: RootCauseData, incident: IncidentRow
 ) -> StoredAnswer | None:
-    """Return the incident's stored answer, or None if the page must compute its own answer."""
+    """Return the answer that the server stored for the incident, or None if the page must compute
+    it."""
     answer = found.stored_answer(incident)
     if answer is None or not _is_whole(context, found, answer):
         return None
-    # A page that is not live replays the range itself.
+    # The server stored an answer without a replay, because the replay took too long. A page that is
+    # not live has time for the replay.
     return None if answer.replay_took_too_long and not context.view.live else answer
 
 
@@ -211,7 +214,8 @@ def _selected_range(context: Context, found: RootCauseData, explanation: Explana
 
 
 def _is_whole(context: Context, found: RootCauseData, answer: StoredAnswer) -> bool:
-    """Return whether the filters, and a chosen baseline, are those of the stored answer."""
+    """Return whether the stored answer fits the page: the filters are the same, and so is the
+    baseline if the reader chose one."""
     view, question = context.view, answer.verdict.first.question
     if not answer.answers_whole(view.equals):
         return False
@@ -239,7 +243,8 @@ def _reason(context: Context, explanation: Explanation, selected: str) -> str:
 
 
 def _answer(context: Context, explanation: Explanation, found: RootCauseData) -> tuple[Any, Any]:
-    """Draw the answer. Return the page elements with the incident and with the causes, if any."""
+    """Draw the incident, the verdict and the causes. Return the page elements that contain the
+    incident and the causes; None for an element that was not drawn."""
     view, zone = context.view, context.zone
     headline = None
     if incident := _incident(context, found):

@@ -68,13 +68,13 @@ class RootCauseData:
     incidents: Sequence[IncidentRow]
     """The incidents that overlap the window, earliest first."""
     before: IncidentRow | None
-    """The incident that is the reason why the baseline does not end where the window begins. None
-    if there is no such incident, or if the reader selected the baseline."""
+    """The incident that begins at the end of the default baseline. None if the baseline ends where
+    the window begins, or if the reader selected the baseline."""
     known: Sequence[IncidentRow]
     """The incidents in and before the window."""
     burned: Mapping[str, Objective]
-    """The objectives of the incidents in `known`, by name. A group of an objective has its own
-    entry."""
+    """The objectives of the incidents in `known`, by name. Each group of an objective also has its
+    name in this mapping."""
     requests: Requests
     servers: Servers
     newest_unix_ns: int | None
@@ -115,7 +115,8 @@ class RootCauseData:
         return self.stored.get(key_of(incident))
 
     def stored_shares(self, explanation: Explanation) -> Explanation | None:
-        """Return the explanation with the shares of a stored answer to its question, if any."""
+        """Return the explanation with the shares from a stored answer to the same question, if
+        there is one."""
         for answer in self.stored.values():
             if answer.replay_took_too_long:
                 continue
@@ -292,6 +293,6 @@ def _question(
 
 
 def _span(window: Window) -> Span:
-    # An address may contain an empty range, but a span must not be empty. A moved start could be
-    # before 1970, so move the end.
+    # An address may contain an empty range, but `Span` must not be empty. Move the end by 1 ns. If
+    # the start were moved instead, it could be before 1970.
     return Span(window.from_unix_ns, max(window.to_unix_ns, window.from_unix_ns + 1))

@@ -136,7 +136,8 @@ def _incident_time(row: IncidentRow, zone: tzinfo) -> str:
 
 
 def attained(explanation: Explanation) -> str:
-    """Return compliance with the objectives for this latency, or an empty string without any."""
+    """Return compliance with the objectives for this latency, or an empty string if there are
+    none."""
     return "".join(
         f"<p class='note'>{_subject_of_counts(each, explanation.question.metric.value)}"
         f" {'fell' if each.fell else 'missed' if each.missed else 'met'}:"
@@ -192,14 +193,16 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Return the words before a text that is about the selected range, not the whole incident."""
+    """Return the words that introduce a text about the selected range, where the page also has a
+    text about the whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
 def reason(explanation: Explanation, selected: str = "") -> str:
-    """Return the first cause with its actions, the other causes, and the unexplained share.
+    """Return as HTML the first cause with its actions, the other causes, and the unexplained share.
 
-    `selected` is the `selected_range` if the page also shows a text about another range.
+    `selected` is the text from `selected_range` if the page also shows a text about another range,
+    otherwise an empty text.
     """
     if not explanation.causes:
         text = f"<p class='cause'>{selected}No known cause explains the increase.</p>"
@@ -224,8 +227,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 def method(explanation: Explanation, frozen_link: str | None) -> str:
     """Return a sentence that states how the shares of the causes were computed.
 
-    On a live page, `frozen_link` is the address of the same range on a page that is not live. On
-    any other page, it is None.
+    `frozen_link` is the address of the same range on a page that does not refresh. It is None if
+    the page already does not refresh.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)

@@ -40,7 +40,7 @@ def read(
     are omitted.
 
     Args:
-        goodput: counts good and bad requests.
+        goodput: the indicator, which decides whether a request is good or bad.
         at_s: the end of the last step, in unix seconds.
         zone: time zone of the days and hours.
         by: "day" or "hour".

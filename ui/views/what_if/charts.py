@@ -125,7 +125,7 @@ def sweep(swept: SweepAnswer, latency: str, ink: colours.Ink) -> go.Figure:
         figure.update_layout(
             yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
         )
-    # The sweep may not contain the present value.
+    # Add the present value if the sweep does not contain it.
     order = sorted(dict.fromkeys([*names, now]), key=number_of)
     figure.update_xaxes(
         type="category",

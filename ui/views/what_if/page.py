@@ -166,7 +166,7 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
         for name, label in zip(
             FACTORS, ("Request rate ×", "Prompt length ×", "Output length ×"), strict=True
         ):
-            # An address may contain a factor that the slider does not offer.
+            # Extend the slider if the address contains a factor outside the slider's usual range.
             value = state[f"what_if_{name}"]
             least, most = min(0.1, value), max(5.0, value)
             right.slider(label, least, most, step=0.1, key=f"what_if_{name}")

@@ -23,8 +23,8 @@ from ui.kit.store_reads import is_simulated
 _log: Final = logging.getLogger(__name__)
 MAX_REPLAYED: Final = 500_000
 """Maximum number of requests to replay for the confidence intervals of a sweep, in about 5 s of CPU
-time. An interval needs several draws, which are replays of resampled traffic. With many requests,
-there are fewer draws."""
+time. An interval needs several draws, which are replays of resampled traffic. If the range has many
+requests, fewer draws are made, so that this maximum is not exceeded."""
 MIN_DRAWS: Final = 8
 """Minimum number of draws from which a confidence interval is computed. With fewer draws, the error
 of their standard deviation is more than 25 %."""
@@ -76,13 +76,14 @@ def read_what_if(
     prices: PriceList,
     now_unix_ns: int,
 ) -> WhatIfData:
-    """Fit the engines of a range, and predict the change, or each value of a sweep.
+    """Fit models of the engines to the data of a range, and predict the change or each value of a
+    sweep.
 
-    Without a change and a sweep, predict the effects of changes to try.
+    If there is neither a change nor a sweep, predict the effects of some usual changes.
 
     Args:
         equals: labels of the requests whose latencies are predicted.
-        latency: the advice must shorten this latency. Used only without a change.
+        latency: the changes to try must shorten this latency. Used only if there is no change.
         change: texts for `replay.edits`, separated by commas, or an empty string.
         sweep_text: a text for `sweep_of`, or an empty string. The change applies to each value of
             the sweep.
@@ -102,8 +103,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list of changes has no intervals, so no draws are needed. The page that a change
-            # links to has intervals.
+            # The list of changes shows no intervals, so it needs no draws. The page to which a
+            # change links shows intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

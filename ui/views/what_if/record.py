@@ -1,7 +1,8 @@
-"""Show how many stored predictions had an interval that contained the later measurement.
+"""Show how many earlier predictions were right: their interval contained the latency that was later
+measured.
 
-This record compares the requests before and after up to ten deploys, which takes up to 20 s. It is
-therefore computed in the background, for all viewers together.
+To compute this record, the requests before and after up to ten deploys are compared, which takes up
+to 20 s. The record is therefore computed in the background, once for all viewers.
 """
 
 from typing import Any, Final
@@ -20,7 +21,7 @@ _SUBJECT: Final = "track record"
 
 
 def show(context: Context) -> Any:
-    """Draw the newest computed record, and return its place on the page."""
+    """Draw the newest computed record, and return the page element that shows it."""
     place = st.empty()
     _draw(context, place)
     return place

@@ -59,7 +59,7 @@ def sentence(answer: WhatIfAnswer, latency: str) -> str:
 
 
 def interval(each: Predicted) -> str:
-    """Return the interval in brackets after a space, or an empty string without an interval."""
+    """Return the interval in brackets after a space, or an empty string if there is no interval."""
     if each.low is None or each.high is None:
         return ""
     return f" [{wording.seconds(each.low)} to {wording.seconds(each.high)}]"
@@ -77,8 +77,8 @@ def present(swept: SweepAnswer) -> str:
 def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
     """Return a sentence about the result of a sweep.
 
-    For a load, the sentence names the highest load that the engines can serve. For a setting, the
-    sentence names the value with the shortest P99.
+    If the sweep varies the load, the sentence names the highest load that the engines can serve. If
+    the sweep varies a setting, the sentence names the value with the shortest P99.
     """
     name, title = html.escape(swept.name), NAMES[latency]
     now = swept.points[0].answer.now[latency]["p99"]
@@ -120,7 +120,8 @@ def sweep_sentence(swept: SweepAnswer, latency: str) -> str:
 
 
 def _meeting_slos(swept: SweepAnswer) -> str:
-    """Return a sentence: the highest load at which all SLOs are met, or "" if no SLO was predicted.
+    """Return a sentence with the highest load at which all SLOs are met, or "" if nothing was
+    predicted for the SLOs.
 
     Engines may keep up with a load at which requests are too slow for the SLOs.
     """
@@ -142,7 +143,7 @@ def _meeting_slos(swept: SweepAnswer) -> str:
 def sweep_table(swept: SweepAnswer, latency: str, link: Callable[[str], str]) -> str:
     """Return the measured latency, and the prediction of each value of a sweep, as an HTML table.
 
-    `link` returns the address of the prediction of a change.
+    `link` returns the address of the page that predicts the effect of a change.
     """
     first, title = swept.points[0].answer, NAMES[latency]
     slos = [each.slo for each in first.objectives]
@@ -232,7 +233,7 @@ def table(answer: WhatIfAnswer) -> str:
 def advice(advised: AdviceAnswer, link: Callable[[str], str]) -> str:
     """Return the changes to try as an HTML table, and notes below it.
 
-    `link` returns the address of the prediction of a change.
+    `link` returns the address of the page that predicts the effect of a change.
     """
     title = NAMES[advised.metric]
     heads = ("change", "setting", f"{title} P50", f"{title} P99", "$/h", "needs")
