@@ -42,23 +42,20 @@ RESAMPLED: Final = 12
 """Number of resampled windows from which the confidence intervals are computed."""
 MAX_ERROR: Final = 0.5
 """Maximum relative error of the replayed growth. With a larger error, no shares are computed. The
-error widens each interval: with the maximum error, an interval extends by at least 0.5 to each side
-of the share."""
+error widens each interval (`FIT_FACTOR`)."""
 
 _THREADS: Final = min(4, os.cpu_count() or 1)
 """Number of threads, each of which computes one replay at a time. Threads can run in parallel,
 because the compiled loop of the replay releases the GIL."""
-MODEL_ERROR: Final = 0.04
-"""Standard deviation of the error of a share that comes from the model. It does not include the
-error of the replayed growth. Measured on the development seed 503 of `benchmarks/diagnosis.py`."""
-
-PARTIAL_ERROR: Final = 0.8
-"""Factor for the error of replays in which a part of the growth remains. If a server remains
-overloaded, its queue depends strongly on its capacity, which is known only roughly. The standard
-deviation of this error is assumed to be this factor times p (1 - p), where p is the part of the
-growth that remains. With this error, 93 % of the intervals contain the true share; without it, 85
-%. This was measured on 93 intervals of `benchmarks/diagnosis.py --pairs` with development seeds:
-94001, and 94002 for a run with `--foreign`."""
+SPREAD_FACTOR: Final = 2.0
+FIT_FACTOR: Final = 0.25
+MODEL_ERROR: Final = 0.03
+"""The standard deviation of a share is the root of a sum of three squares: `SPREAD_FACTOR` times
+the standard deviation over resampled windows, `FIT_FACTOR` times the relative error of the replayed
+growth, and `MODEL_ERROR`. The spread counts twice, because where the share depends strongly on the
+sample of requests, it also depends strongly on the model's error. These values were chosen with 202
+intervals of `benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002
+and 97004 with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
 
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
@@ -157,12 +154,7 @@ def decide(
         for _ in range(RESAMPLED)
     ]
     of_factors = [
-        _share(
-            whole.share(place),
-            [each.share(place) for each in redrawn],
-            error,
-            whole.partial_error(place),
-        )
+        _share(whole.share(place), [each.share(place) for each in redrawn], error)
         for place in range(len(factors))
     ]
     rest = [each.unexplained for each in (whole, *redrawn)]
@@ -285,16 +277,6 @@ class TailMeans:
         seconds = sum(weight * self.values[of] for of, weight in self._weights(place).items())
         return seconds / max(self.growth_s, 1e-9)
 
-    def partial_error(self, place: int) -> float:
-        """Return the part of a share's standard deviation that comes from `PARTIAL_ERROR`."""
-        rest_s = self.values[frozenset(range(self.factors))]
-        removed_s = max(self.values[frozenset()] - rest_s, 1e-9)
-        squares = 0.0
-        for of, weight in self._weights(place).items():
-            left = min(max((self.values[of] - rest_s) / removed_s, 0.0), 1.0)
-            squares += (weight * left * (1 - left)) ** 2
-        return PARTIAL_ERROR * float(np.sqrt(squares)) * removed_s / max(self.growth_s, 1e-9)
-
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
         others = [each for each in range(self.factors) if each != place]
         weights = {}
@@ -389,13 +371,10 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
     return float(np.partition(known, -number)[-number:].mean())
 
 
-def _share(
-    value: float, redrawn: Sequence[float], error: float, partial_error: float = 0.0
-) -> Share:
-    """Return a share with its interval. The interval combines the standard deviation of the share
-    over resampled windows, the relative error of the replayed growth, and the errors of the model.
-    The error of the replayed growth may come from any cause, so it widens every interval."""
+def _share(value: float, redrawn: Sequence[float], error: float) -> Share:
+    """Return a share with its interval (see `SPREAD_FACTOR`). The error of the replayed growth may
+    come from any cause, so it widens every interval."""
     spread = float(np.std([value, *redrawn]))
-    half = 2.0 * hypot(spread, error / 2, MODEL_ERROR, partial_error)
+    half = 2.0 * hypot(SPREAD_FACTOR * spread, FIT_FACTOR * error, MODEL_ERROR)
     value = min(max(value, 0.0), 1.0)
     return Share(value, max(0.0, value - half), min(1.0, value + half))
