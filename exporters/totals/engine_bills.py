@@ -8,7 +8,7 @@ add no uptime. If two processes send totals of steps during the same time, two s
 replica name by mistake. The uptime of both servers is then billed. Idle time is uptime minus busy
 time. The busy time of a long step is reported only at the end of the step, so uptime minus busy
 time then decreases. The exported idle time is the highest value so far, because a counter must not
-decrease. Loading time is not included.
+decrease. The time from an engine's start to its first sample is included if it is at most GAP_S.
 """
 
 from collections.abc import Callable

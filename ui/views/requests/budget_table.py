@@ -24,8 +24,8 @@ def html_of(answer: BudgetAnswer) -> str:
     if spending is not None:
         parts.append(_table(spending))
         sentences.append(
-            f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so that"
-            " the layers sum to the mean latency of these requests."
+            f"Each value is a mean over the slowest {spending.tail_requests:,} requests, so the"
+            " layers sum to the mean latency of these requests."
         )
     parts += [f"<p class='note'>{wording.for_html(each, _LONGEST)}</p>" for each in sentences[1:]]
     parts += _reductions(answer)
