@@ -108,8 +108,8 @@ def _lines() -> Iterator[str]:
         "Span: one start of an engine",
         f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
         " first process starts, and ends when the server is ready. With `TAILSPAN_KUBERNETES`, it"
-        " begins when the pod is created or when the previous container ended. The plugin sends the span after the engine's first"
-        " step. The parts sum to the duration of the span. Several API servers of one server send"
+        " begins when the pod is created or when the previous container ended. The plugin sends the"
+        " span after the engine's first step. The parts sum to the duration of the span. Several API servers of one server send"
         " this span with the same ids, so it is stored once.",
         _STORED_COLUMNS,
         [
