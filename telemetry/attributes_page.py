@@ -109,8 +109,8 @@ def _lines() -> Iterator[str]:
         f"The span has the kind INTERNAL and the name `{names.START}`. It begins when the server's"
         " first process starts, and ends when the server is ready. With `TAILSPAN_KUBERNETES`, it"
         " begins when the pod is created or when the previous container ended. The plugin sends the"
-        " span after the engine's first step. The parts sum to the duration of the span. Several API servers of one server send"
-        " this span with the same ids, so it is stored once.",
+        " span after the engine's first step. The parts sum to the duration of the span. Several"
+        " API servers of one server send this span with the same ids, so it is stored once.",
         _STORED_COLUMNS,
         [
             (wire, f"`{each.name}`", each.about.unit, each.about.meaning, each.about.source)
