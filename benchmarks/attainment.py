@@ -177,14 +177,17 @@ def table(found: list[AttainmentWindow]) -> Iterator[str]:
     called = _rate(sum(each.verdict == "incident" for each in fell), len(fell))
     silent = _rate(sum(each.verdict != "incident" for each in held), len(held))
     yield (
-        f"incidents reported where attainment fell: {called}; no incident reported where it "
-        f"held: {silent}"
+        f"windows whose attainment fell that were reported as an incident: {called}; windows whose "
+        f"attainment did not fall that were not reported: {silent}"
     )
     sized = _rate(sum(each.by_size == "incident" for each in fell), len(fell))
     false = _rate(sum(each.by_size == "incident" for each in held), len(held))
-    yield f"by the size of the growth alone, without an objective: {sized} reported; {false} false"
+    yield (
+        f"without an objective, if the size of the latency's growth decides: {sized} incidents "
+        f"reported; {false} windows without an incident reported"
+    )
     first = Counter(each.causes[0] for each in fell if each.causes)
-    yield "first cause where it fell: " + ", ".join(
+    yield "first cause of the windows whose attainment fell: " + ", ".join(
         f"{name} {count}" for name, count in first.most_common()
     )
 

@@ -43,9 +43,9 @@ _NS: Final = 10**9
 
 
 _DENSE: Final = 8
-"""`_sums` adds values with the same number (of a replica or engine) and the same time. It uses an
-array with one element for each possible pair, if the array then has at most this many elements per
-value. For larger arrays, sorting is faster."""
+"""`_sums` adds values that have the same number (of a replica or engine) and the same time. The
+fastest way is an array with one element for each pair of a number and a time. If this array would
+have more than this many times as many elements as there are values, sorting is faster."""
 
 
 @dataclass(frozen=True, slots=True)

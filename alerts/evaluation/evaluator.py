@@ -51,8 +51,9 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 """Missed instants that are older than this many seconds are not evaluated, because an alert about
 them is too late to help."""
 BEHIND_S: Final = 60
-"""If the last evaluation lies more than this many seconds in the future, the clock was wrong, and
-evaluation resumes in the past. If it lies less far in the future, the evaluator waits."""
+"""If the time of the last evaluation is more than this many seconds ahead of the present, the clock
+was wrong at that evaluation, and the evaluator continues at an earlier time (see above). If it is
+less far ahead, the evaluator waits until then."""
 RECOUNT_SHARE: Final = 10
 """If an evaluation that counts old requests again takes longer than the evaluation interval, old
 requests are not counted again for this many times the duration of that evaluation. So a sender of

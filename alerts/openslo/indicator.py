@@ -144,8 +144,8 @@ def _raw(ratio: MappingReader, sources: Mapping[str, str]) -> RawRatio:
     if _labels(source):
         raise source.inner("spec", _QUERY).error(
             "by",
-            "a ratio has no counts, so small groups could not be added up to other; allowed: by in"
-            " the spec of total, with good or bad",
+            "a ratio has no counts, so small groups could not be combined in one group; allowed:"
+            " `by` in the spec of `total`, together with `good` or `bad`",
         )
     return RawRatio(_query(source, read_ratio), raw_type == "failure")
 

@@ -65,7 +65,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        gauges: True if the query's plain series are gauges, whose samples are added up. False if
+        gauges: whether the series are gauges, so that the query adds up their samples. Otherwise
             the series are counters.
         by: labels that the query must preserve. They are added to a sum or a count of a plain
             selector.

@@ -178,7 +178,7 @@ def vllm(url: str) -> Iterator[CheckFinding]:
             "check that this is a vLLM, and that it was started without --disable-log-stats",
         )
     else:
-        yield CheckFinding("vllm", True, f"{url}/metrics has the state of its engine")
+        yield CheckFinding("vllm", True, f"{url}/metrics has the metrics of a vLLM engine")
 
 
 def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:

@@ -111,7 +111,7 @@ def state_sentence(states: "Sequence[ReaderState]") -> str:
 
 
 def missing_by_reason(gpu: "GpuReading") -> list[str]:
-    """Return a line with each reason why values are missing, and the names of these values.
+    """Return one line for each reason why values are missing, with the names of these values.
 
     An example is `pcie_rx, pcie_tx: not_supported (…)`.
     """

@@ -14,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """The series that give a field's value: a name, and optionally required labels.
+    """The series that give a field's value: a name, and labels that the series must have, if any.
 
     Attributes:
         name: the full name of the samples, including `_total`.

@@ -1,9 +1,9 @@
 """Find the requests that delayed another request.
 
 Pure. The delayed request's row reports how many seconds of delay the prefills and the decodes of
-other requests caused. The seconds by prefills are divided among the requests whose prefill
+other requests caused. The delay by prefills is divided among the requests whose prefill
 overlapped in time with the delayed request, in proportion to the prompt tokens computed during the
-overlap. The seconds by decodes are divided among the requests whose decode overlapped with the
+overlap. The delay by decodes is divided among the requests whose decode overlapped with the
 delayed request, in proportion to the output tokens. So the sum of the delays equals the reported
 seconds. The work of individual steps is not recorded, so a more exact division is impossible.
 """

@@ -23,7 +23,7 @@ None."""
 
 
 def stated_roles(found: Iterable[EngineStart]) -> dict[tuple[str, int | None], EngineRole | None]:
-    """Return the roles that engines report with their arguments."""
+    """Return the role of each engine whose vLLM arguments contain a role (`kv_role`)."""
     roles: dict[tuple[str, int | None], EngineRole | None] = {}
     for start in found:
         kv_role = starts.read(start.arguments).get(ARGUMENT)

@@ -2,9 +2,10 @@
 
 `GROUPINGS` contains the groupings. The number of values of each label is limited (`names.py`), and
 so is the number of label sets. If a label set is beyond this limit, some of its values are replaced
-by `_other`. In a grouping with one label of `NAMED`, the model is replaced, so that all requests of
-a named value are stored under its name. In the grouping with all labels, the labels of `_FOLDS` are
-replaced. The permitted label sets are divided fairly between tenants (`fair_share.py`).
+by `_other`. In a grouping with a label of `NAMED`, such as the tenant, the model is replaced, so
+that all requests of a tenant that is stored by name remain under its name. In the grouping that has
+every label, the labels of `_FOLDS` are replaced. The permitted label sets are divided fairly between
+tenants (`fair_share.py`).
 """
 
 import json
@@ -119,8 +120,8 @@ class LabelSets:
     def _folded(
         self, coded: CodedLabels, rows: IntArray, numbers: IntArray, alive: list[LabelSet]
     ) -> IntArray:
-        """Return the label sets of the grouping with all labels. Beyond the limit, values become
-        `_other`.
+        """Return the label sets of the grouping that has every label. Label sets beyond the limit
+        get the value `_other` for some labels.
 
         Args:
             rows: (sets, labels) codes.

@@ -94,8 +94,8 @@ def known_from_unix_s(engine: Engine) -> int | None:
 def read_counter_spans(
     engine: Engine, window: Window, kinds: Sequence[SampleKind] = KINDS
 ) -> list[CounterSpans]:
-    """Return the counter spans of each kind of samples in a window, and shortly before and after
-    it."""
+    """Return the increases of the counters from sample to sample (`CounterSpans`) for each kind of
+    samples, in a window and shortly before and after it."""
     start = window.from_unix_ns // SECOND_NS - _EDGE_S
     end = window.to_unix_ns // SECOND_NS + _EDGE_S
     rows_from, minutes_from = (

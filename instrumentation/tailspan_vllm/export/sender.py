@@ -144,7 +144,8 @@ class OtlpSender:
         """Queue a request that has ended, or drop and count the request if its queue is full.
 
         Args:
-            build: builds the request's record; called on the reading thread.
+            build: builds the request's record; called on a thread of this class, not on the
+                server's event loop.
             kind: the kind of request, which determines the queue.
         """
         if not self._settings.enabled or not self._settings.spans:
