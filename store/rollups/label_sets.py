@@ -3,9 +3,9 @@
 `GROUPINGS` contains the groupings. The number of values of each label is limited (`names.py`), and
 so is the number of label sets. If a label set is beyond this limit, some of its values are replaced
 by `_other`. In a grouping with a label of `NAMED`, such as the tenant, the model is replaced, so
-that all requests of a tenant that is stored by name remain under its name. In the grouping that has
-every label, the labels of `_FOLDS` are replaced. The permitted label sets are divided fairly between
-tenants (`fair_share.py`).
+that all requests of a tenant that is stored by name remain under its name. In the grouping that
+has every label, the labels of `_FOLDS` are replaced. The permitted label sets are divided fairly
+between tenants (`fair_share.py`).
 """
 
 import json
