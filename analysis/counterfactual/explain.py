@@ -15,7 +15,6 @@ from analysis.counterfactual.shares import (
     Tails,
     UndecidedError,
     decide,
-    effect,
     removable_factors,
     untested,
 )
@@ -77,20 +76,10 @@ def with_shares_of(
     tails = _tails(explanation)
     try:
         window, baseline = read(tails)
-        decision = decide(window, baseline, causes, tails, progress)
-        more = untested(causes, explanation.others)
-        if not decision.unexplained.low > 0:
-            more = [
-                each
-                for each in more
-                if effect(decision.window, baseline, each, tails) >= 2 * MAX_NAMED_SHARE
-            ]
-        if more:
-            causes = [*causes, *more]
-            decision = decide(window, baseline, causes, tails, progress)
+        decision = decide(window, baseline, causes, tails, progress, explanation.others)
     except (NotReplayableError, UndecidedError) as error:
         return replace(explanation, not_replayed=str(error)), None
-    return _with_decision(explanation, causes, decision), window
+    return _with_decision(explanation, decision), window
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
@@ -119,14 +108,12 @@ def _tails(explanation: Explanation) -> Tails:
     return Tails(question.metric, explanation.tail_share, question.where)
 
 
-def _with_decision(
-    explanation: Explanation, tested: Sequence[Cause], decision: CauseShares
-) -> Explanation:
+def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanation:
     """Return the explanation with the shares from the replays, largest first. Causes with a share
     below `MAX_NAMED_SHARE` are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
-        for cause, share in zip(tested, decision.shares, strict=True)
+        for cause, share in zip(decision.causes, decision.shares, strict=True)
     ]
     causes.sort(key=lambda cause: -cause.share)
     return replace(

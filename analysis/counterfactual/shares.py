@@ -28,6 +28,7 @@ from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, Repl
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
 from analysis.window_replay import ReplayTraffic, resampled, traffic_of
+from diagnosis.explain import MAX_NAMED_SHARE
 from diagnosis.explanation import Cause, Replay
 from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
@@ -57,6 +58,11 @@ sample of requests, it also depends strongly on the model's error. These values 
 intervals of `benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002
 and 97004 with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
 
+MIN_EFFECT: Final = 2 * MAX_NAMED_SHARE
+"""Minimum part of the growth that disappears if a cause with a small estimate is reset alone. A
+share is the mean over all orders of the causes, so it is about half of this part if the cause alone
+adds nothing."""
+
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
@@ -73,12 +79,12 @@ class Share:
 class CauseShares:
     """The shares of the proposed causes, and how well the replays reproduce the measurement."""
 
+    causes: Sequence[Cause]
+    """The causes that were tested."""
     shares: Sequence[Share]
-    """One share for each proposed cause, in the same order."""
+    """One for each of `causes`."""
     unexplained: Share
     replay: Replay
-    window: Recorded
-    """The window as replayed: without the KV blocks that it lost."""
 
 
 class UndecidedError(ValueError):
@@ -113,16 +119,20 @@ def decide(
     causes: Sequence[Cause],
     tails: Tails,
     progress: Callable[[], None] = lambda: None,
+    others: Sequence[Cause] = (),
 ) -> CauseShares:
     """Return the shares of the causes that the detectors propose.
 
     Args:
         causes: the proposed causes, at least one, with the detectors' estimates of their shares
             (shares by accounting).
+        others: causes with smaller estimates. They are tested too if `causes` leave a part of the
+            growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
     """
+    recorded = window
     factors = removable_factors(causes)
     chance = np.random.default_rng(0)
     of_blocks = [
@@ -149,6 +159,9 @@ def decide(
         raise UndecidedError(
             f"the error of the replayed growth is {error:+.0%}; allowed: at most ±{MAX_ERROR:.0%}"
         )
+    more = _others_to_test(replayer, whole, causes, others, chance)
+    if more:
+        return decide(recorded, baseline, [*causes, *more], tails, progress)
     redrawn = [
         replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
         for _ in range(RESAMPLED)
@@ -159,6 +172,7 @@ def decide(
     ]
     rest = [each.unexplained for each in (whole, *redrawn)]
     return CauseShares(
+        causes,
         _of_causes(causes, factors, of_factors),
         _share(rest[0], rest[1:], error),
         Replay(
@@ -168,19 +182,20 @@ def decide(
             now_s,
             whole.values[frozenset()],
         ),
-        window,
     )
 
 
-def effect(window: Recorded, baseline: Recorded, cause: Cause, tails: Tails) -> float:
-    """Return the part of the replayed growth that disappears if only this cause is reset.
-
-    Args:
-        window: the window without the KV blocks that it lost (`CauseShares.window`).
-    """
-    replayer = _Replayer(window, baseline, removable_factors([cause]), tails, lambda: None)
-    traffics = [(traffic_of(window), traffic_of(baseline))] * DRAWS
-    return replayer.mean(traffics, np.random.default_rng(0)).share(0)
+def _others_to_test(
+    replayer: "_Replayer",
+    whole: "TailMeans",
+    causes: Sequence[Cause],
+    others: Sequence[Cause],
+    chance: np.random.Generator,
+) -> list[Cause]:
+    more = untested(causes, others)
+    if whole.unexplained > MAX_NAMED_SHARE:
+        return more
+    return [each for each in more if replayer.effect(whole, each, chance) >= MIN_EFFECT]
 
 
 def replays(causes: int) -> int:
@@ -310,12 +325,37 @@ class _Replayer:
         """Return the slow requests' mean latencies, averaged over `traffics`: pairs of the window's
         traffic and the baseline's traffic."""
         count = len(self._factors)
-        sums = {
-            frozenset(chosen): 0.0
+        sets = [
+            frozenset(chosen)
             for size in range(count + 1)
             for chosen in combinations(range(count), size)
-        }
-        baseline_s = 0.0
+        ]
+        sums = self._means(traffics, chance, [*sets, None])
+        return TailMeans({of: sums[of] for of in sets}, sums[None], count)
+
+    def effect(self, whole: TailMeans, cause: Cause, chance: np.random.Generator) -> float:
+        """Return the part of the replayed growth that disappears if only this cause is reset.
+
+        Args:
+            whole: the result of `mean`, in which the cause need not be a factor.
+        """
+        alone = _Replayer(
+            self._window, self._baseline, removable_factors([cause]), self._tails, lambda: None
+        )
+        traffic = traffic_of(self._window), traffic_of(self._baseline)
+        reset = frozenset([0])
+        without_s = alone._means([traffic] * DRAWS, chance, [reset])[reset]
+        return (whole.values[frozenset()] - without_s) / max(whole.growth_s, 1e-9)
+
+    def _means(
+        self,
+        traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]],
+        chance: np.random.Generator,
+        sets: Sequence[frozenset[int] | None],
+    ) -> dict[frozenset[int] | None, float]:
+        """Return the slow requests' mean latency for each set of reset factors. None stands for the
+        baseline."""
+        means = dict.fromkeys(sets, 0.0)
         with ThreadPoolExecutor(_THREADS) as threads:
             replays: list[tuple[frozenset[int] | None, Future[float]]] = []
             for now, usual in traffics:
@@ -323,17 +363,18 @@ class _Replayer:
                 baseline = RangeTraffic(self._baseline, usual)
                 seed = str(chance.integers(2**31))
                 mixed = MixedWindow(window, baseline, self._factors, chance, self._evictions)
-                for chosen in sums:
-                    tail_s = self._tail_of(mixed, chosen, seed, self._selected)
+                for chosen in sets:
+                    tail_s = (
+                        self._unchanged_of(baseline, seed)
+                        if chosen is None
+                        else self._tail_of(mixed, chosen, seed, self._selected)
+                    )
                     replays.append((chosen, threads.submit(tail_s)))
-                replays.append((None, threads.submit(self._unchanged_of(baseline, seed))))
             for of, replay in replays:
-                if of is None:
-                    baseline_s += replay.result() / len(traffics)
-                else:
-                    sums[of] += replay.result() / len(traffics)
+                means[of] += replay.result() / len(traffics)
+                if of is not None:
                     self._progress()
-        return TailMeans(sums, baseline_s, count)
+        return means
 
     def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
         """Return the mean latency of the baseline's slow requests in a replay."""

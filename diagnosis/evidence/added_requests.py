@@ -137,14 +137,18 @@ def _of_tenant(
     """Return the sorted lengths of a tenant's requests (of all requests if `tenant` is None): in
     the baseline, and in the hot blocks, the blocks of time with nearly all slow requests."""
     ranges = case.before, case.hot_requests
-    if tenant is None:
-        before, now = (computed_tokens(each, tokens) for each in ranges)
-        return np.sort(before[np.isfinite(before)]), np.sort(now[np.isfinite(now)])
-    key = "lengths", tokens
+    key = "lengths", tokens, tenant is None
     if key not in case.cache:
-        case.cache[key] = tuple(_by_tenant(each, tokens) for each in ranges)
+        of_range = _of_all if tenant is None else _by_tenant
+        case.cache[key] = tuple(of_range(each, tokens) for each in ranges)
     was, is_ = case.cache[key]
     return was.get(tenant, _NONE), is_.get(tenant, _NONE)
+
+
+def _of_all(requests: Requests, tokens: str) -> dict[None, FloatArray]:
+    """Return the known lengths of all requests, sorted."""
+    lengths = computed_tokens(requests, tokens)
+    return {None: np.sort(lengths[np.isfinite(lengths)])}
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:

@@ -15,7 +15,6 @@ from analysis.counterfactual.shares import (
     Tails,
     UndecidedError,
     decide,
-    effect,
     replays,
     tail_mean_s,
     untested,
@@ -278,11 +277,11 @@ def test_a_cause_that_another_cause_contains_is_not_tested_in_addition() -> None
     assert [each.id for each in untested([proposed("preemption")], others)] == ["engine_stall"]
 
 
-def test_the_effect_of_one_cause_is_the_growth_that_disappears_without_it() -> None:
-    window, baseline = ranges("engine_stall")
-    tails = Tails(Metric.ITL_MAX, SHARE, {})
-    assert effect(window, baseline, proposed("engine_stall"), tails) == pytest.approx(1, abs=0.1)
-    assert abs(effect(window, baseline, proposed("longer_outputs"), tails)) < 0.1
+def test_a_small_cause_is_tested_if_the_growth_depends_on_it() -> None:
+    window, baseline = ranges("preemption", "engine_stall")
+    causes, others = [proposed("preemption")], [proposed("engine_stall"), proposed("frontend_cpu")]
+    found = decide(window, baseline, causes, Tails(Metric.QUEUE, SHARE, {}), others=others)
+    assert [each.id for each in found.causes] == ["preemption", "engine_stall"]
 
 
 def test_a_stall_that_no_slow_request_saw_is_found_beside_preemption() -> None:
