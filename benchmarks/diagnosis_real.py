@@ -190,8 +190,8 @@ def main() -> int:
         for case in cases:
             found.append(evaluate_explanation(case, arguments.tailspan))
             print(line(found[-1]), flush=True)
-    print(summary(found))
-    print("\n".join(shares_summary(cases, found)))
+        print(summary(found))
+        print("\n".join(shares_summary(cases, found)))
     return 0 if all(each.right for each in found) else 1
 
 
