@@ -2,7 +2,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnosis.inputs.arrow import requests_of
+from diagnosis.inputs.arrow import ENGINE_COLUMNS, GPU_COLUMNS, requests_of
+from diagnosis.inputs.servers import no_samples
+from store.schema import GPUS, SAMPLES
 
 
 def test_nulls_are_nan_and_labels_are_codes() -> None:
@@ -35,3 +37,14 @@ def test_a_column_is_made_when_it_is_asked_for() -> None:
     assert found.rows(np.array([1])).number("ttft_s").tolist() == [2.0]
     with pytest.raises(pa.ArrowInvalid):
         found.number("queue_s")
+
+
+def test_the_columns_of_samples_are_columns_of_the_store() -> None:
+    assert set(ENGINE_COLUMNS) <= set(SAMPLES.columns.keys())
+    assert set(GPU_COLUMNS) <= set(GPUS.columns.keys())
+
+
+def test_a_column_that_is_not_read_from_the_store_is_an_error() -> None:
+    assert no_samples().number("waiting").size == 0
+    with pytest.raises(ValueError, match="column of samples: 'steps_total'; allowed: engine"):
+        no_samples().number("steps_total")

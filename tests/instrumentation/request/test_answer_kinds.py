@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tailspan_vllm.request.answer_kinds import Answer, KindTokens, answer_of
+from tailspan_vllm.request.answer_kinds import Answer, KindTokens, StreamedAnswer, answer_of
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 HOSTILE = '"content":"x","reasoning":"x","tool_calls":[{"type":"text_delta","text":"x'
@@ -125,6 +125,23 @@ def test_in_any_order_the_kinds_sum_to_the_tokens(parts: list[tuple[str, int]]) 
     assert sum(each or 0 for each in reported) == stream.stats.num_generation_tokens
     for kind, tokens in reported._asdict().items():
         assert kind in kinds or tokens == 0
+
+
+def test_equal_events_without_text_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[bytes] = []
+    search = StreamedAnswer._kind_of
+
+    def counted(answer: StreamedAnswer, body: bytes) -> int | None:
+        searched.append(body)
+        return search(answer, body)
+
+    monkeypatch.setattr(StreamedAnswer, "_kind_of", counted)
+    empty, text = chat(content=""), chat(content="a")
+    stream = Stream()
+    for body in (empty, empty, empty, text, empty, empty, text):
+        stream.sends(body)
+    assert searched == [empty, text]
+    assert stream.tokens() == KindTokens(0, 0, 7)
 
 
 def test_an_answer_of_tool_calls_has_no_first_content() -> None:
