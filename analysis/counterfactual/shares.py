@@ -63,6 +63,8 @@ MIN_EFFECT: Final = 2 * MAX_NAMED_SHARE
 share is the mean over all orders of the causes, so it is about half of this part if the cause alone
 adds nothing."""
 
+_BLOCKS: Final = (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
+
 COLUMN: Final = {metric: f"{metric.value}_s" for metric in Metric}
 
 
@@ -135,9 +137,7 @@ def decide(
     recorded = window
     factors = removable_factors(causes)
     chance = np.random.default_rng(0)
-    of_blocks = [
-        each for each in factors if each.kind in (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
-    ]
+    of_blocks = [each for each in factors if each.kind in _BLOCKS]
     if of_blocks:
         with_lost_blocks = _with_lost_blocks(window, tails, chance)
         if with_lost_blocks is not None:
@@ -160,8 +160,23 @@ def decide(
             f"the error of the replayed growth is {error:+.0%}; allowed: at most ±{MAX_ERROR:.0%}"
         )
     more = _others_to_test(replayer, whole, causes, others, chance)
-    if more:
+    added = [each for each in factors_of(more) if each is not None]
+    if any(each.kind in _BLOCKS for each in added):
         return decide(recorded, baseline, [*causes, *more], tails, progress)
+    if more:
+        wider = _Replayer(window, baseline, [*factors, *added], tails, progress)
+        of_wider = wider.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
+        # Each factor doubles the number of replays, so keep only the causes that would be named.
+        kept = [
+            each
+            for place, each in enumerate(more, len(factors))
+            if of_wider.share(place) >= MAX_NAMED_SHARE
+        ]
+        if len(kept) == len(more):
+            causes, factors = [*causes, *more], [*factors, *added]
+            replayer, whole = wider, of_wider
+        elif kept:
+            return decide(recorded, baseline, [*causes, *kept], tails, progress)
     redrawn = [
         replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
         for _ in range(RESAMPLED)
