@@ -43,7 +43,7 @@ def test_a_simulated_fleet_needs_a_token_that_writes(roles: Path, tmp_path: Path
     tokens = tmp_path / "tokens.txt"
     tokens.write_text("abcdefghijklmnopqrst:sre\n")
     words = ("up", "--no-explorer", "--simulate", "--token-file", str(tokens))
-    assert "can only read" in _refusal(*words, "--roles", str(roles))
+    assert "cannot send data" in _refusal(*words, "--roles", str(roles))
 
 
 def test_a_wrong_roles_file_is_refused(roles: Path) -> None:

@@ -141,7 +141,7 @@ def test_the_targets_file_is_read_each_time(tmp_path: Path, kind: str) -> None:
         ('[{"targets": ["x:1"], "labels": []}]', None),
         ('[{"targets": ["x:1"], "labels": "y"}]', "labels"),
         ('[{"targets": ["x:1"], "labels": {"replica": 3}}]', "3 is not a text"),
-        ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "one name for several"),
+        ('[{"targets": ["x:1", "y:1"], "labels": {"replica": "a"}}]', "names several targets"),
         ('[{"targets": ["x:1"], "labels": {"__scheme__": "gopher"}}]', "is not an address"),
         ("[" * 100_000, "targets.json"),
     ],
