@@ -36,9 +36,9 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. If these causes do not explain the whole growth, the replays
-    also test causes that the explanation leaves out because of their small share. If the replay
-    cannot determine the shares, the shares by accounting (the detectors' estimates) remain, and
+    causes that the explanation names, and causes that it leaves out because of their small share,
+    if a part of the growth is unexplained or if the growth depends on them. If the replay cannot
+    determine the shares, the shares by accounting (the detectors' estimates) remain, and
     `not_replayed` states the reason.
 
     Raises:

@@ -150,7 +150,7 @@ def decide(
                     " lost"
                 )
     replayer = _Replayer(window, baseline, factors, tails, progress)
-    whole = replayer.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
+    whole = replayer.mean(replayer.recorded, chance)
     baseline_s, now_s = tails.measured_s(baseline), tails.measured_s(window)
     if not now_s > baseline_s:
         raise UndecidedError("the requests of the replayed part did not become slower")
@@ -165,7 +165,7 @@ def decide(
         return decide(recorded, baseline, [*causes, *more], tails, progress)
     if more:
         wider = _Replayer(window, baseline, [*factors, *added], tails, progress)
-        of_wider = wider.mean([(traffic_of(window), traffic_of(baseline))] * DRAWS, chance)
+        of_wider = wider.mean(wider.recorded, chance)
         # Each factor doubles the number of replays, so keep only the causes that would be named.
         kept = [
             each
@@ -334,6 +334,11 @@ class _Replayer:
         self._selected = [matching(each.requests, tails.equals) for each in (window, baseline)]
         self._evictions = evictions(window, baseline, factors)
 
+    @property
+    def recorded(self) -> list[tuple[ReplayTraffic, ReplayTraffic]]:
+        """The recorded traffic of the window and of the baseline, once for each draw."""
+        return [(traffic_of(self._window), traffic_of(self._baseline))] * DRAWS
+
     def mean(
         self, traffics: Sequence[tuple[ReplayTraffic, ReplayTraffic]], chance: np.random.Generator
     ) -> TailMeans:
@@ -357,9 +362,8 @@ class _Replayer:
         alone = _Replayer(
             self._window, self._baseline, removable_factors([cause]), self._tails, lambda: None
         )
-        traffic = traffic_of(self._window), traffic_of(self._baseline)
         reset = frozenset([0])
-        without_s = alone._means([traffic] * DRAWS, chance, [reset])[reset]
+        without_s = alone._means(alone.recorded, chance, [reset])[reset]
         return (whole.values[frozenset()] - without_s) / max(whole.growth_s, 1e-9)
 
     def _means(

@@ -72,7 +72,7 @@ def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
 
 def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> bool:
     bound = longer_than(now, before, scale)
-    return _others_unchanged(now, before, scale, bound) and (bound < inf or grew(before, now))
+    return were_added(now, before, scale, bound) and (bound < inf or grew(before, now))
 
 
 @cached_per_case
@@ -171,10 +171,15 @@ def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale
     """Return the length above which requests were added (see `were_added`); infinite if no requests
     were added."""
     bound = longer_than(now, before, scale)
-    return bound if _others_unchanged(now, before, scale, bound) else inf
+    return bound if were_added(now, before, scale, bound) else inf
 
 
-def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> bool:
+def were_added(
+    now: FloatArray | IntArray,
+    before: FloatArray | IntArray,
+    scale: float,
+    bound: float | None = None,
+) -> bool:
     """Return True if long requests were added, and False if instead all requests became longer.
 
     Ordinary requests are shorter than the added requests, and at most as long as the baseline's
@@ -189,16 +194,12 @@ def were_added(now: FloatArray | IntArray, before: FloatArray | IntArray, scale:
         now: the requests' lengths in the window, in tokens.
         before: the requests' lengths in the baseline, in tokens.
         scale: the duration of the window, divided by the duration of the baseline.
+        bound: the result of `longer_than`, if it is already computed.
     """
-    return _others_unchanged(now, before, scale, longer_than(now, before, scale))
-
-
-def _others_unchanged(
-    now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float, bound: float
-) -> bool:
-    """Return whether the requests up to the length `bound` did not change (see `were_added`)."""
     if min(now.size, before.size) < MIN_REQUESTS:
         return False
+    if bound is None:
+        bound = longer_than(now, before, scale)
     longest = min(float(np.median(before)), bound)
     short_now, short_before = now[now <= longest], before[before <= longest]
     if not short_before.size:

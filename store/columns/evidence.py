@@ -71,7 +71,7 @@ def evidence(
         equals: labels of the requests. Samples are not filtered.
     """
     known = columns.known_of_requests
-    requests, engines, gpus = together(
+    requests, engines, gpus = _together(
         lambda: request_columns(engine, window, known, equals),
         lambda: engine_samples(engine, window, columns.engines, max_rows=None).table,
         lambda: gpu_samples(engine, window, columns.gpus, max_rows=None).table,
@@ -80,7 +80,7 @@ def evidence(
     return EvidenceRows(requests, engines, gpus, starts, cold_starts)
 
 
-def together(*reads: Callable[[], _Read]) -> list[_Read]:
+def _together(*reads: Callable[[], _Read]) -> list[_Read]:
     """Run reads at the same time, with the access rights of the caller, and return their results.
 
     Raises: the exception of the first read that failed.
@@ -127,7 +127,7 @@ class EvidenceCache:
 
     def read(self, window: Window, equals: Mapping[str, str | None]) -> EvidenceRows:
         """Read the data for an explanation. See `evidence`."""
-        requests, engines, gpus = together(
+        requests, engines, gpus = _together(
             lambda: self._selected_requests(window, equals),
             lambda: self._engines.table(window),
             lambda: self._gpus.table(window),

@@ -137,7 +137,12 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
         decorators = [ast.unparse(each) for each in method.decorator_list]
         steps = [each for each in method.body if not is_docstring(each)]
         # `record` runs at every step, so it contains the guard itself.
-        inside = len(steps) == 1 and isinstance(steps[0], ast.Try)
+        attempt = steps[0] if len(steps) == 1 else None
+        inside = isinstance(attempt, ast.Try)
+        if isinstance(attempt, ast.Try):
+            (handler,) = attempt.handlers
+            assert ast.unparse(handler).split("\n")[0] == "except Exception:"
+            assert ast.unparse(handler.body[0]).startswith("guard.note_failure(")
         assert (
             not steps
             or inside

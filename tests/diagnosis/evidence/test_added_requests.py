@@ -142,7 +142,7 @@ def test_thousands_of_tenants_read_each_request_a_few_times(
     counting("is_value", LabelColumn, lambda label, _: label.codes.size)
     counting("is_any", LabelColumn, lambda label, names: label.codes.size + len(names))
     counting("computed_tokens", added_requests, lambda requests, _: len(requests))
-    counting("were_added", added_requests, lambda now, before, _: now.size + before.size)
+    counting("were_added", added_requests, lambda now, before, *_: now.size + before.size)
     counting("longer_than", added_requests, lambda now, before, _: now.size + before.size)
     case = case_of(tenants, size, added=500)
     added_by_others(case)
