@@ -54,7 +54,7 @@ def _lines() -> Iterator[str]:
         " `traceparent`, the span is a child of the span that `traceparent` names. The span's"
         " status is ERROR for the outcome `error`. The phases sum to the duration of the span. If"
         " a request ends early, the current phase lasts until the end, and later phases are"
-        " absent. The parts of queue, prefill and decode sum to the phase. A phase has either all"
+        " absent. Queue, prefill and decode each have parts that sum to the phase. A phase has all"
         " of its parts or none. The step ledger is the plugin's record of the duration and the"
         " work of each engine step.",
         _STORED_COLUMNS,
