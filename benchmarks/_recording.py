@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -49,18 +50,45 @@ def record(
 ) -> ServerRecording:
     """Start servers, send each request at its planned time, and stop the servers.
 
-    With several servers, requests are sent to them in rotation, as by a round-robin router.
+    The arguments are those of `record_in_turn`.
+    """
+    return record_in_turn(
+        [planned], arguments, servers, command, variables, during, one_core=one_core
+    )[0]
+
+
+def record_in_turn(
+    loads: Sequence[Planned],
+    arguments: Sequence[str] = (),
+    servers: int = 1,
+    command: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    during: AbstractContextManager[object] | None = None,
+    *,
+    one_core: bool = False,
+    skip_s: float = 0.0,
+) -> list[ServerRecording]:
+    """Start servers, send the requests of one load after another, and stop the servers.
+
+    With several servers, requests are sent to them in rotation, as by a round-robin router. The
+    prefix caches are emptied before each further load.
 
     Args:
-        planned: each request is sent at its time, even if earlier ones have not ended.
+        loads: each request is sent at its time, even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
         during: a context manager that is active while the load is sent.
         one_core: whether each server runs on one CPU core of its own.
+        skip_s: each load after the first begins at this time of its plan, because the servers are
+            warm.
 
     Raises:
-        RuntimeError: a server did not start.
+        RuntimeError: a server did not start, or did not empty its prefix cache.
     """
+    found: list[ServerRecording] = []
+    if len(loads) > 1:
+        # vLLM empties its prefix cache on request only in this mode.
+        variables = {"VLLM_SERVER_DEV_MODE": "1", **(variables or {})}
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         ports = [free_port() for _ in range(servers)]
@@ -83,40 +111,75 @@ def record(
             for port, process in zip(ports, processes, strict=True):
                 if not serve.wait_until_healthy(port, process):
                     raise RuntimeError("the server did not start")
-            begun, begun_ns = time.monotonic(), time.time_ns()
-            with during or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
-                for number, (at_s, call) in enumerate(planned):
-                    time.sleep(max(0.0, begun + at_s - time.monotonic()))
-                    pool.submit(send, ports[number % servers], call)
-            time.sleep(EXPORTED_S)
+            for place, planned in enumerate(loads):
+                skipped_s = skip_s if place else 0.0
+                if place:
+                    for port in ports:
+                        _empty_prefix_cache(port)
+                earlier, sampled = len(sink.requests), len(sink.samples)
+                begun_s = time.monotonic() - skipped_s
+                begun_ns = time.time_ns() - round(skipped_s * 1e9)
+                with during or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
+                    for number, (at_s, call) in enumerate(planned):
+                        if at_s < skipped_s:
+                            continue
+                        time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
+                        pool.submit(send, ports[number % servers], call)
+                time.sleep(EXPORTED_S)
+                found.append(
+                    ServerRecording(
+                        begun_ns, sink.requests[earlier:], sink.samples[sampled:], [*sink.starts]
+                    )
+                )
         finally:
             for process in processes:
                 serve.stop(process)
-    return ServerRecording(begun_ns, sink.requests, sink.samples, sink.starts)
+    return found
+
+
+def _empty_prefix_cache(port: int) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/reset_prefix_cache", method="POST", data=b""
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"the server did not empty its prefix cache: {answer.status}")
 
 
 def record_once(
-    kept: Path | None,
-    planned: Planned,
+    folder: Path | None,
+    loads: Mapping[str, Planned],
     arguments: Sequence[str] = (),
     servers: int = 1,
     command: Sequence[str] = (),
     one_core: bool = False,
-) -> ServerRecording:
-    """Return the recording of an earlier run from a file. If the file does not exist, call `record`
-    and write the recording to the file.
+    *,
+    skip_s: float = 0.0,
+) -> dict[str, ServerRecording]:
+    """Return the recordings of an earlier run from files. If one of them does not exist, call
+    `record_in_turn` and write the recordings to files.
 
     Args:
-        kept: the file; None to record without a file. Read only your own files, because unpickling
-            a file can execute code in it.
+        folder: the folder of the files; None to record without files. Read only your own files,
+            because unpickling a file can execute code in it.
+        loads: the loads by the names of their recordings.
 
     Raises:
-        RuntimeError: a server did not start.
+        RuntimeError: a server did not start, or did not empty its prefix cache.
     """
-    if kept is not None and kept.exists():
-        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
-    recording = record(planned, arguments, servers, command, one_core=one_core)
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_bytes(pickle.dumps(recording))
-    return recording
+    files = {} if folder is None else {name: folder / f"{name}.pickle" for name in loads}
+    if files and all(file.exists() for file in files.values()):
+        return {name: pickle.loads(file.read_bytes()) for name, file in files.items()}
+    recordings = dict(
+        zip(
+            loads,
+            record_in_turn(
+                [*loads.values()], arguments, servers, command, one_core=one_core, skip_s=skip_s
+            ),
+            strict=True,
+        )
+    )
+    for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(pickle.dumps(recordings[name]))
+    return recordings

@@ -4,11 +4,13 @@
     python benchmarks/diagnosis_real.py engine_stall preemption --seed 7 --severity 0.5
     python benchmarks/diagnosis_real.py --recorded DIR [DIR …]   faults recorded earlier
     python benchmarks/diagnosis_real.py --shares                 6 faults and 5 pairs, 12 minutes
+    python benchmarks/diagnosis_real.py --server "vllm serve FOLDER" --rate 16 --tokens 60,160
 
 Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
-usual load. Then the fault is explained from the database of a running Tailspan. The benchmark has
-the same requirements as `make vllm`, and needs an otherwise idle machine: the column `others` shows
-the number of CPUs that other processes used before and during the fault.
+usual load. With --server, the given command starts the server, for example on a GPU. Then the fault
+is explained from the database of a running Tailspan. The benchmark has the same requirements as
+`make vllm`, and needs an otherwise idle machine: the column `others` shows the number of CPUs that
+other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
@@ -16,6 +18,7 @@ each of two faults, and with both faults. The goal: the confidence intervals of 
 """
 
 import argparse
+import shlex
 import sys
 import tempfile
 import time
@@ -127,19 +130,26 @@ def cases_in(folders: Iterable[Path]) -> list[Path]:
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
 
 
-def recorded(causes: Sequence[str], seed: int, severity: float, into: Path) -> list[Path]:
+def recorded(causes: Sequence[str], options: argparse.Namespace, into: Path) -> list[Path]:
     """Record the faults, and return their folders."""
-    ensure()
+    if not options.server:
+        ensure()
     begun = time.monotonic()
     return record(
-        faults_of(causes, seed, severity),
+        faults_of(causes, options.seed, options.severity, options.rate, options.tokens),
         into,
-        seed=seed,
-        severity=severity,
-        before_s=46.0,
-        during_s=44.0,
+        seed=options.seed,
+        severity=options.severity,
+        before_s=options.before,
+        during_s=options.under,
         log_line=lambda text: print(f"{time.monotonic() - begun:5.0f} s  {text}", flush=True),
+        command=options.server,
     )
+
+
+def _two_numbers(text: str) -> tuple[int, int]:
+    first, second = text.split(",")
+    return int(first), int(second)
 
 
 def main() -> int:
@@ -162,6 +172,36 @@ def main() -> int:
     parser.add_argument(
         "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
     )
+    parser.add_argument(
+        "--server",
+        type=shlex.split,
+        default=[],
+        metavar="COMMAND",
+        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
+    )
+    parser.add_argument("--rate", type=float, default=8.0, help="usual requests/s (default 8)")
+    parser.add_argument(
+        "--tokens",
+        type=_two_numbers,
+        default=(16, 40),
+        metavar="MIN,MAX",
+        help="output tokens of a usual request (default 16,40)",
+    )
+    parser.add_argument(
+        "--before",
+        type=float,
+        default=46.0,
+        metavar="S",
+        help="seconds of usual traffic before the faults (default 46)",
+    )
+    parser.add_argument(
+        "--under",
+        type=float,
+        default=44.0,
+        metavar="S",
+        help="seconds of each fault (default 44)",
+    )
+    parser.add_argument("--record-only", action="store_true", help="do not explain the faults")
     parser.add_argument("--recorded", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to store the recordings")
     parser.add_argument(
@@ -174,6 +214,8 @@ def main() -> int:
         parser.error(
             f"cause: {', '.join(sorted(unknown))}; allowed: {', '.join((*FAULTS, *PAIRS))}"
         )
+    if arguments.record_only and arguments.keep is None:
+        parser.error("--record-only needs --keep DIR")
     causes = arguments.cause or [*(MEASURED if arguments.shares else FAULTS)]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -181,10 +223,12 @@ def main() -> int:
                 cases = cases_in(arguments.recorded)
             else:
                 into = arguments.keep or Path(folder)
-                cases = recorded(causes, arguments.seed, arguments.severity, into)
+                cases = recorded(causes, arguments, into)
         except (ProgramUnavailableError, RecordingError) as reason:
             print(reason, file=sys.stderr)
             return 2
+        if arguments.record_only:
+            return 0
         print(f"\n{HEADING}")
         found = []
         for case in cases:

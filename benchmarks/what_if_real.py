@@ -22,7 +22,7 @@ import random
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,8 @@ ALLOWED = {"p50": 0.10, "p99": 0.20}
 BAR = 0.8
 WARM_S = 25.0
 """Seconds in which the plugin fits its step model, before the recording."""
+SETTLED_S = 4.0
+"""Seconds of load before the recording on servers whose step model is fitted."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Run:
     def seats_in_all(self) -> int:
         """Return the number of requests that can run at the same time on all servers together."""
         return self.seats * self.servers
+
+    def same_servers(self, other: "Run") -> bool:
+        """Return whether the servers of both runs are the same, so that only the load differs."""
+        return replace(self, rate=other.rate) == other
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
@@ -220,9 +226,19 @@ def main(words: Sequence[str] | None = None) -> int:
         help="run each server on a core of its own, so that two replicas do not share cores",
     )
     parser.add_argument(
+        "--share-servers",
+        action="store_true",
+        help="send the loads of runs with equal arguments to the same server, one after another",
+    )
+    parser.add_argument(
         "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"
     )
+    parser.add_argument(
+        "--record-only", action="store_true", help="do not predict; --keep DIR is required"
+    )
     options = parser.parse_args(words)
+    if options.record_only and options.keep is None:
+        parser.error("--record-only needs --keep DIR")
     runs, cases = runs_of(*options.seats), cases_of(*options.seats)
     names = list(cases) if options.cases is None else options.cases.split(",")
     if unknown := set(names) - set(cases):
@@ -234,21 +250,46 @@ def main(words: Sequence[str] | None = None) -> int:
         print(reason, file=sys.stderr)
         return 2
     found: dict[str, Recorded] = {}
+    changes = [cases[name] for name in names]
+    compared = [run for each in changes for run in (each.before, each.after)]
+    needed = list(dict.fromkeys(["first", "second", *compared]))
 
     def served(name: str) -> Recorded:
         if name not in found:
             run = runs[name]
-            print(f"serving: {name}; load average {os.getloadavg()[0]:.1f}", file=sys.stderr)
-            planned = calls(options.seconds, options.rate * run.rate, options.seed, options.tokens)
-            arguments = ["--max-num-seqs", str(run.seats), *run.arguments]
-            kept = None if options.keep is None else options.keep / f"{name}.pickle"
-            found[name] = recorded(
-                record_once(kept, planned, arguments, run.servers, options.server, options.one_core)
+            together = [
+                each
+                for each in needed
+                if each == name or (options.share_servers and runs[each].same_servers(run))
+            ]
+            print(
+                f"serving: {', '.join(together)}; load average {os.getloadavg()[0]:.1f}",
+                file=sys.stderr,
             )
+            loads = {
+                each: calls(
+                    options.seconds, options.rate * runs[each].rate, options.seed, options.tokens
+                )
+                for each in together
+            }
+            recordings = record_once(
+                options.keep,
+                loads,
+                ["--max-num-seqs", str(run.seats), *run.arguments],
+                run.servers,
+                options.server,
+                options.one_core,
+                skip_s=WARM_S - SETTLED_S,
+            )
+            found.update({each: recorded(recording) for each, recording in recordings.items()})
         return found[name]
 
     try:
         first, second = served("first"), served("second")
+        if options.record_only:
+            for name in needed:
+                served(name)
+            return 0
     except NotReplayableError as reason:
         print(reason, file=sys.stderr)
         return 2

@@ -36,12 +36,25 @@ FAULTS: Final[Mapping[str, Make]] = MappingProxyType(
 )
 
 
-def faults_of(causes: Sequence[str], seed: int, severity: float) -> list[ServerFault]:
+def faults_of(
+    causes: Sequence[str],
+    seed: int,
+    severity: float,
+    rate_per_s: float = 8.0,
+    output_tokens: tuple[int, int] = (16, 40),
+) -> list[ServerFault]:
     """Return the faults with these causes or pairs of causes, during usual traffic.
 
     The random values of a fault are the same, whether the fault is alone or in a pair.
+
+    Args:
+        rate_per_s: mean rate of the usual traffic. The seed changes it by up to 6 %.
+        output_tokens: minimum and maximum output tokens of a request of the usual traffic.
     """
-    usual = PlannedTraffic(rate_per_s=random.Random(seed).uniform(7.5, 8.5))
+    usual = PlannedTraffic(
+        rate_per_s=rate_per_s * random.Random(seed).uniform(15 / 16, 17 / 16),
+        output_tokens=output_tokens,
+    )
 
     def made(cause: str, traffic: PlannedTraffic) -> ServerFault:
         return FAULTS[cause](random.Random(f"{seed}/{cause}"), severity, traffic)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from rig.faults.fault import DisturbedServer, ServerFault
+from rig.faults.gpu_hog import gpu_hog, has_gpu
 from rig.faults.traffic import PlannedTraffic
 
 # The process ends when its parent process ends.
@@ -49,7 +50,14 @@ class Hogs:
 
 
 def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Start two CPU-bound processes per core, with the server's own priority."""
+    """Start two CPU-bound processes per core, with the server's own priority.
+
+    On a machine with an NVIDIA GPU, one other process uses the GPU instead.
+    """
+    if has_gpu():
+        return ServerFault(
+            cause="noisy_neighbour", metric="tpot", usual=usual, during=usual, disturb=gpu_hog
+        )
     hogs = Hogs(max(1, round(2 * (os.cpu_count() or 1) * severity)))
     return ServerFault(
         cause="noisy_neighbour",

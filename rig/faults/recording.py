@@ -75,6 +75,7 @@ class RunningServer:
     port: int
     otlp_port: int
     log: Path
+    command: Sequence[str]
     process: subprocess.Popen[bytes]
 
     @property
@@ -92,7 +93,7 @@ class RunningServer:
         Return when the server serves requests.
         """
         serve.stop(self.process)
-        self.process = _start(self.port, self.otlp_port, self.log, arguments)
+        self.process = _start(self.port, self.otlp_port, self.log, self.command, arguments)
 
     def warm_up(self) -> None:
         """Send requests that cause steps of all kinds, so that the step model can be fitted."""
@@ -104,7 +105,7 @@ class RunningServer:
 
 
 def _start(
-    port: int, otlp_port: int, log: Path, arguments: Sequence[str]
+    port: int, otlp_port: int, log: Path, command: Sequence[str], arguments: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     environ = {
         **os.environ,
@@ -113,7 +114,7 @@ def _start(
     }
     with log.open("ab") as output:
         process = subprocess.Popen(
-            serve.command(port, ("--max-model-len", "8192", *arguments)),
+            serve.command(port, ("--max-model-len", "8192", *arguments), command),
             env=serve.environment(f"http://127.0.0.1:{otlp_port}", environ),
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -144,10 +145,17 @@ def collecting(folder: Path) -> Iterator[int]:
 
 
 @contextmanager
-def serving(folder: Path, otlp_port: int, arguments: tuple[str, ...]) -> Iterator[RunningServer]:
-    """Run a vLLM with these arguments, and warm it up."""
+def serving(
+    folder: Path, otlp_port: int, arguments: tuple[str, ...], command: Sequence[str] = ()
+) -> Iterator[RunningServer]:
+    """Run a vLLM with these arguments, and warm it up.
+
+    Args:
+        command: starts another server instead of the tiny model; see `rig.serve.command`.
+    """
     port, log = free_port(), folder / "vllm.log"
-    server = RunningServer(port, otlp_port, log, _start(port, otlp_port, log, arguments))
+    process = _start(port, otlp_port, log, command, arguments)
+    server = RunningServer(port, otlp_port, log, command, process)
     try:
         server.warm_up()
         yield server
@@ -164,8 +172,13 @@ def record(
     before_s: float,
     during_s: float,
     log_line: Callable[[str], None],
+    command: Sequence[str] = (),
 ) -> list[Path]:
-    """Record each fault into its own folder inside `folder`, and return these folders."""
+    """Record each fault into its own folder inside `folder`, and return these folders.
+
+    Args:
+        command: starts another server instead of the tiny model; see `rig.serve.command`.
+    """
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +188,7 @@ def record(
         truths: list[InjectedFault] = []
         with collecting(shared) as otlp_port:
             log_line(f"vLLM with {' '.join(arguments)} …")
-            with serving(shared, otlp_port, arguments) as server:
+            with serving(shared, otlp_port, arguments, command) as server:
                 for usual, same in groupby(group, lambda fault: fault.usual):
                     wait_for_quiet()
                     baseline = record_interval(server, usual, f"{seed}/before", before_s)[0]
