@@ -78,12 +78,12 @@ REQUEST_COLUMNS: Final = (
 
 _WORK: Final = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
-    *("context_tokens_total", "decodes_total"),
+    *("context_tokens_total", "decodes_total", "prefill_steps_total"),
 )
 _COEFFICIENTS: Final = (
     *("step_model_base_s", "step_model_per_prefill_token_s"),
     *("step_model_per_prefill_attention_s", "step_model_per_context_token_s"),
-    "step_model_per_decode_s",
+    *("step_model_per_decode_s", "step_model_per_prefill_step_s"),
 )
 assert len(_WORK) == len(_COEFFICIENTS) == COEFFICIENTS
 _NS: Final = 10**9
@@ -502,12 +502,18 @@ def _step_reports(samples: Samples, mine: BoolArray, origin_ns: int) -> StepRepo
         found[place[known]] = values[known]
         return found
 
+    work = np.stack([risen(name) for name in _WORK], axis=1)
+    coefficients = np.stack([latest(name) for name in _COEFFICIENTS], axis=1)
+    # Older plugins report neither the steps with prefill nor the time to launch them.
+    for values in (work, coefficients):
+        without = np.isnan(values[:, -1]) & np.isfinite(values[:, :-1]).all(axis=1)
+        values[without, -1] = 0.0
     return StepReports(
         starts_s=(first + np.arange(intervals, dtype=np.float64)) * PACE_INTERVAL_S,
-        work=np.stack([risen(name) for name in _WORK], axis=1),
+        work=work,
         busy_s=risen("busy_s_total"),
         stall_s=risen("stall_s_total"),
-        coefficients=np.stack([latest(name) for name in _COEFFICIENTS], axis=1),
+        coefficients=coefficients,
         error_ratio=latest("step_model_error_ratio"),
     )
 

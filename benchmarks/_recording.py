@@ -5,7 +5,7 @@ import pickle
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -52,9 +52,11 @@ def record(
 
     The arguments are those of `record_in_turn`.
     """
-    return record_in_turn(
-        [planned], arguments, servers, command, variables, during, one_core=one_core
-    )[0]
+    loads = [planned]
+    (recording,) = record_in_turn(
+        loads, arguments, servers, command, variables, during, one_core=one_core
+    )
+    return recording
 
 
 def record_in_turn(
@@ -67,8 +69,9 @@ def record_in_turn(
     *,
     one_core: bool = False,
     skip_s: float = 0.0,
-) -> list[ServerRecording]:
-    """Start servers, send the requests of one load after another, and stop the servers.
+) -> Iterator[ServerRecording]:
+    """Start servers, send the requests of one load after another, and stop the servers. Yield each
+    load's recording as soon as the load has ended.
 
     With several servers, requests are sent to them in rotation, as by a round-robin router. The
     prefix caches are emptied before each further load.
@@ -85,7 +88,6 @@ def record_in_turn(
     Raises:
         RuntimeError: a server did not start, or did not empty its prefix cache.
     """
-    found: list[ServerRecording] = []
     if len(loads) > 1:
         # vLLM empties its prefix cache on request only in this mode.
         variables = {"VLLM_SERVER_DEV_MODE": "1", **(variables or {})}
@@ -126,15 +128,12 @@ def record_in_turn(
                         time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
                         pool.submit(send, ports[number % servers], call)
                 time.sleep(EXPORTED_S)
-                found.append(
-                    ServerRecording(
-                        begun_ns, sink.requests[earlier:], sink.samples[sampled:], [*sink.starts]
-                    )
+                yield ServerRecording(
+                    begun_ns, sink.requests[earlier:], sink.samples[sampled:], [*sink.starts]
                 )
         finally:
             for process in processes:
                 serve.stop(process)
-    return found
 
 
 def _empty_prefix_cache(port: int) -> None:
@@ -170,16 +169,12 @@ def record_once(
     files = {} if folder is None else {name: folder / f"{name}.pickle" for name in loads}
     if files and all(file.exists() for file in files.values()):
         return {name: pickle.loads(file.read_bytes()) for name, file in files.items()}
-    recordings = dict(
-        zip(
-            loads,
-            record_in_turn(
-                [*loads.values()], arguments, servers, command, one_core=one_core, skip_s=skip_s
-            ),
-            strict=True,
-        )
-    )
-    for name, file in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(pickle.dumps(recordings[name]))
+    recordings = {}
+    planned = [*loads.values()]
+    in_turn = record_in_turn(planned, arguments, servers, command, one_core=one_core, skip_s=skip_s)
+    for name, recording in zip(loads, in_turn, strict=True):
+        recordings[name] = recording
+        if (file := files.get(name)) is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(pickle.dumps(recording))
     return recordings

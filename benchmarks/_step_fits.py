@@ -1,7 +1,7 @@
 """Fits of the step model to recorded steps, and their errors on other steps.
 
-Pure. A step's duration is γ + α·P + κ·Q + β·C + δ·N. P: prefill tokens. Q: attention pairs. C:
-context tokens. N: decodes (docs/ledger.md).
+Pure. A step's duration is γ + α·P + κ·Q + β·C + δ·N + λ·L. P: prefill tokens. Q: attention pairs.
+C: context tokens. N: decodes. L: 1 in a step with prefill (docs/ledger.md).
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ class SingleSteps:
     worked_s: FloatArray
     """(n,) duration of each step in seconds, without stalls."""
     work: FloatArray
-    """(n, 5) for each step: the number 1, prefill tokens, attention pairs, context tokens,
-    decodes."""
+    """(n, 6) for each step: the number 1, prefill tokens, attention pairs, context tokens,
+    decodes, and 1 in a step with prefill."""
 
     def select(self, chosen: BoolArray) -> "SingleSteps":
         """Return the steps for which `chosen` is true."""
@@ -64,7 +64,7 @@ class Errors:
 
 
 def all_fits(reports: StepReports, steps: SingleSteps) -> Mapping[str, FloatArray]:
-    """Return the five coefficients that each method of fitting finds, by the method's name.
+    """Return the six coefficients that each method of fitting finds, by the method's name.
 
     Raises:
         FitError: there are too few samples.
@@ -84,7 +84,7 @@ def all_fits(reports: StepReports, steps: SingleSteps) -> Mapping[str, FloatArra
 
 
 def errors(coefficients: FloatArray, steps: SingleSteps) -> Errors:
-    """Return the errors of the step durations that these five coefficients predict."""
+    """Return the errors of the step durations that these six coefficients predict."""
     modelled_s = steps.work @ coefficients
     off_s = modelled_s - steps.worked_s
     stretch = np.unique(np.floor(steps.ended_s / PACE_S), return_inverse=True)[1]
@@ -151,6 +151,7 @@ def _reported(reports: StepReports) -> FloatArray:
             model.prefill_pair_s,
             model.context_token_s,
             model.sequence_s,
+            model.prefill_step_s,
         ]
     )
 

@@ -99,6 +99,7 @@ def model_of(sample: EngineSample) -> StepModel:
         prefill_pair_s=sample.step_model_per_prefill_attention_s or 0.0,
         context_token_s=sample.step_model_per_context_token_s or 0.0,
         sequence_s=sample.step_model_per_decode_s or 0.0,
+        prefill_step_s=sample.step_model_per_prefill_step_s or 0.0,
     )
 
 

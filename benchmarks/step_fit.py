@@ -60,12 +60,12 @@ ARGUMENTS = "--max-model-len", "8192"
 with the squared length."""
 WORK = (
     *("steps_total", "scheduled_prefill_tokens_total", "prefill_attention_total"),
-    *("context_tokens_total", "decodes_total"),
+    *("context_tokens_total", "decodes_total", "prefill_steps_total"),
 )
 COEFFICIENTS = (
     *("step_model_base_s", "step_model_per_prefill_token_s"),
     *("step_model_per_prefill_attention_s", "step_model_per_context_token_s"),
-    "step_model_per_decode_s",
+    *("step_model_per_decode_s", "step_model_per_prefill_step_s"),
 )
 
 
@@ -143,7 +143,7 @@ def served(planned: Planned, disturbed: bool) -> StepFitRun:
     # Both processes use the same clock.
     begun_s = recording.begun_unix_ns / 1e9 - (time.time() - time.monotonic())
     ended_s = rows[:, 0] - begun_s
-    work = np.column_stack([np.ones(len(rows)), rows[:, 3:]])
+    work = np.column_stack([np.ones(len(rows)), rows[:, 3:], rows[:, 3] > 0])
     samples = samples_of(table_of(EngineSample, recording.samples))
     at_s = (samples.at_unix_ns - recording.begun_unix_ns) / 1e9
     reports = StepReports(
@@ -178,12 +178,12 @@ def table(run: StepFitRun, seconds: float) -> list[str]:
         f" {later.worked_s.sum() / (seconds / 2):.0%}, stalls"
         f" {run.stall_s[second].sum() / (seconds / 2):.1%} of the time",
         f"{'held out':30}{'busy time':>11}{'at pace':>11}{'one step':>11}{'R²':>9}"
-        + "".join(f"{name:>11}" for name in ("γ ms", "α µs", "κ ns", "β ns", "δ µs")),
+        + "".join(f"{name:>11}" for name in ("γ ms", "α µs", "κ ns", "β ns", "δ µs", "λ ms")),
     ]
     reports = _between(run.reports, run.at_s, WARM_S, middle_s)
     for name, found in all_fits(reports, run.steps.select(first)).items():
         off = errors(found, later)
-        values = found * (1e3, 1e6, 1e9, 1e9, 1e6)
+        values = found * (1e3, 1e6, 1e9, 1e9, 1e6, 1e3)
         lines.append(
             f"{name:30}{off.busy:11.1%}{off.paced:11.1%}{off.step:11.1%}{off.r_squared:9.3f}"
             + "".join(f"{value:11.3g}" for value in values)

@@ -76,7 +76,9 @@ class Pricing:
                 self._usd_per_s.clear()
         for sample in samples:
             if sample.step_model_base_s is not None:
-                fit = tuple(getattr(sample, name) for name in COEFFICIENTS)
+                # Older plugins report no λ.
+                launch_s = sample.step_model_per_prefill_step_s or 0.0
+                fit = (*(getattr(sample, name) for name in COEFFICIENTS[:-1]), launch_s)
                 if None not in fit:
                     _remember(self._models, (sample.replica, sample.engine), fit)
 
@@ -140,12 +142,13 @@ class Pricing:
         prompt, output = row[_PROMPT], row[_OUTPUT]
         if fit is None or prompt is None or output is None:
             return None
-        base_s, token_s, attention_s, context_s, decode_s = fit
+        base_s, token_s, attention_s, context_s, decode_s, launch_s = fit
         computed = max(0, prompt - (row[_CACHED] or 0))
         attention = computed * (prompt - computed / 2)
         each_s = base_s / ((row[_RUNNING] or 0) + 1)
         modelled_s: float = (
-            token_s * computed
+            launch_s
+            + token_s * computed
             + attention_s * attention
             + output * (each_s + decode_s + context_s * (prompt + output / 2))
         )

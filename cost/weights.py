@@ -2,13 +2,13 @@
 
 Pure. If an engine's step model is known, the weights are the seconds of its steps by type of work:
 
-    in  = (α·P + κ·Q + γ·S·r/(r + N)) / number of prompt tokens that were computed
+    in  = (α·P + κ·Q + λ·L + γ·S·r/(r + N)) / number of prompt tokens that were computed
     out = (β·C + δ·N + γ·S·N/(r + N)) / number of tokens that were produced
 
 The Greek letters are the coefficients of the step model. P is the number of prompt tokens computed,
-Q the work of the attention of these tokens, and C the number of context tokens that decodes read. S
-is the number of steps, N the number of decoding sequences summed over the steps, and r the number
-of requests. The sequences of a step share its fixed time γ. For this division, each request counts
+Q the work of the attention of these tokens, L the number of steps with prefill, and C the number of
+context tokens that decodes read. S is the number of steps, N the number of decoding sequences
+summed over the steps, and r the number of requests. The sequences of a step share its fixed time γ. For this division, each request counts
 as one sequence in prefill. Cached tokens have no cost, because they are not computed.
 
 The weights of a replica and hour are computed only from the steps, requests and tokens of that
@@ -22,7 +22,11 @@ from dataclasses import dataclass, replace
 
 from cost.replica_hours import Key, ReplicaHours
 from cost.uptime import Hour, Uptime
-from telemetry.billing_data import BillingCells
+from telemetry.billing_data import COEFFICIENTS, BillingCells
+
+_REQUIRED = frozenset(COEFFICIENTS) - {"step_model_per_prefill_step_s"}
+"""The coefficients that every plugin reports. Older plugins report no λ."""
+_REQUIRED_WORK = frozenset(("decodes_total", "prefill_attention_total"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,14 @@ def fitted(
     known = False
     for hour in hours:
         work, fit = hour.work, hour.coefficients
-        if len(fit) < 5 or "decodes_total" not in work or "prefill_attention_total" not in work:
+        if not (fit.keys() >= _REQUIRED and work.keys() >= _REQUIRED_WORK):
             continue
         known = True
         fixed_s += fit["step_model_base_s"] * work.get("steps_total", 0.0)
         prefill_s += (
             fit["step_model_per_prefill_token_s"] * work.get("scheduled_prefill_tokens_total", 0.0)
             + fit["step_model_per_prefill_attention_s"] * work["prefill_attention_total"]
+            + fit.get("step_model_per_prefill_step_s", 0.0) * work.get("prefill_steps_total", 0.0)
         )
         decode_s += (
             fit["step_model_per_context_token_s"] * work.get("context_tokens_total", 0.0)

@@ -481,14 +481,10 @@ class ReplayEngine:
         model, lockstep, drafting = self._model, self._lockstep, self._drafting
         in_step = lockstep.size + len(drafting.jobs) + len(chunks)
         scale = self.clock.scale(lockstep.count, in_step)
+        own_s = model.prefills_s([(tokens, job.computed_tokens) for job, tokens in chunks])
         shares = [
-            (
-                job,
-                tokens,
-                model.prefill_s(tokens, job.computed_tokens) * scale
-                + (0.0 if job.encoded else job.encoder_s),
-            )
-            for job, tokens in chunks
+            (job, tokens, seconds * scale + (0.0 if job.encoded else job.encoder_s))
+            for (job, tokens), seconds in zip(chunks, own_s, strict=True)
         ]
         encoder_s = sum(job.encoder_s for job, _ in chunks if not job.encoded)
         for job, _ in chunks:
@@ -528,6 +524,7 @@ class ReplayEngine:
         self.totals.decodes += decodes
         self.totals.stall_s += step.stall_s
         self.totals.scheduled_prefill_tokens += prefill_tokens
+        self.totals.prefill_steps += prefill_tokens > 0
         if step.blocked_by is not None:
             so_far_s = getattr(self.blocked, step.blocked_by)
             self.blocked = self.blocked._replace(**{step.blocked_by: so_far_s + took_s})

@@ -152,6 +152,8 @@ class ReplayEngineTotals:
     steps: int = 0
     busy_s: float = 0.0
     stall_s: float = 0.0
+    prefill_steps: int = 0
+    """Number of steps with prefill."""
     scheduled_prefill_tokens: int = 0
     prefill_tokens: int = 0
     decode_tokens: int = 0

@@ -19,9 +19,9 @@ from replay.conditions import Pace, Stall
 from replay.front_end import FrontEndModel
 from replay.step_model import StepModel
 
-COEFFICIENTS: Final = 5
+COEFFICIENTS: Final = 6
 """Number of coefficients: γ per step, α per prefill token, κ per attention pair, β per context
-token, δ per decode."""
+token, δ per decode, λ per step with prefill."""
 MIN_STEPS: Final = 20
 """Minimum number of steps in an interval whose pace is computed. The prediction for a single step
 is usually wrong by 10 to 40 %, so the mean of this many steps is wrong by 2 to 9 %."""
@@ -46,12 +46,12 @@ class StepReports:
     starts_s: FloatArray
     """(m,) start of each interval."""
     work: FloatArray
-    """(m, 5) five numbers for each interval: steps, prefill tokens, attention pairs, context
-    tokens, decodes."""
+    """(m, 6) six numbers for each interval: steps, prefill tokens, attention pairs, context tokens,
+    decodes, steps with prefill."""
     busy_s: FloatArray
     stall_s: FloatArray
     coefficients: FloatArray
-    """(m, 5) for each interval, the five coefficients of the engine's own fit."""
+    """(m, 6) for each interval, the six coefficients of the engine's own fit."""
     error_ratio: FloatArray
     """(m,) for each interval, the typical relative error with which the engine's own fit predicts a
     single step."""
@@ -92,7 +92,7 @@ def fit_steps(reports: StepReports) -> StepFit:
     factors[own] = worked_s[own] / modelled_s[own] / whole
     errors = reports.error_ratio[np.isfinite(reports.error_ratio)]
     error = float(np.median(errors)) if errors.size else 0.0
-    gamma, alpha, kappa, beta, delta = (float(each) * whole for each in coefficients)
+    gamma, alpha, kappa, beta, delta, launch = (float(each) * whole for each in coefficients)
     return StepFit(
         StepModel(
             base_s=gamma,
@@ -100,6 +100,7 @@ def fit_steps(reports: StepReports) -> StepFit:
             prefill_pair_s=kappa,
             context_token_s=beta,
             sequence_s=delta,
+            prefill_step_s=launch,
         ),
         lognormal_quantiles(error / _MEAN_OF_NORMAL),
         tuple(

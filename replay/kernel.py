@@ -44,6 +44,7 @@ OPTIONS: Final = np.dtype(
     # `left_from`: index of the first extent (group of cached blocks) of a finished request.
     + _fields("left_from", "i8")
     + _fields("base_s prefill_token_s prefill_pair_s context_token_s sequence_s", "f8")
+    + _fields("prefill_step_s", "f8")
     + _fields("draft_token_s read_s template_s prompt_token_s running_s first_byte_s", "f8")
     + _fields("first_byte_sequence_s flush_s flush_sequence_s front_pace", "f8"),
     align=True,
@@ -605,6 +606,8 @@ def _begin_step(
                 own_s = options.prefill_token_s * job.chunk + options.prefill_pair_s * pairs
                 prefill_s += own_s * scale
                 chunks += 1
+        if chunks > 0:
+            prefill_s += options.prefill_step_s * scale
     decodes = engine.decodes
     context_s = options.context_token_s * engine.context
     if options.drafts == 0:

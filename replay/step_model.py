@@ -1,10 +1,11 @@
-"""Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N.
+"""Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N + λ·L.
 
 Pure. P: prefill tokens. Q = Σ p·(start + p/2): attention work of the prefill chunks in pairs of
 tokens, where a chunk of p tokens follows `start` tokens. C: context tokens that decodes read. N:
-decoding sequences.
+decoding sequences. L: 1 in a step with prefill, otherwise 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -17,6 +18,8 @@ class StepModel:
     prefill_pair_s: float
     context_token_s: float
     sequence_s: float
+    prefill_step_s: float = 0.0
+    """The additional time to launch a step with prefill."""
     draft_token_s: float = 0.25e-3
     """For speculation: seconds that the draft head takes to draft one token for all sequences
     together."""
@@ -26,6 +29,17 @@ class StepModel:
         adds to its step."""
         pairs = tokens * (start + tokens / 2)
         return self.prefill_token_s * tokens + self.prefill_pair_s * pairs
+
+    def prefills_s(self, chunks: Sequence[tuple[int, int]]) -> list[float]:
+        """Return the seconds that each prefill chunk adds to a step. The chunks share the step's
+        launch time in proportion to their tokens.
+
+        Args:
+            chunks: the number of tokens and of earlier tokens of each chunk.
+        """
+        tokens = sum(count for count, _ in chunks)
+        launch_s = self.prefill_step_s / tokens if tokens else 0.0
+        return [self.prefill_s(count, start) + launch_s * count for count, start in chunks]
 
     def step_s(self, prefill_s: float, context_tokens: int, sequences: int) -> float:
         """Return the duration of a step, without noise and stalls."""

@@ -236,6 +236,7 @@ class SimulatedReplica:
         core_s = totals.busy_s * _CORE_SHARE
         sums: dict[str, int | float] = {
             names.STEPS: totals.steps,
+            names.PREFILL_STEPS: totals.prefill_steps,
             names.BUSY_TIME: totals.busy_s,
             names.STALL_TIME: totals.stall_s,
             names.SCHEDULED_PREFILL_TOKENS: totals.scheduled_prefill_tokens,

@@ -26,7 +26,7 @@ and engines are scraped every few seconds."""
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
 COEFFICIENTS: Final = tuple(name for name in rolled_up(EngineSample) if name not in WORK)
-"""The coefficients γ, α, κ, β, δ of the step model, which predicts an engine step's duration."""
+"""The coefficients γ, α, κ, β, δ, λ of the step model, which predicts an engine step's duration."""
 
 AMOUNTS: Final = ("billed_s", "wasted_s", "prompt_tokens", "cached_tokens", "output_tokens")
 """The fields of a request that are summed in a cell: engine seconds and numbers of tokens."""

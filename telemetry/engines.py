@@ -193,6 +193,15 @@ class EngineSample:
             rolled_up=True,
         ),
     ] = None
+    step_model_per_prefill_step_s: Annotated[
+        float | None,
+        metric(
+            names.STEP_MODEL[5],
+            "Step model, λ: additional seconds to launch a step with prefill.",
+            LEDGER,
+            rolled_up=True,
+        ),
+    ] = None
     step_model_error_ratio: Annotated[
         float | None,
         metric(
@@ -215,6 +224,9 @@ class EngineSample:
     ] = None
     steps_total: Annotated[
         int | None, metric(names.STEPS, "Steps taken.", LEDGER, rolled_up=True)
+    ] = None
+    prefill_steps_total: Annotated[
+        int | None, metric(names.PREFILL_STEPS, "Steps with prefill.", LEDGER, rolled_up=True)
     ] = None
     busy_s_total: Annotated[
         float | None, metric(names.BUSY_TIME, "Time in steps.", LEDGER, rolled_up=True)

@@ -143,6 +143,9 @@ ENGINE_TOTALS: Final = {
         "Prompt tokens scheduled, including tokens computed again after a preemption.",
         ENGINE_LABELS,
     ),
+    "prefill_steps_total": MetricSeries(
+        "tailspan_engine_prefill_steps_total", "Steps with prefill.", ENGINE_LABELS
+    ),
     "local_cached_prompt_tokens_total": MetricSeries(
         "tailspan_engine_local_cached_prompt_tokens_total",
         "Prompt tokens found in the engine's own cache.",

@@ -187,13 +187,15 @@ STEP_MODEL: Final = (
     _metric("tailspan.engine.step_model.per_prefill_attention", "s"),
     _metric("tailspan.engine.step_model.per_context_token", "s"),
     _metric("tailspan.engine.step_model.per_decode", "s"),
+    _metric("tailspan.engine.step_model.per_prefill_step", "s"),
 )
-"""The coefficients γ, α, κ, β, δ of the step model."""
+"""The coefficients γ, α, κ, β, δ, λ of the step model."""
 STEP_MODEL_ERROR: Final = _metric("tailspan.engine.step_model.error", "1")
 STEP_MODEL_R_SQUARED: Final = _metric("tailspan.engine.step_model.r_squared", "1")
 HOST_CPUS: Final = _metric("tailspan.host.cpus", "{cpu}")
 # --- Metrics: monotonic sums, counted since the engine started -----------------------------
 STEPS: Final = _metric("tailspan.engine.steps", "{step}")
+PREFILL_STEPS: Final = _metric("tailspan.engine.prefill.steps", "{step}")
 BUSY_TIME: Final = _metric("tailspan.engine.busy_time", "s")
 STALL_TIME: Final = _metric("tailspan.engine.stall_time", "s")
 SCHEDULED_PREFILL_TOKENS: Final = _metric("tailspan.engine.prefill.scheduled", "{token}")
@@ -202,6 +204,7 @@ CONTEXT_TOKENS: Final = _metric("tailspan.engine.decode.context", "{token}")
 SCHEDULED_DECODES: Final = _metric("tailspan.engine.decode.scheduled", "{sequence}")
 LEDGER_COUNTERS: Final = (
     STEPS,
+    PREFILL_STEPS,
     BUSY_TIME,
     STALL_TIME,
     SCHEDULED_PREFILL_TOKENS,

@@ -127,8 +127,8 @@ def busy(from_s: int, to_s: int, share: float, before: float = 0.0) -> list[tupl
     return [(at, before + (at - from_s) * share) for at in range(from_s, to_s + 1)]
 
 
-FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6)
-"""The step model's coefficients γ, α, κ, β and δ of an engine."""
+FIT = (0.004, 30e-6, 1e-9, 20e-9, 50e-6, 0.002)
+"""The step model's coefficients γ, α, κ, β, δ and λ of an engine."""
 
 
 def steady(
@@ -154,6 +154,7 @@ def steady(
             decodes = rate * (came_out - 1)
             per_s = {
                 "steps_total": 40.0,
+                "prefill_steps_total": rate,
                 "scheduled_prefill_tokens_total": rate * went_in,
                 "prefill_attention_total": rate * went_in**2 / 2,
                 "context_tokens_total": decodes * (went_in + came_out / 2),
@@ -165,6 +166,7 @@ def steady(
                 + FIT[2] * per_s["prefill_attention_total"]
                 + FIT[3] * per_s["context_tokens_total"]
                 + FIT[4] * per_s["decodes_total"]
+                + FIT[5] * per_s["prefill_steps_total"]
             )
             begins, ends = max(up_s, hour), min(down_s, hour + 3_600)
             for minute in range(begins, ends, 60):

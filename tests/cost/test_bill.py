@@ -195,16 +195,17 @@ def test_a_replica_can_be_priced_by_name() -> None:
 
 
 def test_tokens_in_and_out_share_a_requests_cost_by_the_step_model() -> None:
-    """α·P gives 3 s of prefill and δ·N gives 1 s of decodes, so three quarters are input."""
+    """α·P and λ·L give 3 s of prefill and δ·N gives 1 s of decodes, so three quarters are input."""
     counts = {
+        "prefill_steps_total": [0.0, 0.0, 100.0],
         "steps_total": [0.0, 0.0, 0.0],
-        "scheduled_prefill_tokens_total": [0.0, 0.0, 3_000.0],
+        "scheduled_prefill_tokens_total": [0.0, 0.0, 2_000.0],
         "prefill_attention_total": [0.0, 0.0, 0.0],
         "context_tokens_total": [0.0, 0.0, 0.0],
         "decodes_total": [0.0, 0.0, 1_000.0],
     }
     engines = engine_stretches(
-        {("r", 0): busy(0, 120, 0.5)}, fit=(0.0, 0.001, 0.0, 0.0, 0.001), work=counts
+        {("r", 0): busy(0, 120, 0.5)}, fit=(0.0, 0.001, 0.0, 0.0, 0.001, 0.01), work=counts
     )
     made = accounts(
         engines,

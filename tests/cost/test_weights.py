@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -68,7 +69,9 @@ def test_an_earlier_hours_requests_are_split_by_that_hours_steps() -> None:
         "decodes_total": [0.0, 0.0, 3_000.0],
     }
     seconds = [(float(at), at * 0.5) for at in range(0, 121, 60)]
-    engines = engine_stretches({("r", 0): seconds}, fit=(0.0, 0.001, 0.0, 0.0, 0.001), work=work)
+    engines = engine_stretches(
+        {("r", 0): seconds}, fit=(0.0, 0.001, 0.0, 0.0, 0.001, math.nan), work=work
+    )
     made = accounts(engines, cells({"replica": "r", "requests": 0, "billed_s": 4.0}), [start("r")])
     group = only(bill(made, PRICES))
     assert group.in_usd == pytest.approx(0.001)

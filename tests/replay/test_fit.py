@@ -15,13 +15,13 @@ from replay.fit import (
     stalls_of,
 )
 
-COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5])
+COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5, 4e-3])
 
 
 def reports(paces: list[float], stall_s: float = 0.0, **changed: Any) -> StepReports:
     """Return reports whose busy time is the model's multiplied by a pace; the first has a stall."""
     chance = np.random.default_rng(1)
-    work = chance.uniform(0.5, 2, (len(paces), 5)) * [500, 9_000, 2e6, 3e6, 8_000]
+    work = chance.uniform(0.5, 2, (len(paces), 6)) * [500, 9_000, 2e6, 3e6, 8_000, 20]
     stalls = np.zeros(len(paces))
     stalls[0] = stall_s
     columns: dict[str, Any] = {
@@ -39,6 +39,7 @@ def test_the_model_explains_the_busy_time_without_stalls() -> None:
     fit = fit_steps(reports([1.0] * 6, stall_s=3.0))
     assert fit.model.base_s == pytest.approx(7e-3)
     assert fit.model.context_token_s == pytest.approx(5e-8)
+    assert fit.model.prefill_step_s == pytest.approx(4e-3)
 
 
 def test_no_stall_is_longer_than_the_longest_step() -> None:
@@ -77,8 +78,8 @@ def test_noise_has_the_reported_error_and_a_mean_of_one() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"coefficients": np.full((3, 5), np.nan)}, "not reported a step model"),
-        ({"work": np.zeros((3, 5))}, "0 steps; allowed: at least 20"),
+        ({"coefficients": np.full((3, 6), np.nan)}, "not reported a step model"),
+        ({"work": np.zeros((3, 6))}, "0 steps; allowed: at least 20"),
         ({"busy_s": np.full(3, np.nan)}, "0 steps"),
     ],
 )

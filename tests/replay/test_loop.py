@@ -55,7 +55,11 @@ def _engines(draw: Any) -> EngineConfig:
         async_scheduling=draw(st.booleans()),
         num_speculative_tokens=draw(st.sampled_from([0, 0, 1, 3])),
         enforce_eager=draw(st.booleans()),
-        step=replace(EIGHT_B_ON_H100, prefill_token_s=3.1e-4),
+        step=replace(
+            EIGHT_B_ON_H100,
+            prefill_token_s=3.1e-4,
+            prefill_step_s=draw(st.sampled_from([0.0, 0.02])),
+        ),
         step_noise_ratio=draw(st.sampled_from([0.0, 0.2])),
         step_noise_quantiles=draw(st.sampled_from([(), (0.7, 1.0, 1.1, 2.0)])),
     )

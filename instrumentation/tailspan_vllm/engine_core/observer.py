@@ -65,6 +65,7 @@ class _EndedStep(NamedTuple):
     ended: float
     sequences: int
     encodes: bool
+    prefill_follows: bool
 
 
 class _EndedRequest(NamedTuple):
@@ -304,7 +305,8 @@ class EngineObserver:
             while ended is not output:
                 ended, work, begun, sequences, encodes = planned.popleft()
                 begun = max(begun, self._last_end)
-                self._ended.append(_EndedStep(work, begun, now, sequences, encodes))
+                follows = bool(planned) and planned[0][1].prefill_tokens > 0
+                self._ended.append(_EndedStep(work, begun, now, sequences, encodes, follows))
                 self._last_end = now
             self._idle = not scheduler.has_unfinished_requests() and not self._planned
         if self._freed or self._leaving:
@@ -342,12 +344,13 @@ class EngineObserver:
         self._link.flush()
 
     def _enter(self, step: _EndedStep) -> None:
-        work, begun, ended, sequences, encodes = step
+        work, begun, ended, sequences, encodes, prefill_follows = step
         totals = self._totals
         totals[names.STEPS] += 1
+        totals[names.PREFILL_STEPS] += work.prefill_tokens > 0
         totals[names.BUSY_TIME] += ended - begun
         totals[names.STALL_TIME] += self.ledger.end_step(
-            work, begun, ended, sequences, encodes=encodes
+            work, begun, ended, sequences, encodes=encodes, prefill_follows=prefill_follows
         )
         totals[names.SCHEDULED_PREFILL_TOKENS] += work.prefill_tokens
         totals[names.PREFILL_ATTENTION] += work.prefill_attention

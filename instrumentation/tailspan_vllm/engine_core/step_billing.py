@@ -1,9 +1,10 @@
 """Splits the duration of a step among its requests, in proportion to each request's work in it.
 
-    w = γ/N + α·p + κ·q + β·c + δ·d        share = D · w / Σ w
+    w = γ/N + (α + λ/P)·p + κ·q + β·c + δ·d        share = D · w / Σ w
 
 w: the request's weight. p, q, c, d: the request's parts of the amounts that `step_model.py` calls
-P, Q, C and N. In this formula, N is the number of requests in the step. D: the step's duration.
+P, Q, C and N. In this formula, N is the number of requests in the step. D: the step's duration. λ:
+the time to launch a prefill, which is split in proportion to the prompt tokens.
 
 The whole duration is split, including stalls, so the shares of all requests sum to it. Before the
 step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from tailspan_vllm.engine_core.step_model import StepWork
 
-BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0)
+BY_TOKENS = (0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
 """The weights before the model is fitted."""
 
 
@@ -80,10 +81,12 @@ class Billing:
         Args:
             step: the step's number; numbers are consecutive.
             duration: the step's duration in seconds.
-            coefficients: (γ, α, κ, β, δ) of the step model, or `BY_TOKENS`.
+            coefficients: (γ, α, κ, β, δ, λ) of the step model, or `BY_TOKENS`.
         """
-        gamma, alpha, kappa, beta, delta = coefficients
+        gamma, alpha, kappa, beta, delta, launch = coefficients
         p, q, c, n = work
+        if p:
+            alpha += launch / p
         whole = gamma + alpha * p + kappa * q + beta * c + delta * n
         scale = duration / whole if whole > 0 else 0.0
         each = scale * gamma / sequences if sequences else 0.0

@@ -89,7 +89,7 @@ class Ledger:
         self._billing = Billing()
         self._unknown = array("q")
         self._stall = array("d")
-        self._prefill = array("d")  # f·(α·P + κ·Q)
+        self._prefill = array("d")  # f·(α·P + κ·Q + λ·L)
         self._shared = array("d")  # (duration − stall) × prefill's share of the step
         self._base = array("d")  # f·γ
         self._alpha = array("d")
@@ -97,8 +97,9 @@ class Ledger:
         self._beta = array("d")
         self._beta_index = array("d")  # f·β·k: a decode's context grows by one token per step
         self._delta = array("d")
+        self._launch = array("d")  # f·λ·L
         self._encoder = array("d")
-        self._running = [0.0] * 10
+        self._running = [0.0] * 11
         self._sums = (
             self._stall,
             self._prefill,
@@ -109,8 +110,11 @@ class Ledger:
             self._beta,
             self._beta_index,
             self._delta,
+            self._launch,
             self._encoder,
         )
+        self._moved_s = 0.0
+        """The part of the newest step's duration that belongs to the next step."""
 
     @property
     def next_step(self) -> int:
@@ -118,36 +122,58 @@ class Ledger:
         return self._forgotten + len(self._ends)
 
     def end_step(
-        self, work: StepWork, begun: float, ended: float, sequences: int, *, encodes: bool = False
+        self,
+        work: StepWork,
+        begun: float,
+        ended: float,
+        sequences: int,
+        *,
+        encodes: bool = False,
+        prefill_follows: bool = False,
     ) -> float:
         """Add a step. Steps end in the order in which they were scheduled.
 
+        With asynchronous scheduling, vLLM launches the next step before it reads the outputs of
+        this step. To launch a prefill takes the CPU up to 30 ms, so the outputs of a short step
+        before it are read late. This delay belongs to the prefill: the part of this step's duration
+        above the model's prediction is added to the next step's duration.
+
         Args:
             begun: the end of the previous step, or, after idle time, when the engine became busy.
-            ended: when the step's outputs were ready.
+            ended: when the step's outputs were read.
             encodes: whether the encoder of images or audio ran in the step. If so, the part of the
                 duration above the model's prediction counts as the encoder's time, and the model is
                 not updated with the step.
+            prefill_follows: whether the next step has prefill and was scheduled before this step
+                ended.
 
         Returns: the step's stall in seconds.
         """
-        duration = max(ended - begun, 0.0)
+        measured = max(ended - begun, 0.0)
+        duration = measured + self._moved_s
         model = self.model
         predicted = model.predict(work) if model.ready else 0.0
+        self._moved_s = 0.0
+        if prefill_follows and predicted > 0 and not encodes:
+            surplus = duration - predicted * max(model.pace, 1.0)
+            self._moved_s = min(max(surplus, 0.0), measured)
+            duration -= self._moved_s
         unknown = 0
         stall = prefill = shared = encoder = 0.0
-        f = gamma = alpha = kappa = beta = delta = 0.0
+        f = gamma = alpha = kappa = beta = delta = launch = 0.0
         if predicted > 0:
             if encodes:
                 encoder = max(0.0, duration - predicted * max(model.pace, 1.0))
             else:
-                stall = model.stall_of(duration, predicted)
-            gamma, alpha, kappa, beta, delta = model.coefficients
+                stall = model.stall_of(duration, predicted, prefill=work.prefill_tokens > 0)
+            gamma, alpha, kappa, beta, delta, launch = model.coefficients
+            if not work.prefill_tokens:
+                launch = 0.0
             modelled_s = duration - stall - encoder
             f = modelled_s / predicted
             variable = predicted - gamma
             if work.prefill_tokens and variable > 0:
-                modelled = alpha * work.prefill_tokens + kappa * work.prefill_attention
+                modelled = alpha * work.prefill_tokens + kappa * work.prefill_attention + launch
                 prefill = f * modelled
                 shared = modelled_s * modelled / variable
             prefill += encoder
@@ -168,6 +194,7 @@ class Ledger:
             f * beta,
             f * beta * self.next_step,
             f * delta,
+            f * launch,
             encoder,
         )
         for index, value in enumerate(added):
@@ -293,6 +320,7 @@ class Ledger:
             mine = (
                 self._between(self._alpha, before, step) * chunk.tokens
                 + self._between(self._kappa, before, step) * chunk.attention
+                + self._between(self._launch, before, step)
                 + encoded
             )
             encoder += encoded

@@ -1,10 +1,12 @@
 """Predicts the duration of an engine step. The model is fitted while the engine runs.
 
-    step ≈ γ + α·P + κ·Q + β·C + δ·N
+    step ≈ γ + α·P + κ·Q + β·C + δ·N + λ·L
 
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
 tokens after `start` earlier tokens of its request. C: context tokens that decodes read. N: decoding
-sequences. The coefficients are not negative. The fit is relative least squares with exponential
+sequences. L: 1 in a step with prefill, otherwise 0. λ is the additional time to launch such a step:
+on a GPU, vLLM runs decodes as one CUDA graph, but launches the kernels of a prefill one by one. The
+coefficients are not negative. The fit is relative least squares with exponential
 forgetting, and with Huber weights, so that a long stall does not bias it. The fit is stored as
 normal equations. A step's duration is predicted before the step updates the model, so the reported
 error is an out-of-sample error.
@@ -15,8 +17,8 @@ Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 196
 
 from typing import NamedTuple
 
-SCALES = (1.0, 1e3, 1e6, 1e5, 1e2)
-"""Typical values of 1, P, Q, C, N. The variables are divided by these values, so that the normal
+SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
+"""Typical values of 1, P, Q, C, N, L. The variables are divided by these values, so that the normal
 equations are well conditioned."""
 
 FORGET = 1 - 1 / 4000
@@ -64,11 +66,11 @@ class FittedStepModel:
 
     def __init__(self) -> None:
         self.steps = 0
-        self._coefficients = [0.0] * 5  # in scaled units
+        self._coefficients = [0.0] * 6  # in scaled units
         self.coefficients = _unscaled(self._coefficients)
-        """(γ, α, κ, β, δ): seconds, and seconds per unit of P, Q, C, N."""
-        self._normal = [[0.0] * 5 for _ in range(5)]  # the upper triangle
-        self._moment = [0.0] * 5
+        """(γ, α, κ, β, δ, λ): seconds, and seconds per unit of P, Q, C, N, L."""
+        self._normal = [[0.0] * 6 for _ in range(6)]  # the upper triangle
+        self._moment = [0.0] * 6
         self._gain = 1.0
         """Weight of the newest step. Raising this weight is equivalent to lowering the weights of
         all earlier steps."""
@@ -76,6 +78,9 @@ class FittedStepModel:
         """Running median of measured / predicted duration. The median follows a slower machine
         within tens of steps; the fit needs thousands of steps."""
         self._typical_ratio = 0.2
+        self._typical_of = [0.2, 0.2]
+        """Typical relative errors, of steps without prefill and of steps with prefill. The duration
+        of a launch varies more than the duration of a CUDA graph."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0
@@ -102,19 +107,21 @@ class FittedStepModel:
 
     def predict(self, work: StepWork) -> float:
         """Return the predicted duration of a step with this work, in seconds."""
-        gamma, alpha, kappa, beta, delta = self._coefficients
+        gamma, alpha, kappa, beta, delta, launch = self._coefficients
         p, q, c, n = work
-        return gamma + alpha * p / 1e3 + kappa * q / 1e6 + beta * c / 1e5 + delta * n / 1e2
+        predicted = gamma + beta * c / 1e5 + delta * n / 1e2
+        return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
-    def stall_of(self, duration: float, predicted: float) -> float:
-        """Return the seconds of a step's duration that are a stall.
+    def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
+        """Return the seconds of a step's duration that are a stall. `prefill` says whether the step
+        has prefill.
 
         The result is 0 if the excess over the prediction is within the usual noise. If all recent
         steps took longer than predicted, the machine has become slower. This is not a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
-        noise = max(STALL_TYPICAL * self._typical_ratio, STALL_RATIO) * expected
+        noise = max(STALL_TYPICAL * self._typical_of[prefill], STALL_RATIO) * expected
         return surplus if surplus > noise else 0.0
 
     def learn(self, work: StepWork, duration: float) -> None:
@@ -130,9 +137,12 @@ class FittedStepModel:
             # slowdown of all steps would give all steps a low weight, and the fit could not follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
-            huber = min(1.0, HUBER * self._typical_ratio / stray) if stray > 0 else 1.0
+            kind = work.prefill_tokens > 0
+            typical = self._typical_of[kind]
+            huber = min(1.0, HUBER * typical / stray) if stray > 0 else 1.0
             # Like a running median, a mean of clipped values ignores stalls, but the mean takes
             # less time to compute.
+            self._typical_of[kind] += 0.01 * (min(ratio, 4 * typical) - typical)
             self._typical_ratio += 0.01 * (
                 min(ratio, 4 * self._typical_ratio) - self._typical_ratio
             )
@@ -155,7 +165,7 @@ class FittedStepModel:
         weight *= self._gain
         p, q, c, n = work
         p, q, c, n = p / 1e3, q / 1e6, c / 1e5, n / 1e2
-        moment, (ones, ps, qs, cs, ns) = self._moment, self._normal
+        moment, (ones, ps, qs, cs, ns, launches) = self._moment, self._normal
         weighted_c, weighted_n = weight * c, weight * n
         ones[0] += weight
         ones[3] += weighted_c
@@ -177,8 +187,15 @@ class FittedStepModel:
             qs[2] += weighted_q * q
             qs[3] += weighted_q * c
             qs[4] += weighted_q * n
+            ones[5] += weight
+            ps[5] += weighted_p
+            qs[5] += weighted_q
+            cs[5] += weighted_c
+            ns[5] += weighted_n
+            launches[5] += weight
             moment[1] += weighted_p * duration
             moment[2] += weighted_q * duration
+            moment[5] += weight * duration
         if self._gain > GAIN_LIMIT:
             self._normal = [[value / self._gain for value in line] for line in self._normal]
             self._moment = [value / self._gain for value in moment]
@@ -187,17 +204,18 @@ class FittedStepModel:
     def _solve(self) -> None:
         """Solve non-negative least squares by coordinate descent from the current solution."""
         upper, x = self._normal, self._coefficients
-        whole = [[upper[min(i, j)][max(i, j)] for j in range(5)] for i in range(5)]
+        whole = [[upper[min(i, j)][max(i, j)] for j in range(6)] for i in range(6)]
         rows = [(i, row, row[i], self._moment[i]) for i, row in enumerate(whole) if row[i] > 0]
         for _ in range(SWEEPS):
-            for i, (a, b, c, d, e), diagonal, moment in rows:
-                others = a * x[0] + b * x[1] + c * x[2] + d * x[3] + e * x[4] - diagonal * x[i]
+            for i, (a, b, c, d, e, f), diagonal, moment in rows:
+                others = a * x[0] + b * x[1] + c * x[2] + d * x[3] + e * x[4] + f * x[5]
+                others -= diagonal * x[i]
                 x[i] = max(0.0, (moment - others) / diagonal)
         self.coefficients = _unscaled(x)
 
 
-def _unscaled(coefficients: list[float]) -> tuple[float, float, float, float, float]:
-    gamma, alpha, kappa, beta, delta = (
+def _unscaled(coefficients: list[float]) -> tuple[float, float, float, float, float, float]:
+    gamma, alpha, kappa, beta, delta, launch = (
         value / scale for value, scale in zip(coefficients, SCALES, strict=True)
     )
-    return gamma, alpha, kappa, beta, delta
+    return gamma, alpha, kappa, beta, delta, launch

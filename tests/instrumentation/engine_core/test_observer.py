@@ -225,6 +225,40 @@ def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> Non
     assert one.last_token == pytest.approx(server.now - 0.01)
 
 
+def test_a_prefill_scheduled_ahead_lengthens_its_own_step(server: Server) -> None:
+    """The outputs of the first step are read 30 ms late, because the second step, a prefill, is
+    launched before. The delay counts for the prefill and not as a stall."""
+    server.add("one", 100)
+    for _ in range(20):
+        server.step()
+    decode = SimpleNamespace(
+        num_scheduled_tokens={"one": 1},
+        scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[119], resumed_req_ids=set()),
+    )
+    prefill = SimpleNamespace(
+        num_scheduled_tokens={"one": 1, "new": 300},
+        scheduled_new_reqs=[SimpleNamespace(req_id="new")],
+        scheduled_cached_reqs=SimpleNamespace(num_computed_tokens=[120], resumed_req_ids=set()),
+    )
+    server.observer.scheduled(server.scheduler, decode, server.now)
+    server.requests["new"] = SimpleNamespace(num_computed_tokens=300, num_tokens=300)
+    server.observer.scheduled(server.scheduler, prefill, server.now)
+    for output, took_s in ((decode, 0.04), (prefill, 0.001)):
+        server.now += took_s
+        server.observer.in_update = True
+        server.observer.ended(server.scheduler, output, {0: SimpleNamespace(timestamp=server.now)})
+    server.free("new")
+    server.step(ending=["one"])
+    new = server.front.accounts["new"]
+    assert new.prefill is not None
+    assert sum(new.prefill) == pytest.approx(0.041)
+    ledger = server.observer.ledger
+    last = ledger.next_step - 1
+    assert ledger._between(ledger._stall, last - 3, last - 2) == 0.0
+    assert ledger._between(ledger._base, last - 2, last - 1) > 0.0
+
+
 def test_totals_count_every_step_once(server: Server) -> None:
     server.add("one", 30)
     for _ in range(200):
@@ -233,6 +267,7 @@ def test_totals_count_every_step_once(server: Server) -> None:
     samples = [message for message in server.front.messages if isinstance(message, dict)]
     totals = samples[-1]["totals"]
     assert totals[names.STEPS] == 301  # with the last step, which follows a sample
+    assert totals[names.PREFILL_STEPS] == 2
     assert totals[names.BUSY_TIME] == pytest.approx(3.01)
     assert totals[names.SCHEDULED_PREFILL_TOKENS] == 80
 

@@ -4,7 +4,13 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailspan_vllm.engine_core.step_billing import BilledTime, Billing, Chunk, Decoding
+from tailspan_vllm.engine_core.step_billing import (
+    BY_TOKENS,
+    BilledTime,
+    Billing,
+    Chunk,
+    Decoding,
+)
 from tailspan_vllm.engine_core.step_ledger import Ledger, Track
 from tailspan_vllm.engine_core.step_model import FittedStepModel, StepWork
 
@@ -89,7 +95,7 @@ def test_the_requests_bill_equals_the_steps_duration(seed: int, steps: int) -> N
     assert all(bill.billed_s >= 0 and bill.wasted_s >= -1e-12 for bill in run.bills)
 
 
-def billing(steps: int, model: tuple[float, ...] = (0.0, 1.0, 0.0, 0.0, 1.0)) -> Billing:
+def billing(steps: int, model: tuple[float, ...] = BY_TOKENS) -> Billing:
     """Return a billing after steps of 1 s; each step has one prefill token and one decode."""
     made = Billing()
     for step in range(steps):
@@ -101,7 +107,7 @@ def test_recomputed_tokens_are_waste() -> None:
     made = Billing()
     for step, tokens in enumerate((100, 100, 1, 200)):
         decodes = 1 if tokens == 1 else 0
-        made.enter(step, StepWork(tokens * (1 - decodes), 0, 0, decodes), 1, 1.0, (0, 1, 0, 0, 1))
+        made.enter(step, StepWork(tokens * (1 - decodes), 0, 0, decodes), 1, 1.0, BY_TOKENS)
     chunks = [Chunk(0, 100, 5e3), Chunk(1, 100, 15e3), Chunk(3, 201, 201 * 100.5)]
     bill = made.of(chunks, [Decoding(1, 200, 2), Decoding(3, 201)], 3)
     assert bill == pytest.approx((3.0, 201 / 200))
@@ -111,13 +117,13 @@ def test_a_chunk_that_goes_beyond_what_was_lost_is_waste_in_part() -> None:
     """The preemption lost 100 of the next chunk's 200 tokens; the other 100 tokens are new."""
     made = Billing()
     for step, tokens in enumerate((100, 200)):
-        made.enter(step, StepWork(tokens, 0, 0, 0), 1, 1.0, (0, 1, 0, 0, 1))
+        made.enter(step, StepWork(tokens, 0, 0, 0), 1, 1.0, BY_TOKENS)
     bill = made.of([Chunk(0, 100, 5e3), Chunk(1, 200, 2e4)], [], 1)
     assert bill == pytest.approx((1.5, 0.5))
 
 
 def test_the_base_of_a_step_is_shared_by_head() -> None:
-    bill = billing(10, (1.0, 0.0, 0.0, 0.0, 0.0)).of([], [Decoding(0, 5, None)], 9)
+    bill = billing(10, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)).of([], [Decoding(0, 5, None)], 9)
     assert bill.billed_s == pytest.approx(9 / 2)
 
 

@@ -1,4 +1,6 @@
 import random
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,8 @@ class KnownModel(FittedStepModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._coefficients = [5e-3, 1e-2, 0.0, 1e-2, 1e-2]
-        self.coefficients = (5e-3, 1e-5, 0.0, 1e-7, 1e-4)
+        self._coefficients = [5e-3, 1e-2, 0.0, 1e-2, 1e-2, 0.0]
+        self.coefficients = (5e-3, 1e-5, 0.0, 1e-7, 1e-4, 0.0)
         self.steps = 1000
 
     def learn(self, work: StepWork, duration: float) -> None:
@@ -275,3 +277,60 @@ def test_parts_are_positive_and_sum_to_the_phase(seed: int, preempt: bool, chunk
     assert sum(account.prefill) == pytest.approx(ends[done] - scheduled, abs=1e-9)
     assert sum(account.decode) == pytest.approx(ends[-1] - ends[done], abs=1e-9)
     assert min(*account.prefill, *account.decode) >= 0.0
+
+
+def test_the_launch_of_a_prefill_is_not_a_stall_of_the_step_before_it() -> None:
+    """A step of 5.3 ms ends 20 ms late, because the next step's prefill is launched before its
+    outputs are read. The prefill's own step ends 3 ms later."""
+    ledger = Ledger(KnownModel())
+    decode = StepWork(0, 0.0, 1000.0, 2)
+    late_s = ledger.model.predict(decode) + 0.020
+    ledger.end_step(decode, 100.0, 100.0 + late_s, 2, prefill_follows=True)
+    prefill = StepWork(2000, 2e6, 1002.0, 2)
+    stall_s = ledger.end_step(prefill, 100.0 + late_s, 100.0 + late_s + 0.003, 3)
+    assert stall_s == 0.0
+    track = Track("r", scheduled=100.0, chunks=[Chunk(1, 2000, 2e6)], decodings=[Decoding(1, 2000)])
+    account = ledger.settle(track)
+    assert account is not None
+    assert account.prefill is not None
+    assert account.prefill.stall == 0.0
+    assert account.prefill.own > 0.020
+    assert sum(account.prefill) == pytest.approx(late_s + 0.003)
+
+
+def test_a_stall_before_a_prefill_remains_a_stall() -> None:
+    ledger = Ledger(KnownModel())
+    decode, prefill = StepWork(0, 0.0, 1000.0, 2), StepWork(100, 5e3, 1002.0, 2)
+    stalled_s = ledger.model.predict(decode) + 1.0
+    stalls_s = [
+        ledger.end_step(decode, 100.0, 100.0 + stalled_s, 2, prefill_follows=True),
+        ledger.end_step(prefill, 100.0 + stalled_s, 100.003 + stalled_s, 3),
+    ]
+    assert sum(stalls_s) == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_steps_of_a_gpu_contain_no_stalls() -> None:
+    """3,000 steps of vLLM 0.23 with asynchronous scheduling and Llama-3-8B on an H200, without a
+    fault. Before the launch of a prefill was added to its own step, 15 % of the time was stalls."""
+
+    def stalled(launches: bool) -> float:
+        ledger, total_s, stall_s = Ledger(), 0.0, 0.0
+        for (ended_s, took_s, *work), following in pairwise(_steps_on_an_h200()):
+            overlaps = following[0] - following[1] <= ended_s + 1e-6
+            stall_s += ledger.end_step(
+                StepWork(*work),
+                ended_s - took_s,
+                ended_s,
+                int(work[3]) + 1,
+                prefill_follows=launches and overlaps and following[2] > 0,
+            )
+            total_s += took_s
+        return stall_s / total_s
+
+    assert stalled(launches=False) > 0.1
+    assert stalled(launches=True) < 0.02
+
+
+def _steps_on_an_h200() -> list[list[float]]:
+    lines = Path(__file__).with_name("steps_on_an_h200.csv").read_text().splitlines()
+    return [[float(cell) for cell in line.split(",")] for line in lines[1:]]
