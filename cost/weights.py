@@ -8,8 +8,9 @@ Pure. If an engine's step model is known, the weights are the seconds of its ste
 The Greek letters are the coefficients of the step model. P is the number of prompt tokens computed,
 Q the work of the attention of these tokens, L the number of steps with prefill, and C the number of
 context tokens that decodes read. S is the number of steps, N the number of decoding sequences
-summed over the steps, and r the number of requests. The sequences of a step share its fixed time γ. For this division, each request counts
-as one sequence in prefill. Cached tokens have no cost, because they are not computed.
+summed over the steps, and r the number of requests. The sequences of a step share its fixed time γ.
+For this division, each request counts as one sequence in prefill. Cached tokens have no cost,
+because they are not computed.
 
 The weights of a replica and hour are computed only from the steps, requests and tokens of that
 hour. So the cost of an hour is divided in the same way in every window that contains the whole
