@@ -181,15 +181,16 @@ def decide(
         replayer.mean([(resampled(window, chance), resampled(baseline, chance))], chance)
         for _ in range(RESAMPLED)
     ]
+    growths_s = [each.growth_s for each in redrawn]
     of_factors = [
-        _share(whole.share(place), [each.share(place) for each in redrawn], error)
+        _share(whole.share(place), [each.share_s(place) for each in redrawn], growths_s, error)
         for place in range(len(factors))
     ]
-    rest = [each.unexplained for each in (whole, *redrawn)]
+    rests_s = [each.unexplained_s for each in redrawn]
     return CauseShares(
         causes,
         _of_causes(causes, factors, of_factors),
-        _share(rest[0], rest[1:], error),
+        _share(whole.unexplained, rests_s, growths_s, error),
         Replay(
             int(window.counted.sum()),
             baseline_s,
@@ -302,10 +303,18 @@ class TailMeans:
         """The share of the growth that remains when all factors are reset."""
         return 1.0 - sum(self.share(place) for place in range(self.factors))
 
+    @property
+    def unexplained_s(self) -> float:
+        """The part of the growth in seconds that remains when all factors are reset."""
+        return self.growth_s - sum(self.share_s(place) for place in range(self.factors))
+
     def share(self, place: int) -> float:
         """Return a factor's Shapley value, as a share of the growth."""
-        seconds = sum(weight * self.values[of] for of, weight in self._weights(place).items())
-        return seconds / max(self.growth_s, 1e-9)
+        return self.share_s(place) / max(self.growth_s, 1e-9)
+
+    def share_s(self, place: int) -> float:
+        """Return a factor's Shapley value in seconds."""
+        return sum(weight * self.values[of] for of, weight in self._weights(place).items())
 
     def _weights(self, place: int) -> Mapping[frozenset[int], float]:
         others = [each for each in range(self.factors) if each != place]
@@ -431,10 +440,27 @@ def tail_mean_s(latency_s: FloatArray, share: float) -> float:
     return float(np.partition(known, -number)[-number:].mean())
 
 
-def _share(value: float, redrawn: Sequence[float], error: float) -> Share:
+def _share(
+    value: float, parts_s: Sequence[float], growths_s: Sequence[float], error: float
+) -> Share:
     """Return a share with its interval (see `SPREAD_FACTOR`). The error of the replayed growth may
-    come from any cause, so it widens every interval."""
-    spread = float(np.std([value, *redrawn]))
+    come from any cause, so it widens every interval.
+
+    The share is a ratio of two sums. The standard deviation of such a ratio is computed from the
+    deviations part − share · growth, not from the ratio of each resampled window: if a window
+    happens to contain none of a few long stalls, it has no growth, and its ratio has no meaning.
+
+    Args:
+        value: the share in the recorded window.
+        parts_s: the cause's part of the growth in each resampled window.
+        growths_s: the growth in each resampled window.
+
+    Source: Cochran, Sampling Techniques, 3rd edition, section 6.3.
+    """
+    growth_s = np.array(growths_s)
+    deviations_s = np.array(parts_s) - value * growth_s
+    mean_s = max(float(growth_s.mean()), 1e-9)
+    spread = float(np.sqrt(np.mean(deviations_s**2))) / mean_s
     half = 2.0 * hypot(SPREAD_FACTOR * spread, FIT_FACTOR * error, MODEL_ERROR)
     value = min(max(value, 0.0), 1.0)
     return Share(value, max(0.0, value - half), min(1.0, value + half))

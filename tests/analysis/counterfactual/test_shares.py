@@ -14,6 +14,7 @@ from analysis.counterfactual.shares import (
     CauseShares,
     Tails,
     UndecidedError,
+    _share,
     decide,
     replays,
     tail_mean_s,
@@ -385,6 +386,20 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
     assert len(flooded.latency_s) == counted
     assert len(usual.latency_s) < 0.7 * counted
     assert tail_mean_s(usual.latency_s, SHARE) < 0.5 * tail_mean_s(flooded.latency_s, SHARE)
+
+
+def test_a_resampled_window_without_growth_does_not_widen_the_interval() -> None:
+    """One of twelve resampled windows contains none of a few long stalls. Its latency did not grow,
+    so its ratio of part and growth has no meaning."""
+    growths_s = [0.8, -1e-6, *[0.7, 0.9] * 5]
+    found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 0.0)
+    assert found.low > 0.9
+    assert found.high == 1.0
+
+
+def test_a_share_that_depends_on_the_sample_has_a_wide_interval() -> None:
+    found = _share(0.5, [0.1, 0.9] * 6, [1.0] * 12, 0.0)
+    assert (found.low, found.high) == (0.0, 1.0)
 
 
 def test_the_mean_of_no_latency_is_zero() -> None:
