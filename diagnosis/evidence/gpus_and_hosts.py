@@ -9,6 +9,9 @@ from diagnosis.inputs.servers import Samples
 
 Pair = tuple[float | None, float | None]
 
+_FOREIGN_CPUS = 0.3
+"""Minimum increase of the number of CPUs that other processes use."""
+
 
 def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
     return case.rows_before(case.servers.gpus), case.rows_now(case.servers.gpus)
@@ -102,6 +105,18 @@ def foreign_cpus(case: DiagnosisCase) -> Pair:
     before = case.rows_before(engines, whole_replicas=True)
     now = case.rows_now(engines, whole_replicas=True)
     return _foreign_cpus(engines, before), _foreign_cpus(engines, now)
+
+
+def others_use_hardware(case: DiagnosisCase) -> bool:
+    """Return whether other processes use the GPU, other processes use more CPUs, or the hypervisor
+    steals CPU time."""
+    guests_before, guests_now = gpu_mean(case, "foreign_processes")
+    cpus_before, cpus_now = foreign_cpus(case)
+    steal_before, steal_now = case.rate("host_cpu_steal_s_total")
+    guests = (guests_now or 0.0) > (guests_before or 0.0) + 0.2
+    others = (cpus_now or 0.0) > (cpus_before or 0.0) + _FOREIGN_CPUS
+    stolen = (steal_now or 0.0) > (steal_before or 0.0) + 0.1
+    return guests or others or stolen
 
 
 def _foreign_cpus(engines: Samples, rows: BoolArray) -> float | None:

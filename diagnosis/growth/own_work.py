@@ -66,15 +66,16 @@ class OwnWork:
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
 
-    def seen(self, requests: Requests) -> BoolArray:
-        """Return whether each request's size lies in the range of the baseline's sizes: (n,)."""
-        uncached, output = uncached_tokens(requests), requests.number("output_tokens")
-        return np.asarray(
-            (uncached >= self.uncached_range[0])
-            & (uncached <= self.uncached_range[1])
-            & (output >= self.output_range[0])
-            & (output <= self.output_range[1])
-        )
+    def prefill_seen(self, requests: Requests) -> BoolArray:
+        """Return whether the baseline's requests compute about as many prompt tokens as each
+        request: (n,)."""
+        return _inside(uncached_tokens(requests), self.uncached_range)
+
+    def decode_seen(self, requests: Requests) -> BoolArray:
+        """Return whether the baseline's prompts and outputs are about as long as those of each
+        request: (n,). Cached prompt tokens count, because decodes read them too."""
+        prompt, output = requests.number("prompt_tokens"), requests.number("output_tokens")
+        return _inside(prompt, self.prompt_range) & _inside(output, self.output_range)
 
 
 _SIZES: Final = 32
@@ -125,6 +126,10 @@ def _range(values: FloatArray) -> tuple[float, float]:
         return np.inf, -np.inf
     low, high = np.quantile(known, [0.01, 0.99])
     return float(low), float(high)
+
+
+def _inside(values: FloatArray, limits: tuple[float, float]) -> BoolArray:
+    return np.asarray((values >= limits[0]) & (values <= limits[1]))
 
 
 def _evenly_spread_rows(rows: IntArray) -> IntArray:
