@@ -71,6 +71,11 @@ def test_longer_prompts_are_not_stalls_of_the_engine(recording: Engine) -> None:
     assert [each.id for each in found.causes] == ["longer_prompts"]
 
 
+def test_another_process_on_the_gpu_is_named_first(recording: Engine) -> None:
+    found = explained(recording, FAULTS["noisy_neighbour"], replay=False)
+    assert found.causes[0].id == "noisy_neighbour"
+
+
 def test_without_a_fault_there_is_no_incident(recording: Engine) -> None:
     found = explained(recording, FAULTS["no_incident"])
     assert found.verdict is ExplanationVerdict.NO_INCIDENT
