@@ -12,6 +12,7 @@ from diagnosis.question import Metric
 from tests.diagnosis.making import (
     ALPHA_S,
     REPLICAS,
+    WINDOW,
     S,
     asked,
     at_replica,
@@ -29,6 +30,29 @@ from tests.diagnosis.making import (
 @pytest.mark.parametrize("seed", range(4))
 def test_two_ordinary_ranges_have_no_cause(metric: Metric, seed: int) -> None:
     assert asked(quiet(seed=seed), metric).verdict is ExplanationVerdict.NO_INCIDENT
+
+
+@pytest.mark.parametrize(
+    ("times_the_slowest", "steps", "verdict"),
+    [
+        (2.0, 1, ExplanationVerdict.NO_INCIDENT),
+        (2.0, 4, ExplanationVerdict.NO_INCIDENT),
+        (2.0, 12, ExplanationVerdict.INCIDENT),
+        (4.0, 1, ExplanationVerdict.INCIDENT),
+    ],
+)
+def test_requests_delayed_by_the_same_step_are_one_event(
+    times_the_slowest: float, steps: int, verdict: ExplanationVerdict
+) -> None:
+    """In one minute of the window, long steps delay 40 requests at once."""
+    requests = quiet()
+    gaps_s = requests.numbers["itl_max_s"].copy()
+    in_window = requests.received_unix_ns >= WINDOW.from_unix_ns
+    delayed = np.flatnonzero(requests.received_unix_ns >= WINDOW.from_unix_ns + 301 * S)[:40]
+    factors = times_the_slowest + 0.01 * (np.arange(delayed.size) % steps)
+    gaps_s[delayed] = gaps_s[~in_window].max() * factors
+    delayed_requests = replace(requests, numbers={**requests.numbers, "itl_max_s": gaps_s})
+    assert asked(delayed_requests, Metric.ITL_MAX).verdict is verdict
 
 
 def test_too_few_requests_are_reported_with_the_number_needed() -> None:
