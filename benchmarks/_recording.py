@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -50,7 +49,7 @@ def record(
 ) -> ServerRecording:
     """Start servers, send each request at its planned time, and stop the servers.
 
-    The arguments are those of `record_in_turn`.
+    `planned` is the only load. The other arguments are those of `record_in_turn`.
     """
     loads = [planned]
     (recording,) = record_in_turn(
@@ -70,14 +69,14 @@ def record_in_turn(
     one_core: bool = False,
     skip_s: float = 0.0,
 ) -> Iterator[ServerRecording]:
-    """Start servers, send the requests of one load after another, and stop the servers. Yield each
-    load's recording as soon as the load has ended.
+    """Start servers, send the loads one after another, and stop the servers. Yield each load's
+    recording as soon as the load has ended.
 
     With several servers, requests are sent to them in rotation, as by a round-robin router. The
     prefix caches are emptied before each further load.
 
     Args:
-        loads: each request is sent at its time, even if earlier ones have not ended.
+        loads: the planned requests. Each is sent at its time, even if earlier ones have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: starts another server instead of the tiny model; see `rig.serve.command`.
         during: a context manager that is active while the load is sent.
@@ -86,7 +85,8 @@ def record_in_turn(
             warm.
 
     Raises:
-        RuntimeError: a server did not start, or did not empty its prefix cache.
+        RuntimeError: a server did not start.
+        urllib.error.HTTPError: a server did not empty its prefix cache.
     """
     if len(loads) > 1:
         # vLLM empties its prefix cache on request only in this mode.
@@ -117,7 +117,7 @@ def record_in_turn(
                 skipped_s = skip_s if place else 0.0
                 if place:
                     for port in ports:
-                        _empty_prefix_cache(port)
+                        serve.empty_prefix_cache(port)
                 earlier, sampled = len(sink.requests), len(sink.samples)
                 begun_s = time.monotonic() - skipped_s
                 begun_ns = time.time_ns() - round(skipped_s * 1e9)
@@ -136,15 +136,6 @@ def record_in_turn(
                 serve.stop(process)
 
 
-def _empty_prefix_cache(port: int) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/reset_prefix_cache", method="POST", data=b""
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        if answer.status != 200:
-            raise RuntimeError(f"the server did not empty its prefix cache: {answer.status}")
-
-
 def record_once(
     folder: Path | None,
     loads: Mapping[str, Planned],
@@ -155,7 +146,7 @@ def record_once(
     *,
     skip_s: float = 0.0,
 ) -> dict[str, ServerRecording]:
-    """Return the recordings of an earlier run from files. If one of them does not exist, call
+    """Return the recordings of an earlier run from files. If a file does not exist, call
     `record_in_turn` and write the recordings to files.
 
     Args:
@@ -164,7 +155,8 @@ def record_once(
         loads: the loads by the names of their recordings.
 
     Raises:
-        RuntimeError: a server did not start, or did not empty its prefix cache.
+        RuntimeError: a server did not start.
+        urllib.error.HTTPError: a server did not empty its prefix cache.
     """
     files = {} if folder is None else {name: folder / f"{name}.pickle" for name in loads}
     if files and all(file.exists() for file in files.values()):

@@ -8,9 +8,9 @@
 
 Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
 usual load. With --server, the given command starts the server, for example on a GPU. Then the fault
-is explained from the database of a running Tailspan. The benchmark has the same requirements as
-`make vllm`, and needs an otherwise idle machine: the column `others` shows the number of CPUs that
-other processes used before and during the fault.
+is explained from the database of a running Tailspan. Without --server, the benchmark has the same
+requirements as `make vllm`. It needs an otherwise idle machine: the column `others` shows the
+number of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain

@@ -49,7 +49,7 @@ BAR = 0.8
 WARM_S = 25.0
 """Seconds in which the plugin fits its step model, before the recording."""
 SETTLED_S = 4.0
-"""Seconds of load before the recording on servers whose step model is fitted."""
+"""Seconds of load before the recording, if the step model is already fitted."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--share-servers",
         action="store_true",
-        help="send the loads of runs with equal arguments to the same server, one after another",
+        help="send the loads of runs with equal servers to the same servers, one after another",
     )
     parser.add_argument(
         "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"

@@ -55,17 +55,17 @@ request of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
 """A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
-If there are enough outliers, the growth is not due to chance, even if all these requests arrived
-within one minute. The bootstrap does not detect this case, because it resamples minutes, and many
-samples do not contain that minute."""
+If enough events caused outliers, the growth is not due to chance, even if all these requests
+arrived within one minute. The bootstrap does not detect this case, because it resamples minutes,
+and many samples do not contain that minute."""
 
 LONE_OUTLIER_RATIO: Final = 3.0
-"""The same multiple if too few events caused the outliers. A single step can be a few times as long
-as every step of the baseline by chance. This was measured in 300 simulated fleets without a fault
-(`benchmarks/_diagnosis_draws.py`: seed 7001 in the foreign world, seed 7002 without it). Their two
-ranges were compared in both directions. The longest gaps of at least `MIN_TAIL_REQUESTS` requests
-exceeded the other range's longest gap by a factor of 1.5 in 11 of the 600 comparisons, by a factor
-of 2 in one, and by a factor of 2.4 in none."""
+"""The multiple of the baseline's slowest latency that outliers must exceed if too few events caused
+them. By chance, a single step can be a few times as long as every step of the baseline. In 300
+simulated fleets without a fault (`benchmarks/_diagnosis_draws.py`: seed 7001 in the foreign world,
+seed 7002 without it), both ranges of each fleet were compared in both directions. The longest gaps
+of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap by a factor of 1.5
+in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
 
 _MAX_SLOW_SHARE: Final = 0.10
 
@@ -300,8 +300,8 @@ def _many_more(
 
 
 def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
-    """Return whether so many requests are slower than all requests of the baseline that the growth
-    is not due to chance.
+    """Return whether there are so many outliers (see `OUTLIER_RATIO`) that the growth is not due to
+    chance.
 
     A long step delays the next token of all running requests. If it is the longest gap of these
     requests, they report exactly the same longest gap, because the step ledger measures it. Such

@@ -72,6 +72,19 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
     return False
 
 
+def empty_prefix_cache(port: int) -> None:
+    """Empty a server's prefix cache. The server must run with `VLLM_SERVER_DEV_MODE=1`.
+
+    Raises:
+        urllib.error.HTTPError: the server refused.
+    """
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/reset_prefix_cache", method="POST", data=b""
+    )
+    with urllib.request.urlopen(asked, timeout=10):
+        pass
+
+
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
     """Ask the server to end. Kill it if it does not end in time."""
     if server.poll() is None:

@@ -18,10 +18,13 @@ from analysis.compare.intervals import spread_of
 from analysis.corrected_prediction import small_sample_factor
 from diagnosis.inputs.servers import Samples
 from replay.arrivals import BoolArray, FloatArray, IntArray
-from replay.fit import COEFFICIENTS, MIN_STEPS, non_negative
+from replay.fit import MIN_STEPS, non_negative
 from telemetry.quantiles import Z_95
 
 NAMES: Final = ("gamma", "alpha", "kappa", "beta", "delta")
+COEFFICIENTS: Final = len(NAMES)
+"""The coefficient λ of the step model is missing: the additional time of steps with prefill is part
+of `gamma` and `alpha`."""
 MEANINGS: Final[Mapping[str, str]] = {
     "gamma": "per step",
     "alpha": "per prefill token",

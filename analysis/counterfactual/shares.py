@@ -447,7 +447,7 @@ def _share(
     come from any cause, so it widens every interval.
 
     The share is a ratio of two sums. The standard deviation of such a ratio is computed from the
-    deviations part − share · growth, not from the ratio of each resampled window: if a window
+    deviations `part − share · growth`, not from the ratio of each resampled window: if a window
     happens to contain none of a few long stalls, it has no growth, and its ratio has no meaning.
 
     Args:

@@ -57,12 +57,12 @@ def _is_throttled(case: DiagnosisCase) -> bool:
 
 
 def _share_of_clock(case: DiagnosisCase, slower: float) -> float:
-    """Return the share of a slowdown by the factor `slower` that the lower clock explains. The
-    share is 1 if no other process uses the hardware, or if the clock is unknown.
+    """Return the share of the slowdown (factor `slower`) that the lower clock explains. The share
+    is 1 if no other process uses the hardware, or if the clock is unknown.
 
     A clock that falls to 96 % makes a step take at most 1 / 0.96 times as long. Another process can
     make the GPU reach its power limit. In a recording from an H200, the clock then fell to 96 %,
-    but steps took 2.2 times as long.
+    but steps took 1.9 times as long.
     """
     before, now = gpu_mean(case, "sm_clock_hz")
     if not before or not now or not others_use_hardware(case):

@@ -293,7 +293,7 @@ class DiagnosisCase:
         A factor is the sum of the measured durations, divided by the sum of the durations that are
         expected on the baseline's machine. The sums are over requests in the hot blocks (see
         `hot_blocks`) whose sizes also occur in the baseline. The prefill's size and the decode's
-        size are compared separately. Otherwise a window whose prompts are nearly all cached would
+        size are compared separately. Otherwise a window with almost fully cached prompts would
         have no decode factor after a baseline whose prompts were not cached.
         """
         now, work = self._of(self.hot_requests), self.work
@@ -319,9 +319,8 @@ class DiagnosisCase:
 
         If only prefill or only decode is slower, the machine is not the cause. The smaller factor
         is then about 1. If the factor of decode is unknown, the result is None, because the factor
-        of prefill alone is too uncertain: it was 1.25 in a recording without an incident from an
-        H200, where prompts computed 13 to 350 tokens. In the same recording, the factor of decode
-        was 0.99.
+        of prefill alone is too uncertain: it was 1.25 in a window without a fault that was recorded
+        on an H200. In the same window, the factor of decode was 0.99.
         """
         prefill, decode = self.slowdowns
         return decode if decode is None or prefill is None else min(prefill, decode)

@@ -67,13 +67,13 @@ class OwnWork:
         return self.prefill_s(prompt, prompt - expected)
 
     def prefill_seen(self, requests: Requests) -> BoolArray:
-        """Return whether the baseline's requests compute about as many prompt tokens as each
-        request: (n,)."""
+        """Return whether each request's number of computed prompt tokens is in the baseline's
+        range: (n,)."""
         return _inside(uncached_tokens(requests), self.uncached_range)
 
     def decode_seen(self, requests: Requests) -> BoolArray:
-        """Return whether the baseline's prompts and outputs are about as long as those of each
-        request: (n,). Cached prompt tokens count, because decodes read them too."""
+        """Return whether the lengths of each request's prompt and output are in the baseline's
+        ranges: (n,). Cached prompt tokens count, because decodes read them too."""
         prompt, output = requests.number("prompt_tokens"), requests.number("output_tokens")
         return _inside(prompt, self.prompt_range) & _inside(output, self.output_range)
 

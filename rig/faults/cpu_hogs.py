@@ -52,7 +52,8 @@ class Hogs:
 def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Start two CPU-bound processes per core, with the server's own priority.
 
-    On a machine with an NVIDIA GPU, one other process uses the GPU instead.
+    On a machine with an NVIDIA GPU, start one process that uses the GPU instead of these processes.
+    `severity` then has no effect.
     """
     if has_gpu():
         return ServerFault(

@@ -43,7 +43,7 @@ def gpu_hog(server: DisturbedServer, draw: random.Random) -> Iterator[None]:
     try:
         assert hog.stdout is not None
         if not hog.stdout.readline():
-            raise RuntimeError("the process that uses the GPU did not start: is PyTorch installed?")
+            raise RuntimeError("the process that uses the GPU did not start; it needs PyTorch")
         yield
     finally:
         hog.kill()

@@ -110,6 +110,7 @@ def _start(
     environ = {
         **os.environ,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "VLLM_SERVER_DEV_MODE": "1",  # allows to empty the prefix cache
         "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id=vllm-{port},cloud.region=here",
     }
     with log.open("ab") as output:
@@ -217,6 +218,8 @@ def _suffer(
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
+    # The periods have equal seeds, so prompts of an earlier period could still be cached.
+    serve.empty_prefix_cache(server.port)
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
         window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
     if fault.delayed:

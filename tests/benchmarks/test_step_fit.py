@@ -10,7 +10,7 @@ from tailspan_vllm.engine_core.step_model import StepWork
 from benchmarks._step_fits import SingleSteps, all_fits, errors, solved
 from replay.fit import StepReports
 
-COEFFICIENTS = np.array([2.4e-3, 3.6e-5, 5e-11, 4e-10, 2e-4])
+COEFFICIENTS = np.array([2.4e-3, 3.6e-5, 5e-11, 4e-10, 2e-4, 3e-3])
 
 
 def steps(seconds: int = 40, slow: tuple[int, ...] = ()) -> SingleSteps:
@@ -19,6 +19,9 @@ def steps(seconds: int = 40, slow: tuple[int, ...] = ()) -> SingleSteps:
     ended_s = np.arange(seconds * 30) / 30
     work = np.column_stack([np.ones(ended_s.size), chance.uniform(0, 1, (ended_s.size, 4))])
     work *= [1, 800, 3e5, 9_000, 16]
+    prefills = chance.random(ended_s.size) < 0.5
+    work[~prefills, 1:3] = 0.0
+    work = np.column_stack([work, prefills])
     pace = np.where(np.isin(np.floor(ended_s), slow), 2.0, 1.0)
     return SingleSteps(ended_s, work @ COEFFICIENTS * pace, work)
 

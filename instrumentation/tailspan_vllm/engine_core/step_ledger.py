@@ -134,7 +134,7 @@ class Ledger:
         """Add a step. Steps end in the order in which they were scheduled.
 
         With asynchronous scheduling, vLLM launches the next step before it reads the outputs of
-        this step. To launch a prefill takes the CPU up to 30 ms, so the outputs of a short step
+        this step. Launching a prefill takes up to 30 ms of CPU time, so the outputs of a short step
         before it are read late. This delay belongs to the prefill: the part of this step's duration
         above the model's prediction is added to the next step's duration.
 

@@ -5,8 +5,8 @@
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
 tokens after `start` earlier tokens of its request. C: context tokens that decodes read. N: decoding
 sequences. L: 1 in a step with prefill, otherwise 0. λ is the additional time to launch such a step:
-on a GPU, vLLM runs decodes as one CUDA graph, but launches the kernels of a prefill one by one. The
-coefficients are not negative. The fit is relative least squares with exponential
+on a GPU, vLLM runs decodes as one CUDA graph, but usually launches the kernels of a prefill one by
+one. The coefficients are not negative. The fit is relative least squares with exponential
 forgetting, and with Huber weights, so that a long stall does not bias it. The fit is stored as
 normal equations. A step's duration is predicted before the step updates the model, so the reported
 error is an out-of-sample error.
@@ -79,8 +79,8 @@ class FittedStepModel:
         within tens of steps; the fit needs thousands of steps."""
         self._typical_ratio = 0.2
         self._typical_of = [0.2, 0.2]
-        """Typical relative errors, of steps without prefill and of steps with prefill. The duration
-        of a launch varies more than the duration of a CUDA graph."""
+        """Typical relative errors of steps without and with prefill. The duration of a launch
+        varies more than the duration of a CUDA graph."""
         self._typical_s = 0.0
         self._weight = 0.0
         self._residual_square = self._square = self._sum = 0.0
@@ -113,8 +113,8 @@ class FittedStepModel:
         return predicted + alpha * p / 1e3 + kappa * q / 1e6 + launch if p else predicted
 
     def stall_of(self, duration: float, predicted: float, *, prefill: bool = False) -> float:
-        """Return the seconds of a step's duration that are a stall. `prefill` says whether the step
-        has prefill.
+        """Return the seconds of a step's duration that are a stall. `prefill`: whether the step has
+        prefill.
 
         The result is 0 if the excess over the prediction is within the usual noise. If all recent
         steps took longer than predicted, the machine has become slower. This is not a stall.

@@ -227,7 +227,7 @@ def test_a_step_scheduled_ahead_is_billed_to_its_requests(server: Server) -> Non
 
 def test_a_prefill_scheduled_ahead_lengthens_its_own_step(server: Server) -> None:
     """The outputs of the first step are read 30 ms late, because the second step, a prefill, is
-    launched before. The delay counts for the prefill and not as a stall."""
+    launched first. The delay counts for the prefill and not as a stall."""
     server.add("one", 100)
     for _ in range(20):
         server.step()

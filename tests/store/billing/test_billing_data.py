@@ -143,6 +143,7 @@ def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -
         per_s = {
             "busy_s_total": 0.2 + rate * 0.3,
             "steps_total": 40.0,
+            "prefill_steps_total": rate,
             "scheduled_prefill_tokens_total": rate * prompt,
             "prefill_attention_total": rate * prompt**2 / 2,
             "context_tokens_total": decodes * prompt,
@@ -154,7 +155,7 @@ def three_days(request_row: Requests, sample_row: Callable[..., EngineSample]) -
                 name: value if name in ("busy_s_total", "prefill_attention_total") else int(value)
                 for name, value in totals.items()
             }
-            fit = dict(zip(COEFFICIENTS, (0.004, 3e-5, 1e-9, 2e-8, 5e-5), strict=True))
+            fit = dict(zip(COEFFICIENTS, (0.004, 3e-5, 1e-9, 2e-8, 5e-5, 2e-3), strict=True))
             samples.append(
                 sample_row(
                     replica="r",
