@@ -34,7 +34,12 @@ class Waiting(list[Any]):
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
     """Return a scheduler with a full batch, so that requests wait."""
     queue = Waiting(
-        SimpleNamespace(request_id=f"waiting-{number}", num_tokens=900) for number in range(waiting)
+        SimpleNamespace(
+            request_id=f"waiting-{number}",
+            num_tokens=900,
+            status=SimpleNamespace(name="WAITING_FOR_REMOTE_KVS"),
+        )
+        for number in range(waiting)
     )
     return SimpleNamespace(
         requests={name: SimpleNamespace(num_computed_tokens=900, num_tokens=900) for name in ids},
@@ -45,6 +50,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
         max_num_running_reqs=len(ids),
         max_num_scheduled_tokens=8192,
         scheduler_config=SimpleNamespace(enable_chunked_prefill=True),
+        finished_recving_kv_req_ids=set(),
         kv_cache_manager=None,
         vllm_config=SimpleNamespace(
             model_config=SimpleNamespace(served_model_name="m"),
