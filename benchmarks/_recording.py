@@ -38,26 +38,6 @@ class ServerRecording:
     starts: list[EngineStart]
 
 
-def record(
-    planned: Planned,
-    arguments: Sequence[str] = (),
-    servers: int = 1,
-    command: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
-    during: AbstractContextManager[object] | None = None,
-    one_core: bool = False,
-) -> ServerRecording:
-    """Start servers, send each request at its planned time, and stop the servers.
-
-    `planned` is the only load. The other arguments are those of `record_in_turn`.
-    """
-    loads = [planned]
-    (recording,) = record_in_turn(
-        loads, arguments, servers, command, variables, during, one_core=one_core
-    )
-    return recording
-
-
 def record_in_turn(
     loads: Sequence[Planned],
     arguments: Sequence[str] = (),

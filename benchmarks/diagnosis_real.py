@@ -18,7 +18,6 @@ each of two faults, and with both faults. The goal: the confidence intervals of 
 """
 
 import argparse
-import shlex
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks._options import add_server, two_numbers
 from benchmarks._true_shares import true_shares
 from rig.faults.catalogue import FAULTS, faults_of
 from rig.faults.combined_faults import PAIRS
@@ -147,11 +147,6 @@ def recorded(causes: Sequence[str], options: argparse.Namespace, into: Path) -> 
     )
 
 
-def _two_numbers(text: str) -> tuple[int, int]:
-    first, second = text.split(",")
-    return int(first), int(second)
-
-
 def main() -> int:
     """Record and explain the faults, and print the results.
 
@@ -172,17 +167,11 @@ def main() -> int:
     parser.add_argument(
         "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
     )
-    parser.add_argument(
-        "--server",
-        type=shlex.split,
-        default=[],
-        metavar="COMMAND",
-        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
-    )
+    add_server(parser)
     parser.add_argument("--rate", type=float, default=8.0, help="usual requests/s (default 8)")
     parser.add_argument(
         "--tokens",
-        type=_two_numbers,
+        type=two_numbers,
         default=(16, 40),
         metavar="MIN,MAX",
         help="output tokens of a usual request (default 16,40)",

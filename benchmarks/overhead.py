@@ -25,7 +25,6 @@ The result is the mean difference between the servers in a round, with a 95 % co
 import argparse
 import os
 import random
-import shlex
 import statistics
 import subprocess
 import sys
@@ -43,6 +42,7 @@ import grpc
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks._options import add_server
 from rig import install, reasoning_model, serve
 from rig.install import ensure
 from rig.load import Call, send_all
@@ -263,13 +263,7 @@ def main() -> int:
     parser.add_argument(
         "--reasoning", action="store_true", help="responses begin with streamed reasoning"
     )
-    parser.add_argument(
-        "--server",
-        type=shlex.split,
-        default=[],
-        metavar="COMMAND",
-        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
-    )
+    add_server(parser)
     parser.add_argument("--sink", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.sink:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from _recording import Planned, ServerRecording, record  # type: ignore[import-not-found]
+from _recording import Planned, ServerRecording, record_in_turn  # type: ignore[import-not-found]
 
 from replay.engine_config import EngineConfig  # needs the path inserted above
 from replay.step_model import StepModel
@@ -153,7 +153,7 @@ def main() -> int:
     except ProgramUnavailableError as reason:
         print(reason, file=sys.stderr)
         return 2
-    recording = record(calls(arguments.seconds, arguments.rate))
+    (recording,) = record_in_turn([calls(arguments.seconds, arguments.rate)])
     engine = engine_of(recording)
     rows = sorted(recording.requests, key=lambda row: row.received_unix_ns)
     since_ns = rows[0].received_unix_ns + int(WARM_S * 1e9)

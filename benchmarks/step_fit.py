@@ -38,7 +38,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks._recording import Planned, record
+from benchmarks._recording import Planned, record_in_turn
 from benchmarks._step_fits import SingleSteps, all_fits, errors
 from diagnosis.inputs.arrow import samples_of
 from replay.fit import StepReports
@@ -131,8 +131,8 @@ def served(planned: Planned, disturbed: bool) -> StepFitRun:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "steps.jsonl"
         path = os.pathsep.join([str(RECORDER), *filter(None, [os.environ.get("PYTHONPATH")])])
-        recording = record(
-            planned,
+        (recording,) = record_in_turn(
+            [planned],
             ARGUMENTS,
             variables={"PYTHONPATH": path, "STEP_RECORDER_FILE": str(file)},
             during=hogs_at_times() if disturbed else None,

@@ -19,7 +19,6 @@ import argparse
 import math
 import os
 import random
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from _recording import Planned, ServerRecording, record_once  # type: ignore[imp
 
 from analysis.recorded_traffic import REQUEST_COLUMNS, NotReplayableError, Recorded, recorded_of
 from analysis.what_if import POINTS, WhatIfQuestion, predict
+from benchmarks._options import add_server, two_numbers
 from replay.edits import Edits, RateEdit
 from rig.install import ProgramUnavailableError, ensure
 from rig.load import Call
@@ -201,25 +201,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", help="names of cases, separated by commas; default all")
     parser.add_argument(
         "--seats",
-        type=_two_numbers,
+        type=two_numbers,
         default=(16, 4),
         metavar="BEFORE,AFTER",
         help="max_num_seqs before and after its change (default 16,4)",
     )
     parser.add_argument(
         "--tokens",
-        type=_two_numbers,
+        type=two_numbers,
         default=(8, 80),
         metavar="MIN,MAX",
         help="output tokens of a request (default 8,80)",
     )
-    parser.add_argument(
-        "--server",
-        type=shlex.split,
-        default=[],
-        metavar="COMMAND",
-        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
-    )
+    add_server(parser)
     parser.add_argument(
         "--one-core",
         action="store_true",
@@ -344,11 +338,6 @@ def main(words: Sequence[str] | None = None) -> int:
         )
     print(f"95 % intervals: {covered} of {every} contain what was measured")
     return int(good["predicted"] < BAR * every)
-
-
-def _two_numbers(text: str) -> tuple[int, int]:
-    first, second = text.split(",")
-    return int(first), int(second)
 
 
 if __name__ == "__main__":

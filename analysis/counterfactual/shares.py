@@ -301,7 +301,7 @@ class TailMeans:
     @property
     def unexplained(self) -> float:
         """The share of the growth that remains when all factors are reset."""
-        return 1.0 - sum(self.share(place) for place in range(self.factors))
+        return self.unexplained_s / max(self.growth_s, 1e-9)
 
     @property
     def unexplained_s(self) -> float:

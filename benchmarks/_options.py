@@ -1,0 +1,25 @@
+"""Command-line options that several benchmarks of a real server have."""
+
+import argparse
+import shlex
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--server`: the command of another server, as a list of words."""
+    parser.add_argument(
+        "--server",
+        type=shlex.split,
+        default=[],
+        metavar="COMMAND",
+        help="start another server: a command without port and name, such as 'vllm serve FOLDER'",
+    )
+
+
+def two_numbers(text: str) -> tuple[int, int]:
+    """Read an option's value that consists of two integers, separated by a comma.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    first, second = text.split(",")
+    return int(first), int(second)
