@@ -4,6 +4,7 @@ diagnosers.
     python benchmarks/diagnosis.py                            360 cases, two at a time
     python benchmarks/diagnosis.py --seed 7 --cause lora_swap --cases 20
     python benchmarks/diagnosis.py --pairs                    only the 72 cases with two faults
+    python benchmarks/diagnosis.py --quiet                    only the 72 cases without a fault
     python benchmarks/diagnosis.py --results FILE             continues a run that was stopped
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question per tenant, model, …
@@ -41,7 +42,7 @@ from benchmarks._diagnosis_by_group import (
     compared,
 )
 from benchmarks._diagnosis_by_group import table as everyone_table
-from benchmarks._diagnosis_draws import PAIR, SINGLE, Drawn, drawn, kinds_of
+from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE, Drawn, drawn, kinds_of
 from benchmarks._diagnosis_results import DiagnosisResult, passed, read
 from benchmarks._diagnosis_table import line, table
 from diagnosis.explain import explain
@@ -212,6 +213,7 @@ def main() -> int:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
     only.add_argument("--pairs", action="store_true", help="only the cases with two faults")
+    only.add_argument("--quiet", action="store_true", help="only the cases without a fault")
     parser.add_argument(
         "--ask",
         choices=("alert", "symptom", "everyone"),
@@ -260,7 +262,9 @@ def main() -> int:
         for number, (kind, causes) in enumerate(
             kinds_of(arguments.cases, arguments.seed, arguments.cause)
         )
-        if number not in have and (kind == PAIR or not arguments.pairs)
+        if number not in have
+        and (kind == PAIR or not arguments.pairs)
+        and (kind == NONE or not arguments.quiet)
     ]
     cases = len(plan) + len(have)
     print(f"{len(plan)} cases of seed {arguments.seed}, {arguments.jobs} at a time", flush=True)
