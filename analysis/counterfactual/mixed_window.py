@@ -22,7 +22,7 @@ from analysis.counterfactual.rate_groups import grouped_by_rate
 from analysis.counterfactual.window_requests import WindowRequests
 from analysis.recorded_traffic import Recorded, RecordedEngine
 from analysis.window_replay import ReplayTraffic
-from diagnosis.evidence.added_requests import MIN_REQUESTS
+from diagnosis.inputs.requests import MIN_REQUESTS
 from replay.arrivals import Arrivals, BoolArray, FloatArray, IntArray
 from replay.conditions import Conditions, Shift
 from replay.loop import replay

@@ -11,7 +11,8 @@ import numpy as np
 
 from analysis.counterfactual.factors import RATES, Factor, FactorKind
 from analysis.counterfactual.window_requests import WindowRequests, lengths_of, of_tenant
-from diagnosis.evidence.added_requests import MIN_EXCESS, MIN_REQUESTS, added_above
+from diagnosis.evidence.added_requests import MIN_EXCESS, added_above
+from diagnosis.inputs.requests import MIN_REQUESTS
 from replay.arrivals import BoolArray
 
 _LONGER: Final = {

@@ -14,10 +14,7 @@ from diagnosis.evidence.driving_tenant import driving_tenant
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import grew
 from diagnosis.growth.own_work import computed_tokens
-from diagnosis.inputs.requests import FloatArray, IntArray, Requests
-
-MIN_REQUESTS: Final = 20
-"""Minimum number of requests in each range for a comparison of lengths."""
+from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, IntArray, Requests
 
 MIN_EXCESS: Final = 3.1
 """Minimum excess of the number of long requests over the expected number, in standard deviations.

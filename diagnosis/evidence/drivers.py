@@ -25,17 +25,16 @@ from diagnosis.evidence.restarts import hangs_in_window, restarts
 from diagnosis.evidence.retries import retries_share
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.traffic_growth import (
-    FLOOD_RISE,
     added_by_others,
     all_tenants_share,
     first_rates,
     flooded,
 )
 from diagnosis.growth.case import DiagnosisCase
-from diagnosis.growth.demand import grew
+from diagnosis.growth.demand import MIN_RISE, NOISE, grew
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
-from diagnosis.inputs.requests import Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, Requests
 
 LOAD, FLOOD, SKEW, AWAY, RETRIES = "load", "flood", "skew", "away", "retries"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
@@ -53,9 +52,6 @@ DriverShares = Mapping[str, float]
 """The share of each driver (a change that raised the demand) in the growth of a wait. The shares
 sum to 1. The mapping is empty if no driver was found."""
 
-NOISE: Final = 0.08
-"""A growth whose logarithm is at most this value can occur by chance and is ignored."""
-
 _FEWER_ACCEPTED: Final = 0.9
 """The acceptance rate of drafted tokens fell if its ratio (now / before) is at most this value."""
 _SLOWER_DECODE: Final = 1.02
@@ -63,7 +59,6 @@ _SLOWER_DECODE: Final = 1.02
 factor) is above this value. Ordinary hours have smaller ratios."""
 _SKEW: Final = 0.15
 _QUICK: Final = 0.05
-_MIN_REQUESTS: Final = 20
 
 
 @cached_per_case
@@ -137,7 +132,7 @@ def _quick_s_a_token(requests: Requests) -> float | None:
     the API server. Return None if there are too few requests."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
-    return float(np.quantile(known, _QUICK)) if known.size >= _MIN_REQUESTS else None
+    return float(np.quantile(known, _QUICK)) if known.size >= MIN_REQUESTS else None
 
 
 @cached_per_case
@@ -255,7 +250,7 @@ def for_link(case: DiagnosisCase) -> DriverShares:
     for requests in (case.before, case.hot_requests):
         tokens = np.nan_to_num(requests.number("external_cached_tokens"))
         some = tokens > 0
-        if some.sum() < _MIN_REQUESTS:
+        if some.sum() < MIN_REQUESTS:
             return {LINK: 1.0}
         fetched.append(float(tokens.mean()))
         loading_s = requests.number("kv_load_s")
@@ -354,7 +349,7 @@ def _driver_of_one_tenant(case: DiagnosisCase) -> str:
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant
-    if tenant is None or without_added(case, tenant.tenant) >= FLOOD_RISE:
+    if tenant is None or without_added(case, tenant.tenant) >= MIN_RISE:
         return LOAD
     if prompts_were_added(case):
         return PROMPTS

@@ -8,15 +8,9 @@ import numpy as np
 from diagnosis.claim import Evidence, Lever
 from diagnosis.evidence.levers import rate_limit
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import MIN_RISE, MIN_SHARE, NOISE
 from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
-
-_NOISE: Final = 0.08
-"""A relative growth up to this value can occur by chance and is ignored."""
-_MIN_SHARE: Final = 0.6
-"""Minimum share of the driving tenant in the growth of all tenants' tokens."""
-_RISE: Final = 1.5
-"""Minimum ratio (now / before) of the driving tenant's tokens per second."""
 
 _CHANCE: Final = 0.01
 """Maximum probability that a tenant's share of the added requests is due to chance."""
@@ -38,11 +32,11 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
     )
     growth = {tenant: rate - before.get(tenant, 0.0) for tenant, rate in now.items()}
     grown = sum(rise for rise in growth.values() if rise > 0)
-    if len(growth) < 2 or grown <= _NOISE * sum(before.values()):
+    if len(growth) < 2 or grown <= NOISE * sum(before.values()):
         return None
     most = max(growth, key=lambda tenant: growth[tenant])
-    rose = now[most] >= _RISE * before.get(most, 0.0)
-    if not rose or growth[most] < _MIN_SHARE * grown:
+    rose = now[most] >= MIN_RISE * before.get(most, 0.0)
+    if not rose or growth[most] < MIN_SHARE * grown:
         return None
     usual_share = before.get(most, 0.0) / sum(before.values())
     by_chance = _chance_of(growth[most] / grown, usual_share, _added_requests(case, tokens))

@@ -10,6 +10,7 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.added_requests import outputs_were_added
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import NOISE
 
 
 @cached_per_case
@@ -20,5 +21,5 @@ def outgrown(case: DiagnosisCase) -> bool:
         case.workload.outputs_grew
         and not outputs_were_added(case)
         and (now or 0.0) > (before or 0.0)
-        and drivers.log_of_fewer_blocks(case) > drivers.NOISE
+        and drivers.log_of_fewer_blocks(case) > NOISE
     )

@@ -10,9 +10,7 @@ from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.restarts import cold, while_a_server_was_away
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import grew, log_of_misses
-from diagnosis.inputs.requests import Requests
-
-_MIN_REQUESTS = 20
+from diagnosis.inputs.requests import MIN_REQUESTS, Requests
 
 
 @cached_per_case
@@ -30,7 +28,7 @@ def log_skew_outside_restarts(case: DiagnosisCase) -> float:
     while a server restarts or hangs are excluded, because the other servers then serve the requests
     of this server."""
     apart = case.now.rows(~while_a_server_was_away(case))
-    if len(apart) < _MIN_REQUESTS:
+    if len(apart) < MIN_REQUESTS:
         return 0.0
     before, now = (_share_of_slow_servers(case, each) for each in (case.before, apart))
     return log(now / before) if before > 0 and now > 0 else 0.0
@@ -47,4 +45,4 @@ def log_misses_outside_restarts(case: DiagnosisCase) -> float:
     arrived within two minutes of a start of their server are excluded, because a start empties the
     cache."""
     apart = case.now.rows(~cold(case))
-    return log_of_misses(apart, case.work) if len(apart) >= _MIN_REQUESTS else 0.0
+    return log_of_misses(apart, case.work) if len(apart) >= MIN_REQUESTS else 0.0

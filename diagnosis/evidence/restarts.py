@@ -10,24 +10,21 @@ from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERMS, excess_s
 from diagnosis.inputs.hung_engines import EngineHang, hangs, unfinished
-from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, Requests
 from diagnosis.latency.parts import selected_latency_s
 from diagnosis.latency.tail import BODY_GROWTH_RATIOS
 from telemetry.starts import EngineStart
 
-_LEAD_S = 120.0
-"""A start can affect requests that arrived at most this many seconds before it. A start that was at
-most this many seconds before the window can affect the window."""
+_LOADING_S = 120.0
+"""Assumed loading time, in seconds, of an engine that does not report it. A measured start on an
+H200 took 91 s (docs/benchmarks.md)."""
 _WARM_S = 120.0
-_ENOUGH = 20
 _MIN_REQUESTS = 8
 _MORE = 1.5
 _ERRORS = 2.0
 """A share of slow requests is clearly higher than the baseline's share if it exceeds `_MORE` times
 that share by more than this number of standard errors."""
 _MIN_WARM_S = 15.0
-_AWAY_S = 30.0
-"""A server is assumed to be away for this many seconds before its start."""
 _PAUSE_S = 5.0
 
 
@@ -36,7 +33,7 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
     a replica are included only if it served requests in the baseline or slow requests in the
     window."""
     window, baseline = case.question.window, case.question.baseline
-    earliest = max(window.from_unix_ns - int(_LEAD_S * 1e9), baseline.from_unix_ns)
+    earliest = max(window.from_unix_ns - int(_WARM_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
     there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
     return sorted(
@@ -84,23 +81,13 @@ def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
     return found
 
 
-def since_start_s(requests: Requests, started: Sequence[EngineStart]) -> FloatArray:
-    """Return the seconds from the nearest engine start to each request: (n,).
-
-    The value is negative if the request was received before the start. All starts of the request's
-    own engine count. A start of another engine counts only for requests that arrived before this
-    start or up to a minute after it.
-    """
-    at = requests.received_unix_ns
-    nearest = np.full(at.size, np.inf)
-    for start in started:
-        own = requests.of_engine(start.replica, start.engine)
-        apart = (at - start.at_unix_ns) / 1e9
-        # While one server is away, the other servers serve its requests. So its start also counts
-        # for requests to the other servers.
-        felt = np.where(own | (apart < _WARM_S / 2), apart, np.inf)
-        nearest = np.where(np.abs(felt) < np.abs(nearest), felt, nearest)
-    return nearest
+def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> BoolArray:
+    """Return whether each request was in progress while an engine loaded, or was received up to
+    `warm_s` seconds after the engine was ready: (n,)."""
+    since_ready_s = (requests.received_unix_ns - start.at_unix_ns) / 1e9
+    loading_s = _LOADING_S if start.loading_s is None else start.loading_s
+    taken_s = np.nan_to_num(requests.number("e2e_s"), nan=np.inf)
+    return np.asarray((since_ready_s < warm_s) & (since_ready_s + taken_s > -loading_s))
 
 
 def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
@@ -132,35 +119,38 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
 def around_starts(
     case: DiagnosisCase, started: Sequence[EngineStart], requests: Requests | None = None
 ) -> BoolArray:
-    """Return whether each request arrived around one of these starts, while the server was away or
-    not yet warm: (n,)."""
-    since_s = since_start_s(case.slow if requests is None else requests, started)
-    return np.asarray((since_s > -_LEAD_S) & (since_s < warm_after_s(case, started)))
+    """Return whether each request was in progress around one of these starts, while the server was
+    away or not yet warm: (n,).
+
+    While one server is away, the other servers serve its requests. So a start also counts for
+    requests to the other servers, if they are received at most a minute after it.
+    """
+    requests = case.slow if requests is None else requests
+    warm_s = warm_after_s(case, started)
+    found = np.zeros(len(requests), dtype=np.bool_)
+    for start in started:
+        own = requests.of_engine(start.replica, start.engine)
+        found |= own & _during_start(requests, start, warm_s)
+        found |= _during_start(requests, start, min(warm_s, _WARM_S / 2))
+    return found
 
 
 def cold(case: DiagnosisCase) -> BoolArray:
-    """Return whether each of the window's requests arrived up to two minutes before or after a
-    start of its server: (n,)."""
-    at = case.now.received_unix_ns
-    found = np.zeros(at.size, dtype=np.bool_)
+    """Return whether each of the window's requests was in progress while its server loaded, or was
+    received up to two minutes after the server's start: (n,)."""
+    found = np.zeros(len(case.now), dtype=np.bool_)
     for start in restarts(case):
-        since_s = (at - start.at_unix_ns) / 1e9
-        found |= (
-            case.now.of_engine(start.replica, start.engine)
-            & (since_s < _WARM_S)
-            & (since_s > -_LEAD_S)
-        )
+        own = case.now.of_engine(start.replica, start.engine)
+        found |= own & _during_start(case.now, start, _WARM_S)
     return found
 
 
 def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
-    """Return whether each of the window's requests arrived while any server was away or had just
-    returned: (n,). A server is also away while its engine hangs."""
-    at = case.now.received_unix_ns
+    """Return whether each of the window's requests was in progress while any server loaded, or was
+    received just after a start: (n,). A server is also away while its engine hangs."""
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
-        since_s = (at - start.at_unix_ns) / 1e9
-        found |= (since_s > -_AWAY_S) & (since_s < _MIN_WARM_S)
+        found |= _during_start(case.now, start, _MIN_WARM_S)
     return found
 
 
@@ -241,7 +231,7 @@ def new_config_stays_slow(case: DiagnosisCase) -> bool:
     late = new & ((case.now.received_unix_ns - first) / 1e9 > warm_s)
     taken_s = selected_latency_s(case.now, case.question)[late]
     taken_s = taken_s[np.isfinite(taken_s)]
-    if taken_s.size < _ENOUGH:
+    if taken_s.size < MIN_REQUESTS:
         return False
     before_s = selected_latency_s(case.before, case.question)
     before_s = before_s[np.isfinite(before_s)]

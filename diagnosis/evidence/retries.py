@@ -12,7 +12,7 @@ import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import DiagnosisCase
-from diagnosis.inputs.requests import BoolArray, IntArray, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
 """Maximum time from an abort to the repeated request, in microseconds. Clients that retry wait at
@@ -23,9 +23,6 @@ _NOTICED_US: Final = 250_000
 client's repeated request may arrive during this delay."""
 _SAME_AGE: Final = 0.1
 """Two ages of aborted requests that differ by at most this share count as the same timeout."""
-_MIN_REQUESTS: Final = 10
-"""Minimum number of repeated requests in a retry storm. In simulations, five retry storms had at
-least 500 repeated requests, and fifteen other faults had at most one."""
 _MAX_AGES: Final = 0.5
 """Minimum share of the aborted and repeated requests that were aborted at about the median age.
 Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
@@ -84,7 +81,7 @@ def retries_share(case: DiagnosisCase) -> float:
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)
-    if now.number < _MIN_REQUESTS or now.same_age < _MAX_AGES:
+    if now.number < MIN_REQUESTS or now.same_age < _MAX_AGES:
         return 0.0
     grown = case.demand.fleet_now_per_s - case.demand.fleet_before_per_s
     share = min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
@@ -148,9 +145,9 @@ class _Repeats(NamedTuple):
 
 def _repeated(requests: Requests) -> _Repeats | None:
     """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request. Return None if fewer than `_MIN_REQUESTS` requests were aborted."""
+    request. Return None if fewer than `MIN_REQUESTS` requests were aborted."""
     aborted = _aborted(requests)
-    if aborted.sum() < _MIN_REQUESTS:
+    if aborted.sum() < MIN_REQUESTS:
         return None
     key = _keys(requests)
     place = np.flatnonzero(np.isin(key, key[aborted]))

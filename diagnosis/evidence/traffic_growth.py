@@ -16,19 +16,19 @@ from diagnosis.evidence.cached import cached_per_case
 from diagnosis.evidence.driving_tenant import token_rates
 from diagnosis.evidence.retries import first_requests
 from diagnosis.growth.case import DiagnosisCase
-from diagnosis.growth.demand import TenantGrowth, log_of_rates, tenant_growth_of
-from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.growth.demand import (
+    MIN_RISE,
+    MIN_SHARE,
+    NOISE,
+    TenantGrowth,
+    log_of_rates,
+    tenant_growth_of,
+)
+from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
-
-_NOISE: Final = 0.08
-"""A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
 
 _FLOOD_SHARE: Final = 0.35
 """Minimum share of a flooding tenant in the growth of the request rate."""
-_MIN_SHARE: Final = 0.6
-"""Minimum share of a flooding tenant in the growth of all tenants' rates, if the rate of the other
-tenants only fluctuates."""
-FLOOD_RISE: Final = 1.5
 _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
 """If the ratio (now / before) of the other tenants' rate is at most this value, their rate only
@@ -39,7 +39,6 @@ _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
 
-_MIN_REQUESTS: Final = 10
 _CHANCE_SHARE: Final = 0.25
 """The mean and the median of the prompt lengths may grow by different amounts by chance. A
 difference up to this share of the mean's growth is ignored."""
@@ -81,9 +80,9 @@ def flooded(case: DiagnosisCase) -> bool:
     return (
         tenant is not None
         and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
-        and tenant.now_per_s >= FLOOD_RISE * tenant.before_per_s
-        and without_added(case, tenant.tenant) >= FLOOD_RISE
-        and rates.log_growth > _NOISE
+        and tenant.now_per_s >= MIN_RISE * tenant.before_per_s
+        and without_added(case, tenant.tenant) >= MIN_RISE
+        and rates.log_growth > NOISE
         and _others_wait(case)
         and tenant.now_per_s / max(rates.now_per_s, 1e-9)
         > _FLOOD_SHARE_RISE * tenant.before_per_s / max(rates.before_per_s, 1e-9)
@@ -138,7 +137,7 @@ def all_tenants_share(case: DiagnosisCase) -> float:
     whole = rates.now_per_s - rates.before_per_s - added
     if others_grew <= _OTHERS_GREW:
         others = grown / tenant.share_of_growth - grown - added
-        return 0.0 if grown >= _MIN_SHARE * (grown + max(others, 0.0)) else 1.0
+        return 0.0 if grown >= MIN_SHARE * (grown + max(others, 0.0)) else 1.0
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 
@@ -155,7 +154,7 @@ def few_prompts_share(case: DiagnosisCase) -> float:
     if prompts_were_added(case):
         return 1.0
     mean = _growth(case, None, np.mean)
-    if mean is None or mean <= _NOISE:
+    if mean is None or mean <= NOISE:
         return 0.0
     shared = (
         _growth(case, None, np.median),
@@ -172,7 +171,7 @@ def _growth(
     """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
     The requests of the tenant `without` are excluded. Return None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
-    if min(before.size, now.size) < _MIN_REQUESTS:
+    if min(before.size, now.size) < MIN_REQUESTS:
         return None
     return float(of(now)) / max(float(of(before)), 1.0) - 1.0
 

@@ -12,15 +12,14 @@ from typing import Final
 import numpy as np
 
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
-from diagnosis.inputs.requests import FloatArray, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
-_MIN_REQUESTS: Final = 5
-"""Minimum number of requests to compute a rate."""
-_ENOUGH: Final = 20
-"""Minimum number of requests to compute a hit ratio."""
-_MIN_SHARE: Final = 0.6
-"""If a tenant causes at least this share of the growth of the request rate, the cache misses of its
-additional requests count as new traffic."""
+NOISE: Final = 0.08
+"""A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
+MIN_RISE: Final = 1.5
+"""Minimum ratio (now / before) of the traffic of a tenant that caused the growth."""
+MIN_SHARE: Final = 0.6
+"""Minimum share of one tenant in the growth of the traffic if this tenant caused the growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def grew(before: FloatArray, now: FloatArray) -> bool:
     """Return whether the mean of `now` exceeds the mean of `before` by more than 3 standard errors
     and by more than 5 %. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
-    if min(before.size, now.size) < _MIN_REQUESTS:
+    if min(before.size, now.size) < MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
     return bool(now.mean() - before.mean() > max(3.0 * error, 0.05 * before.mean()))
@@ -107,7 +106,7 @@ def demand_of(
     tenant = tenant_growth_of(before, before_s, now, now_s)
     log_uncached = log_of_misses(at_now, work)
     new_traffic_misses = 0.0
-    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= _MIN_SHARE:
+    if tenant is not None and log_fleet > 0 and tenant.share_of_growth >= MIN_SHARE:
         new_traffic_misses = _misses_of_new_traffic(at_now, tenant.tenant, log_uncached, work)
     return Demand(
         fleet_before_per_s=len(before) / before_s,
@@ -162,7 +161,7 @@ def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work
     work and not as cache misses.
     """
     others = now.rows(~now.label("tenant").is_value(tenant))
-    if len(others) < _ENOUGH:
+    if len(others) < MIN_REQUESTS:
         return 0.0
     return max(log_uncached - max(log_of_misses(others, work), 0.0), 0.0)
 
@@ -211,7 +210,7 @@ def tenant_growth_of(
     if not whole:
         return None
     tenant = max(growth, key=lambda each: growth[each])
-    if rates_now[tenant] * now_s < _MIN_REQUESTS:
+    if rates_now[tenant] * now_s < MIN_REQUESTS:
         return None
     return TenantGrowth(
         tenant,

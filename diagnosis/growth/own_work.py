@@ -14,11 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, FloatArray, IntArray, Requests
 
 _FIT_ROWS: Final = 20_000
 """Maximum number of requests for the fit."""
-_MIN_REQUESTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
     weights of the requests are corrected twice, so that requests with large errors have less
     weight."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
-    if known.sum() < _MIN_REQUESTS:
+    if known.sum() < MIN_REQUESTS:
         return None
     x, y = columns[known], seconds[known]
     weights = 1.0 / np.maximum(y, np.median(y) / 10.0)

@@ -26,6 +26,7 @@ import numpy as np
 
 from diagnosis.inputs.requests import BoolArray, FloatArray, Requests
 from diagnosis.latency.parts import selected_latency_s
+from diagnosis.latency.tail import BLOCK_S, MIN_BLOCKS
 from diagnosis.question import FROM_RECEIPT, Metric, Question
 
 MIN_REQUESTS: Final = 30
@@ -41,11 +42,6 @@ MIN_BASELINE_ATTAINMENT: Final = 0.5
 exceed the threshold, the threshold does not separate slow from usual requests. There is then still
 an incident if the attainment fell further in the window. If it did not fall, the size of the
 latency's growth decides."""
-
-_BLOCKS: Final = 12
-"""Minimum number of blocks of time in the baseline. A block lasts at most a minute. The confidence
-interval of the tail's mean has the same minimum (`diagnosis.latency.tail.MIN_BLOCKS`)."""
-_BLOCK_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +158,7 @@ def _design_effect(slow: BoolArray, counted: BoolArray, at_s: FloatArray, second
     number, hits = int(counted.sum()), int(slow.sum())
     if not 0 < hits < number:
         return 1.0
-    block_s = min(_BLOCK_S, seconds / _BLOCKS)
+    block_s = min(BLOCK_S, seconds / MIN_BLOCKS)
     block = np.maximum((at_s / block_s).astype(np.int64), 0)
     sizes = np.bincount(block[counted]).astype(np.float64)
     slows = np.bincount(block[slow], minlength=sizes.size)[sizes > 0]

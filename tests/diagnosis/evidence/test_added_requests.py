@@ -9,7 +9,6 @@ import pytest
 
 from diagnosis.evidence import added_requests
 from diagnosis.evidence.added_requests import (
-    MIN_REQUESTS,
     added_per_s,
     longer_than,
     outputs_were_added,
@@ -19,7 +18,7 @@ from diagnosis.evidence.added_requests import (
 from diagnosis.evidence.traffic_growth import RequestRateGrowth, added_by_others, first_rates
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import TenantGrowth
-from diagnosis.inputs.requests import FloatArray, LabelColumn, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, LabelColumn, Requests
 
 
 def lengths(number: int, seed: int, factor: float = 1.0) -> FloatArray:

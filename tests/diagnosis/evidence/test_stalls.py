@@ -6,12 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from diagnosis.evidence.restarts import since_start_s
 from diagnosis.evidence.stalls import stalled_while_queued_s
 from diagnosis.inputs.arrow import samples_of
 from diagnosis.inputs.requests import Requests
 from diagnosis.one_request.delayers import delayers
-from telemetry.starts import EngineStart
 from tests.diagnosis.making import S, labels
 
 ENGINES = 8
@@ -64,14 +62,6 @@ def test_stalls_of_all_engines_do_not_add_up() -> None:
     )
     found = stalled_while_queued_s(case(waiting([0.0, 7.0, np.nan]), table))
     assert found == pytest.approx([4.0, 4.0, 4.0])
-
-
-def test_the_start_of_another_engine_is_ignored() -> None:
-    start = EngineStart(
-        replica="dp", engine=3, process=1, at_unix_ns=-600 * S, config="c", arguments="{}"
-    )
-    found = since_start_s(waiting([3.0, 5.0, np.nan]), [start])
-    assert found.tolist() == [604.0, np.inf, 604.0]
 
 
 def test_the_prefill_of_another_engine_delays_no_request() -> None:

@@ -1,0 +1,252 @@
+"""Measures which values the diagnosis compares with each of its constants.
+
+    python benchmarks/threshold_values.py                     300 cases, two at a time
+    python benchmarks/threshold_values.py --cases 60 --seed 7
+    python benchmarks/threshold_values.py --only slow_rank    only modules with this in their name
+
+The benchmark explains simulated cases (`diagnosis.py`), every second one in the foreign world. For
+each comparison in `diagnosis/` with a numeric constant, it computes the value of the constant at
+which the comparison would have had the opposite result. The table shows quantiles of these values:
+first for cases without a fault, then for cases with faults. If nearly all values without a fault
+are on one side of a constant, the constant separates chance from a change.
+
+A comparison of arrays counts once, with its median. The causes are not tested by replay.
+"""
+
+import argparse
+import ast
+import operator
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Final
+from unittest import mock
+
+import numpy as np
+
+ROOT: Final = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+OPERATORS: Final = {
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+}
+QUANTILES: Final = (0.01, 0.5, 0.99)
+Values = dict[str, list[float]]
+
+_values: Values = defaultdict(list)
+
+
+def _is_number(node: ast.AST | None) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and not isinstance(node.value, bool)
+    )
+
+
+def constants_of(package: Path) -> dict[str, dict[str, str]]:
+    """Map each module's name to its constants and those that it imports: name to `module.NAME`."""
+    trees = {
+        ".".join(("diagnosis", *path.relative_to(package).with_suffix("").parts)): ast.parse(
+            path.read_text()
+        )
+        for path in package.rglob("*.py")
+    }
+    own = {
+        module: {
+            target.id: f"{module.removeprefix('diagnosis.')}.{target.id}"
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and _is_number(node.value)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for module, tree in trees.items()
+    }
+    found = {module: dict(names) for module, names in own.items()}
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in own:
+                for each in node.names:
+                    if each.name in own[node.module]:
+                        found[module][each.asname or each.name] = own[node.module][each.name]
+    return found
+
+
+class _Recording(ast.NodeTransformer):
+    """Replaces `a > CONSTANT * b` by a call that also records the values."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        used = {
+            each.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name) and each.id in self._names
+        }
+        binds = any(isinstance(each, ast.NamedExpr) for each in ast.walk(node))
+        if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS or len(used) != 1 or binds:
+            return node
+        (name,) = used
+        sides = [
+            ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), side)
+            for side in (node.left, node.comparators[0])
+        ]
+        return ast.Call(
+            ast.Name("_recorded", ast.Load()),
+            [
+                ast.Constant(self._names[name]),
+                ast.Name(name, ast.Load()),
+                ast.Constant(type(node.ops[0]).__name__),
+                *sides,
+            ],
+            [],
+        )
+
+
+def _recorded(
+    label: str, value: float, op: str, left: Callable[[float], Any], right: Callable[[float], Any]
+) -> object:
+    """Return the result of a comparison, and record the value of the constant that would change it.
+    The difference of the two sides is assumed to be linear in the constant."""
+    here = left(value), right(value)
+    with np.errstate(all="ignore"):
+        difference = np.asarray(here[0] - here[1], dtype=np.float64)
+        slope = np.asarray(left(value + 1) - right(value + 1), dtype=np.float64) - difference
+        turns = value - difference / np.where(slope == 0, np.nan, slope)
+    turns = turns[np.isfinite(turns)]
+    if turns.size:
+        _values[label].append(float(np.median(turns)))
+    return OPERATORS[getattr(ast, op)](*here)
+
+
+class _RecordingLoader(SourceFileLoader):
+    """Compiles a module of `diagnosis/` with recording comparisons."""
+
+    names: Mapping[str, str] = {}
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the changed code of a module."""
+        tree = _Recording(self.names).visit(ast.parse(Path(self.path).read_text()))
+        return compile(ast.fix_missing_locations(tree), self.path, "exec")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the changed code."""
+        module.__dict__["_recorded"] = _recorded
+        super().exec_module(module)
+
+
+class _RecordingFinder(MetaPathFinder):
+    """Finds the modules of `diagnosis/` that compare values with constants."""
+
+    _constants = constants_of(ROOT / "diagnosis")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of a module with recording comparisons, or None."""
+        names = self._constants.get(fullname)
+        spec = PathFinder.find_spec(fullname, path) if names else None
+        if spec is None or spec.origin is None or names is None:
+            return None
+        loader = _RecordingLoader(fullname, spec.origin)
+        loader.names = names
+        spec.loader = loader
+        return spec
+
+
+sys.meta_path.insert(0, _RecordingFinder())
+
+from benchmarks._diagnosis_baselines import alerted  # noqa: E402
+from benchmarks._diagnosis_draws import NONE, drawn, kinds_of  # noqa: E402
+from diagnosis import explain as explanation  # noqa: E402
+from diagnosis.inputs.arrow import requests_of, servers_of  # noqa: E402
+from diagnosis.inputs.hung_engines import with_unfinished  # noqa: E402
+from diagnosis.question import Metric, Question  # noqa: E402
+from simulator import dataset  # noqa: E402
+
+
+def compared(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Values:
+    """Simulate a case, explain it, and return the values that were compared with each constant.
+
+    A case without a fault is explained for each latency, as if its growth were not due to chance.
+    If the latency fell, the two time ranges are exchanged.
+    """
+    case = drawn(number, seed, kind, causes, foreign=number % 2 == 1)
+    data = dataset.run(case.config)
+    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
+    requests = with_unfinished(requests_of(data.request_table()), servers.engines)
+    spans = case.window, case.baseline
+    _values.clear()
+    if kind == NONE:
+        with (
+            mock.patch.object(explanation, "_many_more", return_value=True),
+            mock.patch.object(explanation, "_min_growth_s", return_value=0.0),
+        ):
+            for metric in Metric:
+                for window, baseline in (spans, spans[::-1]):
+                    explanation.explain(requests, servers, Question(metric, window, baseline))
+    else:
+        metric = alerted(requests, case.baseline, case.window)
+        explanation.explain(requests, servers, Question(metric, *spans))
+    return dict(_values)
+
+
+def table(values: Mapping[str, Mapping[bool, Sequence[float]]], only: str) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"{'':44} {'':>8}  {'without a fault':^32}  {'with faults':^32}"
+    quantiles = "".join(f"{f'{100 * each:g} %':>9}" for each in QUANTILES)
+    yield f"{'constant':44} {'value':>8}" + 2 * f"  {'n':>5}{quantiles}"
+    for label in sorted(each for each in values if only in each):
+        module, name = label.rsplit(".", 1)
+        value = getattr(sys.modules[f"diagnosis.{module}"], name)
+        groups = ""
+        for fault in (False, True):
+            found = values[label].get(fault, ())
+            cells = np.quantile(found, QUANTILES) if found else ()
+            groups += f"  {len(found):>5}" + "".join(f"{each:>9.3g}" for each in cells).ljust(27)
+        yield f"{label:44} {value:>8}{groups}".rstrip()
+
+
+def main() -> int:
+    """Explain all cases and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=94001)
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
+    )
+    arguments = parser.parse_args()
+    values: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
+    kinds = kinds_of(arguments.cases, arguments.seed, None)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        futures = {
+            pool.submit(compared, number, arguments.seed, kind, causes): kind
+            for number, (kind, causes) in enumerate(kinds)
+        }
+        try:
+            for done, future in enumerate(as_completed(futures), 1):
+                for label, found in future.result().items():
+                    values[label][futures[future] != NONE] += found
+                print(f"{done} of {len(futures)}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            print("stopped", flush=True)
+    print("\n".join(table(values, arguments.only)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
