@@ -115,7 +115,8 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     is set. The tokens are not checked.
 
     Args:
-        file: one token per line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
+        file: one token per line; `#` begins a comment. If None, the file that `TAILSPAN_TOKEN_FILE`
+            names is read.
         environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
     Raises:

@@ -145,7 +145,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def discover(self) -> None:
-        """Discover targets once. If this fails, the previous targets stay in use."""
+        """Discover targets once. If a discovery fails, its previous targets stay in use."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
