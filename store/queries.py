@@ -34,7 +34,7 @@ from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
 """Number of rows to fetch at a time. A long read is a third faster with this number than with
-larger ones, because more rows do not fit in the processor's cache and trigger Python's garbage
+larger numbers: more rows do not fit in the processor's cache, and they trigger Python's garbage
 collector."""
 
 _INT64 = range(-(2**63), 2**63)

@@ -2,7 +2,7 @@
 
 Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
 columns (`store.access.tables`). It refuses statements that are SQL text, statements that write, and
-queries of tables without a rule in that module.
+queries of tables that have no rule in `store.access.tables`.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from store.state import separate_state, use_state
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 """What the current reader may see, or None if nothing is hidden. `open_database` returns an engine
-that is restricted to this."""
+that is restricted to this access."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Name of the SQLAlchemy annotation for a column of ids that a query compares but does not

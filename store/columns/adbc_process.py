@@ -6,9 +6,9 @@ Each result is an anonymous file, which the client maps into its memory.
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input. For each query, another socket, on which the query is answered,
-arrives on SOCKET. The process ends when standard input is closed, or after a minute without a
-query.
+Queries arrive on standard input. For each query, the client also sends a new socket through SOCKET.
+The process answers the query on the new socket. The process ends when standard input is closed, or
+after a minute without a query.
 """
 
 import os
@@ -43,8 +43,9 @@ _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""For each type, the value of an additional first row, in SQL and in Arrow. Without this row, ADBC
-gives the type integer to a column that begins with NULLs."""
+"""Each result gets an additional first row, with one of these values for each column: by type, the
+value in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins
+with NULLs."""
 
 
 class AdbcQuery(NamedTuple):

@@ -103,7 +103,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
 
 
 def _window_of_all_hops(window: Window) -> Window:
-    """Return a window that also contains the other hops of the requests in it."""
+    """Return a longer window, which contains all hops of each request in the given window."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )

@@ -1,12 +1,12 @@
 """Select the best row of a request that several sources reported.
 
-The plugin reports the most fields. An engine's native spans report fewer, and a client reports only
-its own measurements. Every row is stored. A query skips a row if a better source reported the same
-request. Two rows belong to the same request if their request ids are equal. If a row has no request
-id, the trace ids are compared.
+The plugin reports the most fields. An engine's native spans report fewer fields, and a client
+reports only its own measurements. Every row is stored. A query skips a row if a better source
+reported the same request. Two rows belong to the same request if their request ids are equal. If a
+row has no request id, the trace ids are compared.
 
 If a cache answered a client's call, the call is not a request to a model. If a span inside the call
-reports the hit, queries skip the call's row.
+reports that the cache answered, queries skip the call's row.
 """
 
 from collections.abc import Mapping, Sequence

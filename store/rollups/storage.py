@@ -42,8 +42,8 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: the rollup of simulated requests (key True) and of the others (key False). If a key
-            is absent, the stored rollup of these requests is deleted.
+        buckets: the rollup of simulated requests (key True) and of the other requests (key False).
+            If a key is absent, the stored rollup of these requests is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
