@@ -387,7 +387,8 @@ def _value(table: Table, label: str, text: str) -> str | int | bool:
 
 
 def malformed_request_label(label: str, text: str) -> str | None:
-    """Return what the value of a request's label must be, or None if this value is allowed."""
+    """Return a text that describes the allowed values of a request's label, or None if the given
+    value is allowed."""
     return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
 
 

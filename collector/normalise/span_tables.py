@@ -93,7 +93,7 @@ class _Given:
         self.reader = AttributeReader(attributes)
 
     def named(self, names: Names) -> str | None:
-        """Return the first of the names that is present, or None."""
+        """Return the first name that is present, or None."""
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:

@@ -54,8 +54,8 @@ class Access:
 
     Attributes:
         grants: at least one. Grants that another grant covers are left out.
-        slos: names of the visible objectives and groups. Used only if `limits_rows`.
-        definitions: digests of the visible objectives. Used only if `limits_rows`.
+        slos: names of the visible objectives and groups. Used only if `limits_rows` is true.
+        definitions: digests of the visible objectives. Used only if `limits_rows` is true.
     """
 
     grants: tuple[Grant, ...]

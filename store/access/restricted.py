@@ -91,7 +91,8 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    SQLAlchemy's connections restrict statements automatically. Other reads must call this function.
+    SQLAlchemy's connections restrict statements automatically. Reads that do not use these
+    connections must call this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

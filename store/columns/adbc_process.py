@@ -35,17 +35,17 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""Maximum number of queries that run at the same time. An explanation needs three: requests, engine
-samples and GPU samples."""
+"""Maximum number of queries that run at the same time. An explanation needs three queries:
+requests, engine samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""Each result gets an additional first row, with one of these values for each column: by type, the
-value in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins
-with NULLs."""
+"""Each result gets an additional first row. This table lists the row's value for each column type,
+in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins with
+NULLs."""
 
 
 class AdbcQuery(NamedTuple):

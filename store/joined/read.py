@@ -175,7 +175,7 @@ def _router_reports(
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: True to ignore routers with a wrong clock. Needed if the reports were found
+        clocks_agree: True to ignore routers with a wrong clock. Use True if the reports were found
             only by the response's id, because clients can choose this id.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2

@@ -86,7 +86,7 @@ def build_some_marked(
     Args:
         engine: if this database has no rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
-        failed: buckets to leave out. Those that fail now are added.
+        failed: buckets to leave out. Buckets that fail now are added.
 
     Raises:
         StoreUnavailable: the database does not respond.

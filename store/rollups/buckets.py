@@ -233,8 +233,8 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        cells: the number of each sketch's cell, from 0.
-        number: the number of cells. Sketches with a higher cell are left out.
+        cells: the index of each sketch's cell.
+        number: the number of cells. Sketches with a cell index of `number` or higher are left out.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1

@@ -124,8 +124,8 @@ class LabelValues:
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
         # If every value had a place before, no value was stored as `_other` in the last day.
-        # If a value had no place, a value that gets a place now may have been stored as `_other`,
-        # even earlier in this minute.
+        # If some value had no place, the values that get a place now may have been stored as
+        # `_other`, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

@@ -80,7 +80,7 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group. Reading results adds groups."""
+    """The label values of each group. Groups are added when results are read."""
     simulated: bool = False
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)

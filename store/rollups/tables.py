@@ -57,11 +57,11 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first has all labels; in some of its label sets, values are
-replaced by `_other`. The second serves the most frequent queries, which then read only a few
-sketches per minute. Each of the other groupings has the labels of the second grouping and one more
-label. If a value of this label is stored by name, this grouping stores all requests with the value
-under this name (decision 098). A bucket that an older version built has only the first two
+"""The labels of each grouping. The first grouping has all labels; in some of its label sets, values
+are replaced by `_other`. The second grouping serves the most frequent queries, which then read only
+a few sketches per minute. Each of the other groupings has the labels of the second grouping and one
+more label. If a value of this label is stored by name, this grouping stores all requests with the
+value under this name (decision 098). A bucket that an older version built has only the first two
 groupings.
 """
 
