@@ -1,6 +1,6 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even a process that otherwise only reads. Rows
+Each process that computes a prediction adds a row, even a process that writes nothing else. Rows
 are never changed, and only the collector deletes them.
 """
 

@@ -82,7 +82,7 @@ class Owners(Listener):
                 if key not in self._engines and len(self._engines) >= MAX_KNOWN:
                     if not self._left_out:
                         _log.warning(
-                            "gpus: more than %d engine processes: GPUs of further processes are not"
+                            "gpus: more than %d engine processes: GPUs of other processes are not"
                             " assigned by process id; assign them with --gpu-replica",
                             MAX_KNOWN,
                         )

@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens. A file or an environment variable lists the valid ones.
+"""Authenticates requests by bearer tokens. A file or an environment variable lists the tokens.
 
 Tokens are compared in constant time. Only digests of tokens are stored, and no token appears in a
 log or an error. Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".

@@ -209,7 +209,7 @@ class Acceptor:
         connection waits.
 
         Args:
-            peer: the sender whose connection to close; None for the sender with the most
+            peer: the sender whose connection is closed; None for the sender with the most
                 connections.
         """
         if peer is None:

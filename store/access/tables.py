@@ -39,8 +39,8 @@ request's user: they describe the server, or have one of a few fixed values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""A function that returns the query that replaces the table for a reader, or None if the reader may
-see the whole table."""
+"""A function that returns a query to replace the table for a reader, or None if the reader may see
+the whole table."""
 
 
 def _everything(_table: Table, _access: Access) -> None:

@@ -61,7 +61,7 @@ _SESSION: Final = {
     # PostgreSQL reads the result of `NOT IN (SELECT …)` into a hash table only if the planner
     # expects the table to fit into work_mem times this factor. Without a hash table, PostgreSQL
     # searches the whole result for each row. At 400,000 requests per hour, of which 10 % were
-    # native spans, reading a minute took 15.8 s without a hash table, and 0.2 s with one.
+    # native spans, reading a minute took 15.8 s without a hash table, and 0.2 s with a hash table.
     "hash_mem_multiplier": "1000",
 }
 """Settings of each connection. The URL's `options` take precedence."""

@@ -38,7 +38,7 @@ class HungReplica(NamedTuple):
 
 
 class ReplicaProgress(NamedTuple):
-    """The replicas that sent a sample within the last `RECENT_NS`, and those that hang."""
+    """The replicas that sent a sample within the last `RECENT_NS`, and the hung replicas."""
 
     reporting: frozenset[str]
     hung: tuple[HungReplica, ...]

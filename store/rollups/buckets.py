@@ -67,7 +67,7 @@ class RollupBucket:
 
 
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
-    """Merge buckets, such as those of several shards, or of the minutes of an hour.
+    """Merge buckets, such as the buckets of several shards or of the minutes of an hour.
 
     The result has only the groupings that all merged buckets have. Buckets of older versions have
     fewer groupings.
