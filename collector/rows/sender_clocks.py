@@ -52,8 +52,8 @@ MIN_MESSAGES: Final = 3
 """Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Maximum excess of a row's lead over its message's median; rows with a larger excess are outliers.
-An exporter's queue contains minutes of data, not hours."""
+"""A row is an outlier if its lead exceeds the median lead of its message by more than this time. An
+exporter's queue contains minutes of data, not hours."""
 MAX_SOURCES: Final = MAX_TRACKED
 """Maximum number of tracked senders. If more senders exist, each message of an untracked sender is
 corrected individually."""

@@ -37,7 +37,7 @@ this time before and after a window."""
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the SQL condition that a row in this window is the best row of its request.
+    """Return the SQL condition that selects the best row of each request in this window.
 
     The prober's requests are excluded, unless the query selects the prober's tenant or a single
     request. The database searches for better rows only if there are several sources.
@@ -61,7 +61,7 @@ def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
 
 
 def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
-    """Return the SQL condition that a row is not a request of the prober."""
+    """Return the SQL condition that excludes the prober's requests."""
     return or_(tenant.is_(None), tenant != PROBE_TENANT)
 
 

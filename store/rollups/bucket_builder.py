@@ -47,7 +47,7 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The numbers of buckets that were built, and of ended buckets that are not built yet.
+    """The number of built buckets, and the number of ended buckets that are not built yet.
 
     `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
     include such buckets.
