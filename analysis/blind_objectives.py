@@ -2,8 +2,8 @@
 objective is blind if it should count requests or probes, but counts too few to alert.
 
 The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
-`late` (requests arrive too late to be counted), because the store counts a late request too, at the
-time when the request ended.
+`late` (requests arrive too late to be counted). The store has no such reason, because it counts a
+late request at the time when the request ended.
 """
 
 from collections import Counter

@@ -52,8 +52,8 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The verdict on an incident: the explanation of the latency that it is about (`first`), and
-    the explanations of the other latencies of the objective."""
+    """The verdict on an incident. `first` explains the latency that the verdict is about, and
+    `others` explain the other latencies of the objective."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()

@@ -89,7 +89,7 @@ class StoredAnswer:
 
     @property
     def replayed(self) -> bool:
-        """Whether the shares in the explanation that the verdict is about come from a replay."""
+        """Whether the first explanation, which the verdict is about, has shares from a replay."""
         return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property

@@ -40,7 +40,7 @@ class BudgetLine:
         budget_s: its budget in seconds, or None.
         spent_s: its mean seconds in the tail, or None if unknown.
         operations: the mean seconds of each operation, for a layer of the application.
-        within_s: what the percentile of the latency would have been if this layer had used at most
+        within_s: the percentile of the latency, under the assumption that the layer used at most
             its budget in each request. None if the layer does not overspend.
     """
 

@@ -49,7 +49,7 @@ does not contain it."""
 TUNED_BLOCKS: Final = 20
 """An interval that is valid for all looks (repeated computations) is wider than one for a single
 look, by a factor that depends on the number of blocks of time. The factor is smallest for this
-number of blocks. For 5 to 400 blocks, it is at most a fifth larger."""
+number of blocks. For 5 to 400 blocks, the factor is at most a fifth larger than this minimum."""
 
 
 Statistic = TypeVar("Statistic")

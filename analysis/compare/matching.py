@@ -83,7 +83,7 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
     # Many requests before the change have the same expected latency, such as a queue time of 0.
-    # Each request after the change with this latency gets other matches among them.
+    # Spread the matches: two requests after the change with this latency get different matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

@@ -120,8 +120,8 @@ def read_processes(
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
         # Processes of one kind have the same configuration. There is one list for each kind before
-        # the change, and one for each kind after it. Add an earlier process of the kind to one
-        # list: to the list before the change, if it exists.
+        # the change, and one for each kind after it. If both lists exist, add an earlier process of
+        # the kind only to the list before the change.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

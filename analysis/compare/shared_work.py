@@ -71,8 +71,8 @@ def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArr
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """Return the work of other requests around each request. `of` has all requests of the
-    engines."""
+    """Return the work of other requests around each request. The argument `of` must contain all
+    requests of the engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):

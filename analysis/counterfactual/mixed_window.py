@@ -252,8 +252,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """Return which requests can get other lengths: the window's own requests in the counted
-        range, except those of a group that is defined by length."""
+        """Return which requests can get the baseline's lengths: the window's own requests in the
+        counted range, except the requests of a group that is defined by length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)

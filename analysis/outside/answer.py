@@ -104,7 +104,7 @@ class EndpointResults:
     """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
     (`abort`), by outcome. They count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
-    """The most frequent reasons first."""
+    """The reasons for failures, the most frequent first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
     wait_mean_s: float | None
