@@ -85,7 +85,8 @@ def fitted(
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # `requests` is the number for the whole replica, so divide after the sum over its engines.
+        # `requests` is the number for the whole replica, so this division follows the sums over its
+        # engines.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

@@ -157,9 +157,9 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """For each engine, the last start before the time range of the bill. Also all starts in the
-    range or shortly after it: an engine that was ready after the range may have loaded its model in
-    the range."""
+    """For each engine, the last start before the time range of the bill, all starts in the range,
+    and the starts shortly after it. An engine that was ready after the range may have loaded its
+    model in the range."""
     simulated: bool = False
     apportioned: bool = True
     """Whether the seconds of a request that runs across the end of an hour are divided between the
@@ -167,5 +167,5 @@ class BillingData:
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill. `_other` stands for the further
-    values of a label that has too many values."""
+    """Number of requests with `_other` in a label of the bill. If a label has too many values,
+    `_other` stands for the values that are not stored."""

@@ -225,8 +225,8 @@ class GroupPlaces:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # `candidates` also has the hours that are not stored yet, and the hours in which
-                # the group was counted in `other`.
+                # The stored hours are incomplete: only `candidates` has the hours that are not
+                # stored yet, and the hours in which the group was counted in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)

@@ -22,8 +22,8 @@ SILENT_S: Final = 300
 to send again within 300 s (`tailspan_vllm.export.retry`), so a replica that is silent for longer is
 gone."""
 MAX_OPEN: Final = 20
-"""Maximum number of open hangs. No notification is sent for further hangs; the Overview page and
-the Prometheus rule report them."""
+"""Maximum number of open hangs. For hangs beyond this number, no notification is sent; the Overview
+page and the Prometheus rule report them."""
 
 
 class Hangs:

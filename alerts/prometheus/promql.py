@@ -65,8 +65,8 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        gauges: whether the series are gauges, so that the query adds up their samples. Otherwise
-            the series are counters.
+        gauges: True if the series are gauges, so that the query adds up their samples; False if the
+            series are counters.
         by: labels that the query must preserve. They are added to a sum or a count of a plain
             selector.
 
