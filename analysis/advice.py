@@ -1,5 +1,5 @@
-"""Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
-replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
+"""Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
+A replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
 output, or the delay of a network. The precondition of a lever states what you must check or provide
 before the change."""
 

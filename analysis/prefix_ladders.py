@@ -1,8 +1,8 @@
 """The shared prefixes of the recorded prompts, for what-if questions that change the contents of
 the KV cache.
 
-If the router, the number of blocks or the request rate changes, an engine finds another number of
-tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
+If the router, the number of blocks or the request rate changes, an engine finds a different number
+of tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
 increasing lengths (rungs). Equal rungs show which requests begin with the same tokens, so the
 replay can compute the cache hits again.
 """

@@ -42,12 +42,13 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective, a time in which it spent its error budget too fast: the incident of
-    severity page, the incident of severity ticket, or both if they overlap."""
+    """One burn of an objective: a time in which the objective spent its error budget too fast. A
+    burn has an incident of severity page, an incident of severity ticket, or both if they
+    overlap."""
 
     row: IncidentRow
-    """The newest incident of severity page if there is one; otherwise, the incident of severity
-    ticket. Links open this incident."""
+    """The newest incident of severity page, or the incident of severity ticket if there is none of
+    severity page. Links open this incident."""
     severity: str
     """`page` or `ticket`. It is `page` if incidents of both severities are open."""
     began_unix_s: int
@@ -121,7 +122,8 @@ class SloState:
 
     @property
     def held_back(self) -> WindowPair | None:
-        """The first pair of burn-rate windows that would page if there were enough data."""
+        """The first pair of burn-rate windows of severity page whose alert is suppressed because
+        there is too little data."""
         found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 

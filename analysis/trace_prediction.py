@@ -214,7 +214,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 
     Args:
         length_s: seconds from the start of the trace to its last request.
-        replicas: number of replayed replicas. If it is larger than the number of engines, several
+        replicas: number of replayed replicas. If there are more replicas than engines, several
             replicas get the stalls and paces of the same engine.
     """
     window = recorded.window

@@ -588,7 +588,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
     """Return a predicted share of good requests with its interval, which contains the share in 95 %
-    of later windows. `draws` are the same share for resampled traffic."""
+    of later windows. `draws` contains the same share for each resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

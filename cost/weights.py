@@ -39,9 +39,9 @@ class TokenWeights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Share of prefill in the step time; None without a step model. It divides the cost of requests
-    that were received in an earlier hour, because the tokens of these requests are assigned to the
-    earlier hour."""
+    """Share of prefill in the step time; None without a step model. It divides the cost of an hour
+    that has a cost but no tokens: the tokens of its requests are assigned to the earlier hour in
+    which the requests were received."""
     fixed_in_share: float | None = None
     """Share of prefill in the fixed time of the steps: r/(r + N). None without a step model."""
 

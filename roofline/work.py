@@ -97,8 +97,8 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of elements that a GPU stores of one row of the token embedding table and
-    one row of the position embedding table.
+    """Return the number of elements that a GPU stores for one row of each embedding table (tokens
+    and positions).
 
     Each row is stored on only one rank, so the mean over the GPUs is returned.
     """

@@ -6,8 +6,8 @@ clock, and the held time, which continues from before the jump. The senders' tim
 
 - A sender whose timestamps jumped with the system clock uses the system clock too, so it does not
   vote.
-- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
-  its timestamps. The majority of the votes decides immediately.
+- A sender whose timestamps did not jump is a witness. A witness votes for the candidate that is
+  nearer to its timestamps. The majority of the votes decides immediately.
 - Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
   accepted.
 

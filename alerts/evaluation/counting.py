@@ -387,8 +387,8 @@ def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
 
 
 def _oldest_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the time of the oldest probe, or of the oldest request or report of a request in
-    flight, in unix seconds."""
+    """Return the time of the oldest row in unix seconds. The rows are probes, or requests and
+    reports of requests in flight."""
     if probes:
         known = [oldest_probe_unix_ns(engine)]
     else:

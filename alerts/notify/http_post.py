@@ -148,7 +148,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _error_reason(error: Exception) -> str:
-    """Return the reason for an error without the address, which the libraries' messages contain."""
+    """Return the reason for an error, without the address that the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"

@@ -28,7 +28,8 @@ BUDGET_INTERVAL = "2m"
 samples that are older than 5 min."""
 
 OVERLAP = 5
-"""Number of samples per window. Each event is in this many samples, so sums are divided by it."""
+"""Number of samples per window. Each event is in this many samples, so sums are divided by this
+number."""
 
 YEARS: Final = 3
 """The rules contain calendar boundaries for this many years after the current year."""

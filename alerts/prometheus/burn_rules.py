@@ -33,7 +33,7 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """The evaluation interval of each severity."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The evaluation interval in seconds. The first sample of a window may be this late."""
+"""The evaluation interval in seconds. The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
 """An alert fires only after an objective has been blind (`alerts.blindness`) for this time. This

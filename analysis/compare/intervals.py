@@ -45,7 +45,7 @@ change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them
-does not contain it."""
+does not contain the true change."""
 TUNED_BLOCKS: Final = 20
 """An interval that is valid for all looks (repeated computations) is wider than one for a single
 look, by a factor that depends on the number of blocks of time. The factor is smallest for this

@@ -20,9 +20,9 @@ MATCHES: Final = 30
 deviation of one latency."""
 FEWER: Final = (10, 15)
 """Numbers of matches in small groups. They are below `MATCHES`, so that the expected latencies of
-the matches stay near that of the request. A group of fewer than 75 requests (5 · 15) has 10
-matches, and a group of fewer than 150 requests (5 · 30) has 15 matches. Each number divides
-`MATCHES`, so that repeated matches fill `MATCHES` columns."""
+the matches stay near the expected latency of the request. A group of fewer than 75 requests (5 ·
+15) has 10 matches, and a group of fewer than 150 requests (5 · 30) has 15 matches. Each number
+divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
 """Maximum distance of a request from its matches. The distance is the median over the matches of
 |ln(expected latency of the request / expected latency of the match)|. Requests with a larger

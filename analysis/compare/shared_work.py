@@ -18,8 +18,8 @@ _SHORTEST_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """When and on which engines requests were served. All instants are in seconds from a common
-    origin."""
+    """The times at which requests were served, and their engines. All instants are in seconds from
+    a common origin."""
 
     engine: IntArray
     """(n,) the number of the engine that served each request. Engines are numbered from 0."""

@@ -82,7 +82,7 @@ class Coefficients:
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
     """The busy time after the change, divided by the time that the same work would have taken
-    before."""
+    before the change."""
 
 
 def work_intervals_of(

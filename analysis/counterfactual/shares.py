@@ -3,9 +3,9 @@ cause.
 
 Detectors propose causes. The window is replayed with every combination of causes reset to the
 baseline. Resetting a cause decreases the mean latency of the slow requests. The decrease depends on
-which causes were reset before. A cause's share is its mean decrease over all orders of the causes
-(Shapley value), divided by the growth of this mean latency in the replays. The growth that remains
-when all causes are reset is unexplained.
+which causes were reset before. A cause's share is the mean of its decreases over all orders of the
+causes (Shapley value), divided by the replayed growth of the slow requests' mean latency. The
+growth that remains when all causes are reset is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.

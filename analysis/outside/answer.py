@@ -46,7 +46,7 @@ class CacheEffect:
     with a new prompt."""
 
     pairs: int
-    """Number of pairs: a new prompt and its repetition, if the model answered both."""
+    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both."""
     new_s: float
     """Median time to the first event of the new prompts."""
     repeated_s: float
@@ -72,7 +72,7 @@ class CacheEffect:
 
 @dataclass(frozen=True, slots=True)
 class EndpointStep:
-    """The probes of one endpoint in one step of time, for a chart."""
+    """The probes of one endpoint in one time step, for a chart."""
 
     from_unix_ns: int
     sent: int
@@ -92,8 +92,8 @@ class EndpointResults:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the store has the row that the server reported for one of the probes;
-    otherwise `managed` if the probes have a list price."""
+    """`self-hosted` if the store has a row that the server reported for one of the probes. Without
+    such a row, `managed` if the probes have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
@@ -156,4 +156,4 @@ class OutsideAnswer:
     and each probe of the sample stands for this many probes. Counts of answered probes are then
     estimates."""
     step_s: int
-    """Length of a step of time in seconds."""
+    """Length of a time step in seconds."""
