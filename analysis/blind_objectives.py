@@ -42,8 +42,9 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # If no request was counted or excluded, read the number of all requests. It shows whether there
-    # were no requests, or whether the objective's `where` matched none of them.
+    # If no request was counted or excluded, read the number of all requests. This number shows
+    # whether there were no requests, or whether the objective's `where` matched none of the
+    # requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -103,8 +103,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
     An objective may have an incident of severity page and an incident of severity ticket at the
     same time. Both then report the same burn of the error budget. So for an incident of severity
-    ticket, the answer of an overlapping incident of severity page is shown. If several overlap it,
-    the answer of the newest is shown.
+    ticket, the answer of an overlapping incident of severity page is shown. If several incidents of
+    severity page overlap the ticket, the answer of the newest is shown.
 
     Args:
         rows: all incidents of the objective, in any order.
@@ -124,8 +124,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective. If it has the severity ticket, and an incident of
-    severity page overlaps it, return that incident instead (`leading_incident`).
+    """Return one incident of an objective. If the incident has the severity ticket and an incident
+    of severity page overlaps it, return the incident of severity page instead (`leading_incident`).
 
     Args:
         at_s: any time while the incident was open, in unix seconds; None for the newest.

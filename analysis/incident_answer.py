@@ -95,8 +95,8 @@ class StoredAnswer:
     @property
     def replay_took_too_long(self) -> bool:
         """Whether the replay was ended by its time limit, so that the answer has no shares from
-        replays. If so, the server tries again, and a command or a page that can replay computes its
-        own answer."""
+        replays. In this case, the server tries again, and a command or a page that can replay
+        computes its own answer."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:

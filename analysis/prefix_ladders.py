@@ -80,8 +80,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
     """Return the length in tokens of the prefix that each prompt shares with an earlier prompt to
-    the same engine: (n,). The length is rounded down to a rung. It is 0 for a request without a
-    ladder."""
+    the same engine: (n,). The length is rounded down to a rung. The length is 0 for a request
+    without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:

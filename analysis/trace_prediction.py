@@ -69,8 +69,8 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. If it does not reproduce the measured latencies, there is
-    no prediction."""
+    """The replay of the unchanged window. If this replay does not reproduce the measured latencies,
+    there is no prediction."""
     requests: int
     length_s: float
     """Seconds from the first request of the trace to the last request."""

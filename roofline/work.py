@@ -59,7 +59,7 @@ class GpuWork:
 
 
 def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
-    """Return the bytes and FLOPs on one GPU for each row of `load`. They are means over the
+    """Return the bytes and FLOPs on one GPU for each row of `load`. The values are means over the
     engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)

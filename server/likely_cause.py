@@ -53,7 +53,7 @@ several times in a row, the wait doubles each time. The first wait equals the ti
 computation, so at most about half of the time is spent on computations."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
-upgrade. They are shown with the version of the method that computed them."""
+upgrade. These answers are shown with the version of the method that computed them."""
 NICE: Final = 10
 """The nice level of the replay, so that processes that receive telemetry get CPU time first. The
 diagnosis before the replay has normal priority, because it takes only about a second."""
@@ -100,8 +100,8 @@ class IncidentAnswers:
     Args:
         compute_verdict: finds the verdict, or None to find it in a separate process.
         found: called from the thread after each computation.
-        evaluates: returns whether this process evaluates the objectives. If it returns false, no
-            answer is computed.
+        evaluates: returns whether this process evaluates the objectives. If `evaluates` returns
+            false, no answer is computed.
         first_s: seconds from the start until the first computation.
     """
 

@@ -88,7 +88,7 @@ run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
 KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
-"""Paths for Kubernetes' probes. They require no token, and allow any Host header."""
+"""Paths for Kubernetes' probes. These paths require no token, and allow any Host header."""
 NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"

@@ -114,8 +114,8 @@ class BillingCells:
     """Sums of requests. A cell has one combination of labels and one hour.
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
-    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the
-    number of requests that report the amount. If a request runs across the end of an hour, its
+    `hour_unix_s[i]`. A cell has the number of requests, the sum of each amount, and for each amount
+    the number of requests that report the amount. If a request runs across the end of an hour, its
     seconds are divided between the hours.
     """
 

@@ -249,7 +249,8 @@ def step_counts(
 
     Args:
         from_s: start in unix seconds; a multiple of the step.
-        to_s: end in unix seconds. If it is not a multiple of the step, the last step is shorter.
+        to_s: end in unix seconds. If `to_s` is not a multiple of the step, the last step is
+            shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:

@@ -1,5 +1,5 @@
-"""The live evaluator: it decides from the stored requests whether objectives alert. Its decisions
-are the same as those of the generated Prometheus rules.
+"""The live evaluator: it decides from the stored requests whether objectives alert. It makes the
+same decisions as the generated Prometheus rules.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
 instants, so a restart changes no result.

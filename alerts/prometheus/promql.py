@@ -67,7 +67,7 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     Args:
         gauges: True if the series are gauges, so that the query adds up their samples; False if the
             series are counters.
-        by: labels that the query must preserve. They are added to a sum or a count of a plain
+        by: labels that the query must preserve. The labels are added to a sum or a count of a plain
             selector.
 
     Returns:

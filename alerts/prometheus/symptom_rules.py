@@ -17,7 +17,8 @@ HUNG: Final = (
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
 """An expression for the requests in flight of a replica whose engines take no step (limit:
-`HUNG_S`). It uses `max`, because a front end reports the same number for each of its engines."""
+`HUNG_S`). The expression uses `max`, because a front end reports the same number for each of its
+engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")

@@ -1,8 +1,8 @@
 """Compare the parts of the slow requests' latency with a latency budget.
 
 Pure. The tail is the slowest requests: for P95, the slowest 5 % (as in
-`diagnosis/latency/tail.py`). Its mean latency is the sum of the mean times of the parts.
-Percentiles of the parts do not sum to the percentile of the latency.
+`diagnosis/latency/tail.py`). The mean latency of the tail is the sum of the mean times of the
+parts. Percentiles of the parts do not sum to the percentile of the latency.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """

@@ -37,8 +37,9 @@ MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
 """For the verdict `worse`, the minimum share of the requests after the change that can be compared.
-It is lower than `MIN_COMPARED`: on a much slower server, so many requests run together that most
-have no counterpart before the change. A deployment pipeline must stop in this case too."""
+This minimum is lower than `MIN_COMPARED`: on a much slower server, so many requests run together
+that most have no counterpart before the change. A deployment pipeline must stop in this case
+too."""
 MAX_COMPARED: Final = 10_000
 """Maximum number of requests before the change, and after it, so that the intervals are computed in
 a few seconds. If there are more, only every n-th request is used."""

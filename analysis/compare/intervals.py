@@ -7,8 +7,8 @@ latencies are fitted again to each draw.
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
 With many looks, it becomes likely that at least one interval does not contain the true change. The
 default interval is therefore wider: it contains the true change at all looks with a probability of
-95 %. It is wider than an interval for a single look by a factor that depends on the number of
-blocks of time.
+95 %. The default interval is wider than an interval for a single look by a factor that depends on
+the number of blocks of time.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -39,9 +39,9 @@ MIN_BLOCKS: Final = 8
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, relative to the expected latencies.
 This error is the same in all draws, so the differences between the draws do not show it. Therefore,
-it is added to each interval. Without it, the 95 % intervals for a single computation contained the
-true change in only 14 to 20 of 20 pairs of simulated windows, depending on the latency and the
-change."""
+this error is added to each interval. Without this addition, the 95 % intervals for a single
+computation contained the true change in only 14 to 20 of 20 pairs of simulated windows, depending
+on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them

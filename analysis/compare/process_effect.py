@@ -46,7 +46,7 @@ class ProcessEffect:
 
     @property
     def log_half(self) -> float:
-        """Half of the width of the 95 % confidence interval of the effect. It is 0 if the effect is
+        """Half of the width of the 95 % confidence interval of the effect; 0 if the effect is
         unknown."""
         if self.log_sd is None:
             return 0.0

@@ -406,7 +406,7 @@ def transfers_of(recorded: Recorded) -> FloatArray:
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the seconds of KV transfer per token in the baseline, divided by the same value in the
-    window. Both are medians over the requests with transfers. Return 1 if a range has no
+    window. Both values are medians over the requests with transfers. Return 1 if a range has no
     transfers."""
     each_s = []
     for recorded in (window, baseline):

@@ -128,8 +128,8 @@ def decide(
     Args:
         causes: the proposed causes, at least one, with the detectors' estimates of their shares
             (shares by accounting).
-        others: causes with smaller estimates. They are tested too if `causes` leave a part of the
-            growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
+        others: causes with smaller estimates. The others are tested too if `causes` leave a part of
+            the growth unexplained, or if the growth depends on the others (`MIN_EFFECT`).
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -449,8 +449,8 @@ def _share(
 
     The share is a ratio of two sums. The standard deviation of such a ratio is computed from the
     deviations `part − share · growth`, not from the ratio of each resampled window. If there are
-    only a few long stalls, a resampled window may contain none of them. It then has no growth, and
-    its ratio has no meaning.
+    only a few long stalls, a resampled window may contain none of them. Such a window has no
+    growth, and its ratio has no meaning.
 
     Args:
         value: the share in the recorded window.

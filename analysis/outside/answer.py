@@ -9,11 +9,11 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. They sum to the time from the start of the probe to
-the end of its answer (the wait). If the store also has the row that the server reported for the
-probe, the time to the first event is divided into `server` and `network`. Otherwise it is
-`not_split`. `content` is the time from the first event to the first content. During this time, the
-model may send reasoning."""
+"""The phases of a probe in the order of time. The phases sum to the time from the start of the
+probe to the end of its answer (the wait). If the store also has the row that the server reported
+for the probe, the time to the first event is divided into `server` and `network`. Without this row,
+that time is `not_split`. `content` is the time from the first event to the first content. During
+this time, the model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -102,7 +102,7 @@ class EndpointResults:
     """Number of probes that a gateway's cache answered. Latencies do not include them."""
     not_sent: Mapping[str, int]
     """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
-    (`abort`), by outcome. They count neither as successes nor as failures."""
+    (`abort`), by outcome. These probes count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
     """The reasons for failures, the most frequent first."""
     phases_s: Mapping[str, float] | None
@@ -143,8 +143,8 @@ class OutsideAnswer:
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place: each combination of endpoint, model and region. They are sorted
-    by endpoint, then model, then region."""
+    """The results for each place: each combination of endpoint, model and region. The places are
+    sorted by endpoint, then model, then region."""
     left_out: int
     """Number of places that are left out, because too many places have probes. The places with the
     fewest failures are left out, and among places with equal numbers of failures, those with the
