@@ -1,7 +1,7 @@
 """Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
-A replay predicts latencies, attainment and cost. A replay cannot predict the quality of another
-model's output, or the delay of a network. The precondition of a lever states what you must check or
-provide before the change."""
+A replay predicts latencies, attainment and cost, but not the quality of another model's output, and
+not the delay of a network. The precondition of a lever states what you must check or provide before
+the change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ Compute = Callable[[Engine, Step, Step], Iterator[Any]]
 """A function that yields answers, each better than the previous one. The function must be defined
 in a module, or be a `functools.partial` of such a function, so that the child can import it. The
 function calls its second argument after each step of the computation. If the code of the replay
-must be compiled, it calls its third argument before the compilation."""
+must be compiled, the function calls its third argument before the compilation."""
 
 
 class ChildAnswer(NamedTuple):

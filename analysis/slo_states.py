@@ -57,7 +57,7 @@ class SloIncident:
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """Whether the peak is after the instant for which the status is computed. If the peak is later,
+    """True if the peak is after the instant for which the status is computed. In this case,
     `peak_burn` is only the highest burn rate until this instant."""
     budget_spent: Fraction | None
     """The share of the error budget that the burn spent; None if it is known only after the instant

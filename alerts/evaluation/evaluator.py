@@ -52,7 +52,7 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 them is too late to help."""
 BEHIND_S: Final = 60
 """If the time of the last evaluation is more than this many seconds ahead of the present, the clock
-was wrong at that evaluation, and the evaluator continues at an earlier time (see above). If that
+was wrong at that evaluation. The evaluator then continues at an earlier time (see above). If that
 time is less far ahead, the evaluator waits until the present has reached it."""
 RECOUNT_SHARE: Final = 10
 """An evaluation that counts old requests again may take longer than the evaluation interval. In

@@ -6,7 +6,7 @@ stored candidates are limited. The places are assigned by these rules:
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
   place;
 - a group loses its place only to a group that had requests in more than twice as many hours. The
-  hours of the group without a place are counted only for the last day, so there are at most 24, and
+  hours of the group without a place are counted only for the last day, so there are at most 24. So
   an invented name cannot replace a tenant that had requests in 12 hours of the last week;
 - a group with an open incident keeps its place.
 

@@ -37,8 +37,8 @@ STEP_S: Final = durations.parse_s(INTERVAL["page"])
 
 BLIND_FOR: Final = "15m"
 """An alert fires only after an objective has been blind (`alerts.blindness`) for this time. The
-delay leaves time for a deployment that corrects the fault. The delay is a quarter of the hour that
-the blindness check covers."""
+delay leaves time for a deployment that corrects the fault, and is a quarter of the hour that the
+blindness check covers."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. While a target

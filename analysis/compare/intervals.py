@@ -47,9 +47,10 @@ ERROR: Final = 0.05
 true change. For intervals that are valid for all looks: the probability that at least one of them
 does not contain the true change."""
 TUNED_BLOCKS: Final = 20
-"""An interval that is valid for all looks (repeated computations) is wider than one for a single
-look, by a factor that depends on the number of blocks of time. The factor is smallest for this
-number of blocks. For 5 to 400 blocks, the factor is at most a fifth larger than this minimum."""
+"""An interval that is valid for all looks (repeated computations) is wider than an interval for a
+single look. The factor between them depends on the number of blocks of time, and is smallest for
+this number of blocks. For 5 to 400 blocks, the factor is at most a fifth larger than this
+minimum."""
 
 
 Statistic = TypeVar("Statistic")
@@ -109,8 +110,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: False if the result is computed only once. True if it is computed repeatedly (each
-            computation is a look), and the intervals of all looks together must contain the true
+        looks: False if the result is computed only once. True if the result is computed repeatedly
+            (each computation is a look). The intervals of all looks together then contain the true
             change with a probability of 95 %.
     """
     normal = all_looks(blocks) if looks else Z_95

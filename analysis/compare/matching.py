@@ -29,8 +29,9 @@ FARTHEST: Final = 0.7
 distance are not compared. At a distance of 0.7, the two latencies differ by a factor of at most
 about 2 for half of the matches."""
 BEYOND: Final = 1.1
-"""A request can be compared only if its own work, and the work of other requests around it, are at
-most this many times the largest amounts before the change."""
+"""A request can be compared only if none of its amounts of work exceeds the largest amount before
+the change by more than this factor. The amounts are those of the request itself, and those of other
+requests around it."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
