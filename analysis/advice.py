@@ -73,7 +73,7 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """The levers (possible changes) that were replayed. Levers that help come first, sorted by gain
+    """The levers (possible changes) that were replayed. Helpful levers come first, sorted by gain
     relative to effort."""
 
     metric: str

@@ -19,7 +19,7 @@ prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
 """Minimum number of blocks of time from which a confidence interval is computed by resampling. With
-5 blocks, Student's t has 4 degrees of freedom. With fewer, `student` is less exact."""
+5 blocks, Student's t has 4 degrees of freedom. With fewer blocks, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -169,8 +169,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor by which a normal interval from few resampled blocks must be wider. Return
-    None for fewer than `MIN_BLOCKS` blocks.
+    """Return the factor by which a normal interval from few resampled blocks must be widened.
+    Return None for fewer than `MIN_BLOCKS` blocks.
 
     Args:
         z: half the width of the normal interval in standard deviations.

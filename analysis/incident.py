@@ -23,7 +23,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. A shorter window of a new incident is extended."""
+"""Minimum length of the window in seconds. The window of a new incident is extended to this
+length."""
 MIN_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 

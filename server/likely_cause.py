@@ -140,7 +140,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no further computation. A computation that is running ends with this process."""
+        """Start no new computation. A computation that is running ends with this process."""
         self._stop.set()
         self._wake.set()
 
@@ -249,8 +249,8 @@ def is_due(
             return True
     tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # Do not repeat a failed computation: an ended incident does not change, so it would fail
-        # again.
+        # Do not repeat a failed computation: an ended incident does not change, so the computation
+        # would fail again.
         if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED

@@ -79,9 +79,9 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Maximum seconds between two successful evaluations. After a longer time, the task counts as
-failed. The limit is twenty evaluation intervals, because the first evaluation takes longer: it
-counts all stored requests."""
+"""Maximum seconds between two successful evaluations. If more time passes without a success, the
+task counts as failed. The limit is twenty evaluation intervals, because the first evaluation takes
+longer: it counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
 """Maximum seconds between two successful runs of retention. The limit is high, because the first
 run after an upgrade may compute thousands of rollups."""

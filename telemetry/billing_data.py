@@ -19,9 +19,9 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. The time of a longer gap is left out of
-the bill: the engine may not have run. Usual gaps are shorter: plugins take a sample every second,
-and engines are scraped every few seconds."""
+"""Maximum seconds between two samples of a running engine. A longer gap is left out of the bill,
+because the engine may not have run. Usual gaps are shorter: plugins take a sample every second, and
+engines are scraped every few seconds."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 

@@ -78,7 +78,7 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
     # One sort key combines the group and the logarithm of the latency. The keys of consecutive
-    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than this.
+    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than 1,000.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted

@@ -17,8 +17,8 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this. In 58 simulated cases without a fault
-in the cache or in the lengths of requests, the smallest value was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without a
+fault in the cache or in the lengths of requests, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),

@@ -99,7 +99,7 @@ class EndpointResults:
     answered: int
     """Probes with a complete answer."""
     cached: int
-    """Number of probes that a gateway's cache answered. Latencies do not include them."""
+    """Number of probes that a gateway's cache answered. Latencies do not include these probes."""
     not_sent: Mapping[str, int]
     """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
     (`abort`), by outcome. These probes count neither as successes nor as failures."""
