@@ -251,7 +251,6 @@ def recorded_of(
 
 
 def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
-    """Return the rows of each engine, by replica and number of the engine."""
     numbers = np.nan_to_num(_floats(requests["engine"])).astype(np.int64).tolist()
     found: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(zip(requests["replica"].to_pylist(), numbers, strict=True)):

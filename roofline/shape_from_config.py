@@ -218,7 +218,6 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers with experts."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
