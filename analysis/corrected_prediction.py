@@ -139,7 +139,7 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     """Return, for each quantile q, a lower and an upper rank in the recorded window. In 95 % of
     later windows, the quantile q lies between the values at these two ranks.
 
-    The error of a predicted quantile comes from the share of requests below it, which differs
+    A predicted quantile has an error, because the share of requests below the quantile differs
     between windows of the same traffic. A share is a mean over many requests, so a few blocks of
     time are enough to estimate its variance. After the transformation arcsin √share, the variance
     is nearly independent of the share. The variance is doubled, because the recorded window and a

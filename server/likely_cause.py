@@ -5,12 +5,12 @@ doubled, and finally when the incident has ended. All pages, commands and messag
 answer, so they show the same causes with the same shares of the increase
 (`analysis.incident_answer`).
 
-A notification is never delayed until the cause is found. The diagnosis reads every request of the
-time range. The replay, which repeats the range on a model of the engines with and without each
-cause, takes seconds. So the diagnosis and the replay run in a separate process with limits on time
-and memory. If that process fails, notifications are still sent. If only the replay fails, the
-answer contains the causes' shares from accounting: estimates from the step ledger, without a
-replay. If the replay took too long, it is tried again.
+Notifications do not wait until the cause is found. The diagnosis reads every request of the time
+range. The replay, which repeats the range on a model of the engines with and without each cause,
+takes seconds. So the diagnosis and the replay run in a separate process with limits on time and
+memory. If that process fails, notifications are still sent. If only the replay fails, the answer
+contains the causes' shares from accounting: estimates from the step ledger, without a replay. If
+the replay took too long, it is tried again.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
 `[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
-this range. promql-parser checks grammar and types.
+the range `[{{.window}}]`. promql-parser checks grammar and types.
 """
 
 import re

@@ -31,8 +31,8 @@ MAX_PROCESSES: Final = 8
 values, a standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Limits for an earlier process: the length of the range from which requests are read, and the
-number of requests."""
+"""Maximum length of the range from which the requests of an earlier process are read, and maximum
+number of these requests."""
 
 
 class ReplicaProcess(NamedTuple):

@@ -262,9 +262,9 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Replace the cached tokens of each request. The cached share of its prompt becomes that of
-        a baseline request of the same tenant and a similar length. If the window's cache evicts
-        prefixes, and the cause of the evictions is not reset, the share is reduced.
+        """Replace the cached tokens of each request. The cached share of its prompt becomes the
+        cached share of a baseline request of the same tenant with a similar length. If the window's
+        cache evicts prefixes, and the cause of the evictions is not reset, the share is reduced.
 
         If prompts became longer and their length is not reset, the additional tokens are assumed to
         be new in each prompt. Each request then gets the number of cached tokens (not the share) of
