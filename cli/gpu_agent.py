@@ -1,7 +1,7 @@
 """Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
 
 Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that are too
-old, or do not fit, are dropped and counted.
+old, or do not fit into the queue, are dropped and counted.
 """
 
 import asyncio

@@ -28,7 +28,8 @@ Examples:
 @database_option
 @config_option
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
-    """Show each engine's configuration, one configuration's arguments, or how two of them differ.
+    """Show each engine's configuration, or one configuration's arguments, or how two configurations
+    differ.
 
     A FINGERPRINT identifies a configuration, and is the value of `config` in each request. Its
     first digits are enough if they are unique. Without a fingerprint, the command lists the

@@ -157,7 +157,8 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
-    """Yield the verdict, and a line for each other latency that has a cause."""
+    """Yield lines with the verdict, with the time of a stored answer, and with the first cause of
+    each latency other than the explained latency."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     if answer.stored is not None:
