@@ -81,8 +81,9 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return the unix nanoseconds at which each value was admitted. Rows with the value that
-        arrived earlier may have the label `other`. 0 if no row had the label `other` before."""
+        """Return the unix nanoseconds at which each value was admitted. Earlier rows with the value
+        may have the label `other`. The result for a value is 0 if no row had the label `other`
+        before."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:
