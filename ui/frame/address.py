@@ -80,7 +80,7 @@ LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page that the query of an address without a path names or implies."""
+    """Return the page of an address without a path, from the parameters of its query."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST

@@ -1,9 +1,9 @@
 """Find the range and the baseline for a link to an incident.
 
-The server stores its explanation of an incident, which contains both. If no explanation is stored,
-the range and the baseline are the same as in `tailspan explain --incident`. The range and the
-baseline are read once, when the address is opened. The page's links contain the range, the
-baseline, the filters and the latency, so that "Copy link" reproduces the view.
+The server stores its explanation of an incident, which contains this range and this baseline. If no
+explanation is stored, the range and the baseline are the same as in `tailspan explain --incident`.
+The range and the baseline are read once, when the address is opened. The page's links contain the
+range, the baseline, the filters and the latency, so that "Copy link" reproduces the view.
 """
 
 from collections.abc import Sequence

@@ -82,7 +82,7 @@ def notices() -> list[str]:
 
 
 def warn(notice: str) -> None:
-    """Show this notice. It replaces the notices about the address."""
+    """Show this notice in place of the notices about the address."""
     st.session_state[_NOTICES] = [notice]
 
 

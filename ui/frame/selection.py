@@ -21,7 +21,7 @@ from ui.kit.time_bins import SECOND_NS
 HELP: Final = (
     "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
 )
-"""A sentence that the explanation of every chart over time contains."""
+"""A sentence in the explanation of every chart over time."""
 SHORTEST_S: Final = 5.0
 """A shorter drag is ignored, because it is probably an accident."""
 

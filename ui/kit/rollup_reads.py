@@ -76,8 +76,9 @@ def read_rolled(
     """Read a range from rollups, or return None if the page must read the requests.
 
     The page must read the requests if there are no rollups or no requests in them. It must also
-    read the requests if there are few, and all are still stored. The slowest requests are those
-    with the highest `latency`. Only these requests are read, with the columns `columns`.
+    read the requests if there are few requests, and all of them are still stored. The slowest
+    requests are those with the highest `latency`. Only these requests are read, with the columns
+    `columns`.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:

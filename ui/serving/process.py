@@ -54,7 +54,8 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports the page
-    # Do not use Arrow's own allocator, which reserves more memory than it uses, and is slower.
+    # Use the system's allocator, because Arrow's own allocator is slower, and reserves more memory
+    # than it uses.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)

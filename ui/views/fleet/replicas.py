@@ -117,8 +117,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The replica and the number of each engine of a replica with several engines, by the name of
-    the server (see `Imbalance`)."""
+    """The engines of all replicas with several engines: the replica and the engine's number, by the
+    name of the server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:

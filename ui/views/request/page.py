@@ -63,7 +63,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RequestPageData:
-    """The request that the address names, or the requests that its id may refer to."""
+    """The request that the address names, or all requests with the id in the address."""
 
     request: RequestDetails | None = None
     candidates: Sequence[Mapping[str, Any]] = ()

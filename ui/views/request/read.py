@@ -70,7 +70,7 @@ class Missing:
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """Return the requests with this id, the earliest first. It is a request id, a trace id or
+    """Return the requests with this id, the earliest first. The id is a request id, a trace id or
     TRACE/SPAN."""
     try:
         with store_errors():

@@ -193,8 +193,8 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Return the words that introduce a text about the selected range, where the page also has a
-    text about the whole incident."""
+    """Return the words that introduce a text about the selected range, if the page also has a text
+    about the whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 

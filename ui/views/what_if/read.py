@@ -32,7 +32,7 @@ of their standard deviation is more than 25 %."""
 
 @dataclass(frozen=True, slots=True)
 class PresentConfig:
-    """The present configuration, with which the controls begin."""
+    """The present configuration: the initial values of the controls."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
