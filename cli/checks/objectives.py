@@ -33,8 +33,8 @@ def objectives(
     """Yield a finding for each blind objective: one that counts too few requests or probes to
     alert. For example, the filter of a blind objective names a model that no server has.
 
-    Then yield one finding that lists all other objectives on requests, and one that lists those on
-    probes. Yield nothing if the database has no recent requests.
+    Then yield one finding with all other objectives on requests, and one finding with all other
+    objectives on probes. Yield nothing if the database has no recent requests.
 
     Without `paths`, the built-in objectives are checked. `port` is the port of `/metrics`.
     """
@@ -78,7 +78,7 @@ def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | Non
     events: dict[str, int] = {}
     late: dict[str, int] = {}
     # These counters are totals since Tailspan started, so the late requests may have arrived long
-    # ago. They are a problem only if a sender's clock is behind now.
+    # ago. Late requests are a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")

@@ -36,9 +36,9 @@ SHOWN = 5
 class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
-    explains the latency that the verdict is about. `stored` is None if the verdict was computed
-    now.
+    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`,
+    `explanation` explains the latency that the verdict is about. `stored` is None if the verdict
+    was computed now.
     """
 
     incident: IncidentRow

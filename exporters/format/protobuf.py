@@ -135,7 +135,8 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar of a classic bucket. Prometheus uses it for the native histogram too."""
+    """Encode an exemplar of a classic bucket. Prometheus uses the exemplar for the native histogram
+    too."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)

@@ -26,8 +26,8 @@ GONE_NS: Final = 10 * 10**9
 first process has ended. After a restart, the gap is always longer, because loading a model takes
 longer than this time."""
 AHEAD_NS: Final = 600 * 10**9
-"""A stored sample whose timestamp is more than this in the future was stored while Tailspan's clock
-was ahead. The next sample replaces it."""
+"""If the timestamp of a stored sample is more than this time in the future, the sample was stored
+while Tailspan's clock was ahead. The next sample replaces such a sample."""
 MAX_PROCESSES: Final = 64
 """Maximum number of processes of one engine. At the maximum, a new process replaces the process
 whose last sample is oldest."""

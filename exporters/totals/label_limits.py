@@ -45,7 +45,7 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners with an admitted value for which another value was refused or removed."""
+        """The owners that have an admitted value, and another value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the

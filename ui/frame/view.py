@@ -24,7 +24,7 @@ LATENCIES: Final = {
 }
 CONTENT: Final = "first_content"
 """The time to first content, a latency that only some pages show. Rollups and replays do not have
-it."""
+this latency."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """The time steps of the compliance history on the SLOs page."""
@@ -74,8 +74,8 @@ class View:
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label of the values `before` and `after`, which the Compare page compares. If empty, the
-    page compares the range with its baseline."""
+    """The label of the values `before` and `after`, which the Compare page compares. If the label
+    is empty, the page compares the range with its baseline."""
     before: str = ""
     """The label's value before the change, such as the stable replica."""
     after: str = ""

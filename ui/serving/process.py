@@ -62,9 +62,9 @@ def main() -> None:
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # This replaces `streamlit run`, which has two problems. It accepts messages of 200 MB from a
-    # browser. If it listens on all addresses, it asks a server on the internet for this machine's
-    # address.
+    # This call replaces `streamlit run`, which has two problems. `streamlit run` accepts messages
+    # of 200 MB from a browser. If `streamlit run` listens on all addresses, it asks a server on the
+    # internet for this machine's address.
     uvicorn.run(
         app,
         host=options["server.address"],

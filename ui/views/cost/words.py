@@ -252,7 +252,7 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
 def against(found: RangeCosts, total: BillLine) -> str:
     """Return sentences that compare the bill with the same tokens at a managed API.
 
-    They include the break-even rate, above which self-hosting is cheaper.
+    The sentences include the break-even rate, above which self-hosting is cheaper.
     """
     there = sum(each.usd for each in found.compared)
     even = found.break_even

@@ -50,8 +50,8 @@ class FleetData:
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
     """For a long range, only the samples in short intervals are read. The value is the time in
-    seconds from the start of one interval to the start of the next. It is None if all samples were
-    read."""
+    seconds from the start of one interval to the start of the next. The value is None if all
+    samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool

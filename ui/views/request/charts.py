@@ -94,7 +94,7 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return, for each label, the lowest row in which it overlaps no earlier label.
+    """Return, for each label, the lowest row in which the label overlaps no earlier label.
 
     `shares` has the position of each label as a share of the axis.
     """

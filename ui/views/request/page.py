@@ -37,7 +37,7 @@ SHOWN: Final = "asked_in_address"
 """Session key: the id that the address contained when the page last set the text field."""
 MAX_LISTED: Final = 6
 """Maximum number of requests in the list of requests that delayed the shown request. The chart
-shows more."""
+shows more requests."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "

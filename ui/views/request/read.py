@@ -62,8 +62,8 @@ class RequestDetails:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The times of the oldest and the newest stored request. The page shows them if a request was
-    not found."""
+    """The times of the oldest and the newest stored request. The page shows these times if a
+    request was not found."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None

@@ -227,8 +227,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 def method(explanation: Explanation, frozen_link: str | None) -> str:
     """Return a sentence that states how the shares of the causes were computed.
 
-    `frozen_link` is the address of the same range on a page that does not refresh. It is None if
-    the page already does not refresh.
+    `frozen_link` is the address of the same range on a page that does not refresh. The address is
+    None if the page already does not refresh.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)

@@ -103,8 +103,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list of changes shows no intervals, so it needs no draws. Each change in the list
-            # has a link to a page with intervals.
+            # The list of changes shows no intervals, so no replays of resampled traffic (draws) are
+            # needed. Each change in the list has a link to a page with intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)
