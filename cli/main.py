@@ -111,7 +111,7 @@ def tailspan() -> None:
 
 
 def main() -> None:
-    """Run the command; the entry point."""
+    """Run the command. This function is the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode
