@@ -22,7 +22,8 @@ RECENT_S = 60
 requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""Only servers that reported within this time before the newest telemetry must have a price."""
+"""Only servers that reported within this time before the newest telemetry are checked for a
+price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
