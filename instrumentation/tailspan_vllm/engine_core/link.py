@@ -107,7 +107,7 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        # Shorten only a long log: flushes are frequent, and the search takes time.
+        # Shorten the log only if it is long, because this takes time and flushes are frequent.
         if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
@@ -193,7 +193,7 @@ class EngineEnd:
         """Return a packet with the messages that begin at `position`, and their number."""
         framed: list[bytes] = []
         size = 0
-        # An index near the end of a deque is fast, and most front ends read near the end.
+        # A deque is indexed quickly near its end, and most front ends read near the end.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)

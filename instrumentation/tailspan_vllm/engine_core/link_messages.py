@@ -126,7 +126,8 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message has the first byte of an account. The rest may be malformed."""
+    """Return whether a message has the first byte of an account. The rest of the message is not
+    checked."""
     return message[:1] == b"A"
 
 

@@ -44,7 +44,7 @@ SAMPLE_S = 1.0
 idle, because its next step may begin hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Maximum number of tracked requests. Further requests are counted as dropped accounts."""
+"""Maximum number of tracked requests. Requests above this limit are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended. Pipeline parallelism has one such step per
@@ -52,9 +52,9 @@ stage, and asynchronous scheduling adds one. If the maximum is reached, the hook
 of steps."""
 
 UNSEEN_ENDS = 1024
-"""How many more requests the ledger may track than the scheduler has. If it tracks even more, the
-hook has missed the ends of requests, and the observer removes the tracks (the ledger's records) of
-these requests."""
+"""The ledger may track this many requests more than the scheduler has. Above this limit, the hook
+has missed the ends of requests, and the observer removes the tracks (the ledger's records) of these
+requests."""
 
 
 class _EndedStep(NamedTuple):

@@ -153,7 +153,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # `before` is empty if no decision was made since the request arrived.
+        # The list `before` is empty if no decision was made since the request arrived.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)

@@ -329,8 +329,8 @@ class Ledger:
             mine_stall += self._between(self._stall, before, step)
         # Some steps of the prefill phase contain no work for the request. The steps between a
         # preemption and the next work for the request count as preempted time. The time of the
-        # other such steps is divided among the other requests' prefill and decode, in proportion to
-        # their work.
+        # other steps without work for the request is divided among the other requests' prefill and
+        # decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

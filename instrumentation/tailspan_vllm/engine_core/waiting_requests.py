@@ -82,7 +82,7 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """If there are more than `most` requests, remove those that vLLM no longer has."""
+        """If the number of requests exceeds `most`, remove those that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 

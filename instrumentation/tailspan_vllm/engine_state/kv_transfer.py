@@ -43,9 +43,9 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""Maps, for each direction of a transfer, the short names to this direction's metrics. In the
-offloading connector's statistics, each direction is a key, and its value has the short names as
-keys."""
+"""For each direction of a transfer, maps the connector's short names to this direction's metrics.
+In the offloading connector's statistics, each direction is a key, and its value has the short names
+as keys."""
 
 _MAX_DEPTH: Final = 4
 """Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""

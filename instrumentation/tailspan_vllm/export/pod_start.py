@@ -38,8 +38,8 @@ _RIGHTS: Final = "the service account needs `get pods` and `list events` in its 
 
 
 class _UnknownError(Exception):
-    """Parts of the pod's start before the server's first process are unknown. The message is the
-    reason."""
+    """Parts of the pod's start before the server's first process are unknown. The exception's
+    message is the reason."""
 
 
 class PodStart:

@@ -3,7 +3,7 @@
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
 completes ended requests and samples the engines each second. The reading thread never waits for the
 network. The sending thread exports when a batch is full, or every few seconds. While the collector
-is unreachable, requests wait in the queue. If the queue is full, further requests are dropped and
+is unreachable, requests wait in the queue. If the queue is full, new requests are dropped and
 counted. A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 

@@ -172,7 +172,7 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """Return the states of a processor's unfinished requests, by id.
+    """Return the states of an output processor's unfinished requests, by id.
 
     This dictionary is kept in addition to vLLM's own, from which an abort removes the aborted
     requests. Copying vLLM's dictionary before each abort would take quadratic time.

@@ -1,7 +1,7 @@
 """An HTTP request in progress (`Exchange`), and the engine requests made for it (`Flight`).
 
 An exchange can have several flights (`n > 1`, or several prompts), or none if the request was
-refused before the engine. A flight of an offline `LLM` has no exchange.
+refused before it reached the engine. A flight of an offline `LLM` has no exchange.
 """
 
 import random

@@ -37,7 +37,8 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first, or [] if the requests keep changing."""
+        """Return the oldest requests, or [] if the requests keep changing. `most` is their maximum
+        number."""
         for _ in range(3):
             with suppress(RuntimeError):
                 return list(islice(self._flights, most))

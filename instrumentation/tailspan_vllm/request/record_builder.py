@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. Building many records in a batch takes a third of the time per
-record of building each record separately.
+The event loop only copies values. In a batch, building a record takes a third of the time that it
+takes separately.
 """
 
 import re
