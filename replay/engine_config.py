@@ -24,8 +24,8 @@ class EngineConfig:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Maximum number of waiting and running requests, to bound memory. Further requests are
-    rejected."""
+    """Maximum number of waiting and running requests, to bound memory. Requests above this limit
+    are rejected."""
     max_model_len: int = 32_768
     # Llama-3-8B on an 80 GB GPU: (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB
     # per block.

@@ -68,8 +68,8 @@ class ReplayFrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Add work that arrives at `at`. The work is done after all earlier work. Return the time
-        of its end."""
+        """Add work that arrives at the time `at`. The work is done after all earlier work. Return
+        the time of its end."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start

@@ -322,7 +322,8 @@ def _release(
 
 @_compiled
 def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Insert a request into a list, after `behind`, or at the head if `behind` is −1."""
+    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
+    −1."""
     ahead = ends[which] if behind < 0 else jobs[behind].next
     jobs[n].previous, jobs[n].next = behind, ahead
     if behind < 0:

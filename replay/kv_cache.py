@@ -8,7 +8,7 @@ blocks) are always its first blocks. An extent has resident blocks only if all e
 the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first, beginning with its last block, as in vLLM. There is one difference to vLLM: if several jobs
+first, beginning with its last block, as in vLLM. There is one difference from vLLM: if several jobs
 compute the same segment at the same time, only the first job's blocks are cached. The other jobs'
 blocks after that segment are not cached either.
 
