@@ -61,7 +61,7 @@ class Collectors:
     _running: ExitStack = field(default_factory=ExitStack)
 
     def start(self, number: int) -> None:
-        """Start further collectors at the same time, and wait until they are up."""
+        """Start more collectors at the same time, and wait until they are up."""
         began = [self._begin(len(self.programs) + each) for each in range(number)]
         for program in began:
             self.ports.append(program.is_up().port("http"))

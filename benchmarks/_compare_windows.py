@@ -91,7 +91,7 @@ def record(
 
     Args:
         folder: where to write the database and `FILE`.
-        changes: keys of `CONFIGURATIONS` without `USUAL`.
+        changes: keys of `CONFIGURATIONS`, except `USUAL`.
         seed: determines the arrivals on each configuration.
 
     Raises:

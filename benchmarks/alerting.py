@@ -25,8 +25,8 @@ Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period o
 minutes". The limit of ten requests is this benchmark's choice. So an episode that always affects
 less than a tenth of the traffic deserves no page, even if it lasts for hours.
 
-The alerting policy is from the sources that alerts/policies names. The policy was checked with
-other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
+The alerting policy comes from the sources that the files in alerts/policies list. The policy was
+checked with other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
 
 - recall: the number of episodes with an active page, divided by the number of episodes. Only
   episodes that deserve a page are counted;

@@ -55,7 +55,7 @@ BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
 """Lowest and highest mean load, as a share of the server's capacity.
 
-In the busiest minutes, the load is a third higher.
+In the busiest minutes, the load is a third higher than the mean load.
 """
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9

@@ -213,7 +213,7 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
 
 
 def main() -> int:
-    """Fill the database, ask, and print the figures."""
+    """Fill the database, ask the questions, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--database", choices=stores_of(), default="ClickHouse")
     parser.add_argument("--max-gb", type=float, default=6.0)

@@ -222,7 +222,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--share-servers",
         action="store_true",
-        help="send the loads of runs with equal servers to the same servers, one after another",
+        help="start equal servers only once, and send the loads of their runs one after another",
     )
     parser.add_argument(
         "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"

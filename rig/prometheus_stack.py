@@ -115,7 +115,8 @@ def _prometheus(folder: Path, features: str) -> Iterator[str]:
 def monitored_tailspan(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[MonitoredTailspan]:
-    """Start Tailspan, Prometheus and probers, without a simulated fleet. All end with the context.
+    """Start Tailspan, Prometheus and probers, without a simulated fleet. All these programs end
+    with the context.
 
     Args:
         scrape_s: interval in seconds at which Prometheus scrapes.

@@ -48,8 +48,9 @@ class SimulationPlan:
 
     endpoint: str
     fleet: FleetConfig
-    """The configuration of the fleet. `run` replaces `started_unix_ns` and `duration_s` in it, with
-    values that it computes from the plan's `backfill_s` and `duration_s`."""
+    """The configuration of the fleet. The function `run` replaces the configuration's
+    `started_unix_ns` and `duration_s` with values computed from the plan's `backfill_s` and
+    `duration_s`."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
     """Number of seconds after the start of the run during which requests arrive. None means that
