@@ -37,8 +37,8 @@ class EngineConfig:
     """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
     limit."""
     scheduler_reserve_full_isl: bool = False
-    """Whether a request waits until there are blocks for its whole prompt. True by default in newer
-    versions of vLLM, such as 0.32."""
+    """Whether a request waits until there are blocks for its whole prompt. True by default in
+    recent versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
@@ -48,7 +48,7 @@ class EngineConfig:
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. If True, a new request
     waits for one more step, and a place in the batch that becomes free is used one step later. True
-    by default in newer versions of vLLM on GPUs."""
+    by default in recent versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100

@@ -27,8 +27,8 @@ class StepSums(NamedTuple):
     scale: float
     """Sum of the noise factors of all steps."""
     scale_steps: float
-    """Sum over all steps: noise factor · index of the step. It gives the time to read a decode's
-    context, which grows by one token per step."""
+    """Sum over all steps: noise factor · index of the step. This sum gives the time to read a
+    decode's context, which grows by one token per step."""
     billed: "Billed"
 
 
@@ -163,8 +163,8 @@ class Job:
     before: "StepSums | None" = None
     """The engine's running sums when the request joined the decoding requests."""
     admitted: int = -1
-    """The engine's number of admissions when the request last joined the batch. It orders the
-    requests by their admission."""
+    """The engine's number of admissions when the request last joined the batch. This number orders
+    the requests by their admission."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:

@@ -50,8 +50,9 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. For each: its key, and the value of
-    `shared` at which the segment is complete. Later jobs can use the blocks of these segments."""
+    """The segments that this job is computing, in order. For each segment: its key, and the value
+    of `shared` at which the segment is complete. Later jobs can use the blocks of these
+    segments."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,9 +1,10 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-An account is what the step ledger measured for one request; the front end adds it to the request's
-span. Engine core and front end find each other by a token that child processes inherit in their
-environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
-also asks the kernel which user runs the other process, and accepts only processes of its own user.
+An account is what the step ledger measured for one request; the front end adds the account to the
+request's span. Engine core and front end find each other by a token that child processes inherit in
+their environment. Any local process can read the token in /proc/net/unix. Each end of the link
+therefore also asks the kernel which user runs the other process, and accepts only processes of its
+own user.
 
 The engine never waits for a front end. The engine stores messages in one log of limited size, and
 remembers which messages of this log each front end has received. A message that is removed before a
@@ -32,7 +33,8 @@ contain about 50 s of accounts at 200 requests per second.
 """
 
 RECENT = 512
-"""A front end that has just connected receives at most this many earlier messages."""
+"""A front end that has just connected receives at most this many messages from before its
+connection."""
 
 PACKET_BYTES = 32768
 """Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes

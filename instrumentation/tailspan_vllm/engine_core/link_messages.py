@@ -44,8 +44,8 @@ _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Properties of an engine. A front end without a stat logger learns them only from this
-    message."""
+    """Properties of an engine. A front end without a stat logger receives these properties only
+    with this message."""
 
     engine: int
     started_unix_ns: int

@@ -54,8 +54,8 @@ class _Wait:
     before: list[float] = field(default_factory=list)
     """A copy of `Queue._sums` (for each obstacle, the seconds for which it has applied so far) from
     the first decision after the request's arrival. When the request becomes eligible again, the
-    seconds in which it was ineligible are added, so that they do not count as the obstacles'
-    seconds."""
+    increase of `Queue._sums` in the meantime is added to this copy, so that this time counts only
+    as ineligible time."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
     """Seconds in which the request was ineligible, by `HoldReason`. A period that has not ended is

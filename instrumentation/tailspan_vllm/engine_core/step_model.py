@@ -22,13 +22,13 @@ SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
 equations are well conditioned."""
 
 FORGET = 1 - 1 / 4000
-"""The weight of a step halves after 2,800 further steps."""
+"""The weight of a step halves after 2,800 more steps."""
 
 MIN_STEPS = 64
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Number of steps after which the equations are solved again: at first, and after
-`SETTLED_STEPS`."""
+"""Number of steps after which the equations are solved again. The first number applies to the first
+`SETTLED_STEPS` steps, and the second number to all later steps."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12

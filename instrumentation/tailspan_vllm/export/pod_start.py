@@ -1,5 +1,4 @@
-"""Asks the Kubernetes API how long each part of a start took before the server's first process
-began.
+"""Asks the Kubernetes API for the durations of a start's parts before the server's first process.
 
 The API is asked once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
 two GET requests, for this pod and for its events, with the token of the pod's service account.
