@@ -23,16 +23,16 @@ CONFIGURATIONS: Final = {
     AGAIN: _SEATS,
 }
 """vLLM's arguments of each configuration, in the order of the recording. The last configuration is
-the usual one again, after a restart. Its latencies show whether the speed of the machine
-drifted."""
+the usual one again, after a restart. The latencies of the last configuration show whether the speed
+of the machine drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Number of vLLM processes that are recorded before the first window. All have the usual
-configuration, so their differences show the effect of a restart alone."""
+"""Number of vLLM processes that are recorded before the first window. All these processes have the
+usual configuration, so their differences show the effect of a restart alone."""
 SETTLED_S: Final = 10.0
 """Seconds of traffic before the windows of each configuration, so that no window follows an idle
 time. This traffic is not compared."""

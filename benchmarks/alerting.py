@@ -33,8 +33,8 @@ checked with other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
 - precision: the number of pages that were active during an episode that deserves a page, or up to
   5 minutes after it, divided by the number of all pages;
 - delay: time from an episode's start to the page, unless a page was already active. The formula for
-  the expected delay is factor · budget · long window / bad ratio. It is computed for each pair of
-  windows in the policy, and the shortest delay is printed.
+  the expected delay is factor · budget · long window / bad ratio. This delay is computed for each
+  pair of windows in the policy, and the shortest delay is printed.
 """
 
 import argparse

@@ -60,8 +60,8 @@ ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "se
 reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
-"""Number of KV blocks of each engine, if a server has several engines. They contain 65,536 tokens,
-enough for all requests of a turn."""
+"""Number of KV blocks of each engine, if a server has several engines. These blocks contain 65,536
+tokens, enough for all requests of a turn."""
 
 KINDS = ("plain", "native", "tailspan")
 

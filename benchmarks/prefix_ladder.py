@@ -195,8 +195,8 @@ def trace_of(turns: list[tuple[float, int, int, BlockSequence]], requests: int) 
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Read a published trace. Its blocks of 512 tokens are divided into blocks of 16 tokens, and
-    the blocks of its responses get random hashes."""
+    """Read a published trace. The trace's blocks of 512 tokens are divided into blocks of 16
+    tokens, and the blocks of responses get random hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []

@@ -157,7 +157,7 @@ def percentile(found: Recorded, name: str, point: str) -> float:
 
 
 def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) -> float:
-    """Return a quantile of the wait in an M/M/c queue; infinite at overload (Erlang C)."""
+    """Return a quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
     load = arrivals_per_s * service_s
     if load >= servers:
         return math.inf

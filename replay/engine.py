@@ -36,7 +36,7 @@ from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
 """Receives five numbers of each step: prefill tokens, attention pairs of the prefill, context
-tokens that decodes read, decodes, and the duration in seconds."""
+tokens that decoding requests read, decoding requests, and the duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -211,8 +211,8 @@ class ReplayEngine:
         arrive before `until`.
 
         Returns:
-            The jobs that ended by `until`, in order of time. They produced their last token or were
-            aborted.
+            The jobs that ended by `until`, in order of time. These jobs produced their last token
+            or were aborted.
         """
         ended: list[Job] = []
         while True:

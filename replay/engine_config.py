@@ -161,7 +161,7 @@ class ReplayEngineTotals:
     decodes: int = 0
     """Sum over all steps: number of decoding sequences."""
     context_tokens: int = 0
-    """Sum over all steps: number of context tokens that decodes read."""
+    """Sum over all steps: number of context tokens that decoding sequences read."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

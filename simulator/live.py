@@ -90,7 +90,8 @@ def run(
     After `stop` is set, queued data is still sent for up to a few seconds.
 
     Args:
-        stop: an event that stops the run. It can be set from any thread or from a signal handler.
+        stop: an event that stops the run. The event can be set from any thread or from a signal
+            handler.
         log_line: called with each line about progress or problems.
         wait: waits for a number of seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.

@@ -362,8 +362,8 @@ class SimulatedReplica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. Its phases end when the server
-        stopped."""
+        """Return the record of a request whose server stopped. The request's phases end at the time
+        at which the server stopped."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"

@@ -45,8 +45,8 @@ class RequiredMethod:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
             `guard.argument` looks for them by name, then by position. If the plugin implements the
             method, vLLM's calls with keywords must use these names.
-        called_on: the objects on which vLLM calls the method. Each is given by the last part of its
-            name.
+        called_on: the objects on which vLLM calls the method. Each object is given by the last part
+            of its name.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
         overridden_in: a folder with subclasses. If these subclasses override the method, they must

@@ -132,7 +132,8 @@ def is_account(message: bytes) -> bool:
 
 
 def request_of(account: bytes) -> bytes:
-    """Return the request id of an encoded account. This is quicker than decoding the account.
+    """Return the request id of an encoded account. Reading only the id is quicker than decoding the
+    account.
 
     Raises:
         ValueError: the message is too short.

@@ -5,9 +5,9 @@ and catches and counts its exceptions. After an exception, the requests in the e
 accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second, for several steps together. If it were done in each step, it
-would take three times as long, because running the model evicts this module's code from the CPU
-caches.
+other work is done ten times a second, for several steps together. If this work were done in each
+step, it would take three times as long, because running the model evicts this module's code from
+the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """

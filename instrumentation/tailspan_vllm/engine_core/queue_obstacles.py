@@ -17,7 +17,8 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""The status of a request whose grammar is being compiled. Its name depends on vLLM's version."""
+"""The status of a request whose grammar is being compiled. The name of this status depends on
+vLLM's version."""
 
 
 class QueueObstacles:

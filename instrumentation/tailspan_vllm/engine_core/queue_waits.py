@@ -76,7 +76,7 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
-        """Whether `decided` receives the real `HoldReason` of each request. If not, the parts of
+        """Whether `decided` receives the real `HoldReason` of each request. If False, the parts of
         the held time are unknown."""
 
     def __len__(self) -> int:
@@ -94,7 +94,8 @@ class Queue:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an aborted request and return its wait, or None if the request was never added."""
+        """Remove an aborted request and return its `QueueWait`, or None if the request was never
+        added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
@@ -136,7 +137,7 @@ class Queue:
         return changed
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an admitted request and return its wait, or None if the request was never
+        """Remove an admitted request and return its `QueueWait`, or None if the request was never
         added.
         """
         return self._over(request_id, at)

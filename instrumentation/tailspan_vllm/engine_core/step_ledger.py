@@ -141,9 +141,9 @@ class Ledger:
         Args:
             begun: the end of the previous step, or, after idle time, when the engine became busy.
             ended: when the step's outputs were read.
-            encodes: whether the encoder of images or audio ran in the step. If so, the part of the
-                duration above the model's prediction counts as the encoder's time, and the model is
-                not updated with the step.
+            encodes: whether the encoder of images or audio ran in the step. If True, the part of
+                the duration above the model's prediction counts as the encoder's time, and the
+                model is not updated with the step.
             prefill_follows: whether the next step has prefill and was scheduled before this step
                 ended.
 

@@ -58,7 +58,7 @@ class WaitingRequests:
             self.queue = None
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove a request that joins the batch, and return its wait."""
+        """Remove a request that joins the batch, and return its `QueueWait`."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
@@ -69,7 +69,7 @@ class WaitingRequests:
         return self._load_of(scheduler, request)
 
     def left(self, request_id: str) -> QueueWait | None:
-        """Remove a request that was never scheduled, and return its wait."""
+        """Remove a request that was never scheduled, and return its `QueueWait`."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:

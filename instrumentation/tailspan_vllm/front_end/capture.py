@@ -206,8 +206,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the `Capture` object of this process. It is created at the first call, after vLLM has
-    forked its processes."""
+    """Return the `Capture` object of this process. The object is created at the first call, after
+    vLLM has forked its processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

@@ -50,7 +50,7 @@ def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
 
 
 class Flights(Protocol):
-    """The engine requests of an exchange, as in `Exchange.flights`."""
+    """The requests to the engine of one exchange, as in `Exchange.flights`."""
 
     def __len__(self) -> int: ...
 
@@ -61,8 +61,8 @@ class StreamedAnswer:
     """Finds the kinds in an event stream.
 
     Args:
-        flights: the engine requests of this answer. Tokens are counted if there is exactly one
-            request when the first kind is found.
+        flights: the requests to the engine that produce this answer. Tokens are counted if there is
+            exactly one request when the first kind is found.
     """
 
     __slots__ = (

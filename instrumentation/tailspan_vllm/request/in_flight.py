@@ -23,7 +23,7 @@ means that this process itself was stopped. Such an interval is not reported as 
 
 
 class InFlight:
-    """The engine requests whose clients are waiting."""
+    """Requests in the engine, whose clients are waiting."""
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
@@ -138,8 +138,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # `_since` does not advance when the oldest request ends. If it did, a hang would stay
-        # undetected when clients give up early.
+        # `_since` does not advance when the oldest request ends. If `_since` advanced, a hang would
+        # stay undetected when clients give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

@@ -27,7 +27,8 @@ def split(
 ) -> Phases:
     """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
-    The timestamps are seconds of one clock, and None if not reached. They must not decrease.
+    The timestamps are seconds of one clock, and None if not reached. The timestamps must not
+    decrease.
 
     Returns: phases that sum to delivered − received.
     """
