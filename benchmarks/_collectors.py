@@ -74,7 +74,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """Return the text by which the holder of a lease can be recognised as this collector."""
+        """Return the text that identifies this collector as the holder of a lease."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:

@@ -197,7 +197,7 @@ class Job:
 
     @property
     def queue(self) -> ReplayQueueParts:
-        """The seconds of the wait until the request was first scheduled, by reason."""
+        """The seconds that the request waited until it was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
@@ -215,8 +215,8 @@ class Job:
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Let steps schedule the request again. The time since `hold` counts only in `held_s`, not
-        in `blocked`."""
+        """Let steps schedule the request again. The time since the call of `hold` is counted only
+        in `held_s`, not in `blocked`."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

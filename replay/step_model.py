@@ -48,7 +48,7 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Remove drafted tokens from a step model that was fitted with speculative decoding.
+    """Remove the time for drafted tokens from a step model fitted with speculative decoding.
 
     The replay adds the time to verify drafted tokens itself, so this time is removed from the
     coefficient of a decode. The draft head's time stays in the constant γ.

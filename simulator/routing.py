@@ -16,7 +16,7 @@ from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
 """The prefix-aware router prefers the replica with the request's prefix in its cache. `choose` uses
-another replica if the preferred one has over 12 requests more than the least loaded replica."""
+another replica if the preferred replica has over 12 requests more than the least loaded replica."""
 
 
 class Routing:

@@ -1,5 +1,5 @@
-"""Faults of the request rate: all tenants, or one tenant, send more requests than fit into the
-batch or the memory."""
+"""Faults of the request rate: all tenants, or one tenant, send more requests than the batch or the
+memory can hold."""
 
 import random
 from dataclasses import replace

@@ -192,7 +192,8 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet with the messages that begin at `position`, and their number."""
+        """Return a packet with the messages that begin at `position`, and the number of these
+        messages."""
         framed: list[bytes] = []
         size = 0
         # A deque is indexed quickly near its end, and most front ends read near the end.

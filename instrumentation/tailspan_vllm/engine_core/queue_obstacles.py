@@ -1,9 +1,9 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. The conditions
-are checked in the order of their usual duration, longest first: a full batch (until a request
-ends), full KV-cache memory (until a request ends or grows), an exhausted token budget (until the
-next step).
+The checks duplicate the conditions that end vLLM's own loop over the waiting requests. The
+conditions are checked in the order of their usual duration, longest first: a full batch (until a
+request ends), full KV-cache memory (until a request ends or grows), an exhausted token budget
+(until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -147,8 +147,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request would need more blocks than are free if it had no cache
-        hits."""
+        """Return whether there are too few free blocks for the request if it has no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

@@ -93,8 +93,8 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All hooks of this group are required. If one were missing, requests would be reported twice or
-    # never.
+    # All hooks of this group are required. If a hook were missing, requests would be reported twice
+    # or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),

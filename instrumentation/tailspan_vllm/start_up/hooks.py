@@ -140,7 +140,7 @@ class _StartHooks:
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)
 
     def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
-        """Wrap one of the methods of a worker that follow `init_device`."""
+        """Wrap a method of a worker that runs after `init_device`."""
 
         def done(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if name in _COMPLETES:
