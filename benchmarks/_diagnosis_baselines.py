@@ -63,7 +63,7 @@ TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Return causes, ordered by how much the mean of their phase increased, most first."""
+    """Return causes, ordered by the increase of the mean of their phase, largest increase first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)

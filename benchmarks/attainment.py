@@ -74,7 +74,7 @@ class AttainmentWindow:
     verdict: str
     causes: tuple[str, ...]
     by_size: str
-    """The verdict without an objective, by the size of the increase."""
+    """The verdict without an objective, which depends on the size of the increase."""
 
     @property
     def kind(self) -> str:

@@ -4,8 +4,8 @@
 
 The benchmark writes a day of requests, three weeks old, into two databases: a new one, and one of
 an older version, whose tables are not divided into days. The benchmark deletes the day from both
-databases, without the usual pauses between batches. Then it divides the table of the older version
-into days.
+databases, without the usual pauses between batches. Then the benchmark divides the table of the
+older version into days.
 """
 
 import argparse

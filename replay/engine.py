@@ -227,7 +227,7 @@ class ReplayEngine:
             self._begin_step(start)
 
     def abort(self, number: int) -> Job | None:
-        """Abort a job at the current virtual time. Call `advance` up to this time first.
+        """Abort a job at the current virtual time. First call `advance` with this time.
 
         As in vLLM, a job in the batch is aborted between two steps, and returned by `advance`.
 
@@ -626,8 +626,8 @@ class ReplayEngine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # Release all blocks of the job: with speculation, they can be more than its computed tokens
-        # need.
+        # Release all blocks of the job: with speculation, the job can hold more blocks than its
+        # computed tokens need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 

@@ -47,7 +47,7 @@ class QueueObstacles:
             scheduler, "skipped_waiting"
         )
         """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
-        0.18 or newer, until reading a reason fails.
+        0.18 or newer. False after reading a reason has failed.
         """
 
     def batch_changed(self) -> None:

@@ -289,7 +289,7 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return the seconds lost to preemptions before the first token, and after it.
+        """Return the seconds lost to preemptions before the first token, and after the first token.
 
         The lost time begins at the preemption, and ends when the discarded work has been computed
         again.

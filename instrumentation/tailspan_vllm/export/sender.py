@@ -57,7 +57,8 @@ between two attempts. The number is limited, because an engine on another machin
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait for the server's port before the first export, because the port is part of
 the replica's name. The port is known when the server builds its application, usually seconds after
-the engine is ready. Until then, requests and up to ten minutes of samples are queued."""
+the engine is ready. Until the port is known, requests and up to ten minutes of samples are
+queued."""
 
 REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
