@@ -73,7 +73,7 @@ def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
 
 
 def _mixed(usual: PlannedTraffic, long_share: float) -> PlannedTraffic:
-    """Return the traffic of one window. A share of its requests has long prompts."""
+    """Return the traffic of one window. A share of the window's requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 

@@ -5,8 +5,8 @@
 Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s
 one of the collectors is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT);
 half of the failures hit the collector that sends notifications. For each period in which a budget
-burned, the benchmark counts the messages that a webhook received. It also counts the acknowledged
-requests that are missing or stored twice. The benchmark also measures how soon another collector
+burned, the benchmark counts the messages that a webhook received. The benchmark also counts the
+acknowledged requests that are missing or stored twice, and measures how soon another collector
 takes the leases of a failed one. A lease is the right to do a task alone. An incident ends 15 s
 (instead of 300 s) after its last alert.
 

@@ -114,7 +114,8 @@ def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
 
 
 def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
-    """Return a Poisson load: times, and prompts of which a third share a long beginning.
+    """Return a Poisson load: send times, and prompts. A third of the prompts share a long
+    beginning.
 
     Args:
         seconds: length of the recorded load, after the warm-up.

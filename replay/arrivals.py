@@ -119,8 +119,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of prompt tokens that count as cached. Set it for traffic without
-    `prefixes`, or with tokens that were cached before the recording. Default: 0."""
+    """(n,) minimum number of prompt tokens that count as cached. Set this column for traffic
+    without `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the end of the engine's current step. For a recorded request, this is its `frontend_s`

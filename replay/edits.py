@@ -122,7 +122,8 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the router may send a request to another engine than the one in the recording."""
+        """Whether the router may send a request to an engine that did not serve it in the
+        recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 

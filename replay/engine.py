@@ -443,8 +443,8 @@ class ReplayEngine:
         return None, loading_s
 
     def _admit(self, job: Job, most: int) -> int:
-        """Start or resume a job. Return the tokens of its first chunk, or 0 if there are too few
-        blocks."""
+        """Start or resume a job. Return the number of tokens of the job's first chunk, or 0 if
+        there are too few blocks."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
         cached = hits * self.config.block_size
         spared = cached

@@ -12,8 +12,8 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Seconds that about 600 kernel launches take in each step. A CUDA graph replaces them with a
-single launch."""
+"""Seconds that about 600 kernel launches take in each step. A CUDA graph replaces these launches
+with a single launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

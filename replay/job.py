@@ -9,7 +9,7 @@ from replay.kv_cache import Lease
 
 class Billed(NamedTuple):
     """Running sums over an engine's steps. The step time that is billed to a request, including
-    stalls, is computed from them."""
+    stalls, is computed from these sums."""
 
     each: float = 0.0
     """Sum over all steps: noise factor / number of sequences."""

@@ -125,7 +125,7 @@ class Lockstep:
 
     def _share(self, job: Job, context_tokens: int) -> None:
         """Add to the job its shares of the time of the steps since it joined. `context_tokens` is
-        the number of tokens that it had computed when it joined."""
+        the number of tokens that the job had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

@@ -50,7 +50,7 @@ class MonitoredTailspan:
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the simulated fleet. The counters of its engines start at 0."""
+        """Start the simulated fleet. The counters of the fleet's engines start at 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 

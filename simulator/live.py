@@ -85,7 +85,8 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
+    """Simulate the fleet and send its data until the plan has ended and all data is delivered, or
+    until `stop` is set.
 
     After `stop` is set, queued data is still sent for up to a few seconds.
 

@@ -1,8 +1,8 @@
 """Simulate the router, which chooses the replica for each request.
 
 Pure. Replicas that are down get no requests. If several replicas have the lowest load, they are
-chosen in turn. If the first of them were always chosen, the other replicas of an idle fleet would
-get no requests.
+chosen in turn. If the first of these replicas were always chosen, the other replicas of an idle
+fleet would get no requests.
 """
 
 import random

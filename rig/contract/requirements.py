@@ -43,8 +43,8 @@ class RequiredMethod:
 
     Attributes:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
-            `guard.argument` looks for them by name, then by position. If the plugin implements the
-            method, vLLM's calls with keywords must use these names.
+            `guard.argument` looks for these parameters by name, then by position. If the plugin
+            implements the method, vLLM's calls with keywords must use these names.
         called_on: the objects on which vLLM calls the method. Each object is given by the last part
             of its name.
         called_in: the folders or modules in which vLLM calls the method.

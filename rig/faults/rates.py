@@ -93,7 +93,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraff
 
 
 def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send requests that start with few KV-cache blocks and need more and more, until none is
+    """Send requests that start with few KV-cache blocks and need more and more, until no block is
     free."""
     usual = replace(
         usual,

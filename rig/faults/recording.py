@@ -138,7 +138,7 @@ def _last_words(log: Path) -> str:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
-    """Run a Tailspan that stores in `folder`/tailspan.db, and yield its OTLP port."""
+    """Run a Tailspan that stores its data in `folder`/tailspan.db, and yield its OTLP port."""
     database = f"sqlite:///{folder / 'tailspan.db'}"
     with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
         yield up.is_up().port("http")

@@ -47,9 +47,9 @@ TRACK_LIMIT = 65536
 """Maximum number of tracked requests. Requests above this limit are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one such step per
-stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed the ends
-of steps."""
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one unfinished
+step per stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed
+the ends of steps."""
 
 UNSEEN_ENDS = 1024
 """The ledger may track this many requests more than the scheduler has. Above this limit, the hook
@@ -282,8 +282,8 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last step with work for the request. If there is none, return the last ended
-        step."""
+        """Return the last step with work for the request. If there is no such step, return the last
+        ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:

@@ -76,8 +76,9 @@ class QueueObstacles:
         """Return why a request that vLLM skipped is not eligible (not allowed to join the batch).
         Return None if it has become eligible.
 
-        vLLM examines a skipped request again only when the batch has room. Until then, a request
-        that has become eligible waits because of the same obstacle as all other eligible requests.
+        vLLM examines a skipped request again only when the batch has room. Until the batch has
+        room, a request that has become eligible waits because of the same obstacle as all other
+        eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":

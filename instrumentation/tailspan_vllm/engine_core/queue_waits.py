@@ -166,8 +166,8 @@ class Queue:
         return QueueWait(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. The time in which it was not eligible counts only in
-        `held_s`, not in the seconds by obstacle."""
+        """Mark a request as eligible. The time in which the request was not eligible is counted
+        only in `held_s`, not in the seconds by obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -104,8 +104,8 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the billed engine time of one request up to step `last`. The sums of all of its
-        steps must still be stored."""
+        """Return the billed engine time of one request up to step `last`. The sums of all the
+        request's steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

@@ -1,8 +1,8 @@
 """The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
 After each scheduling decision, this module determines why requests still wait, and sums the waiting
-time by reason. If this fails once, the sums are incomplete. From then on, the reasons of all
-requests are unknown.
+time by reason. If this fails once, the sums are incomplete. After such a failure, the reasons of
+all requests are unknown.
 """
 
 import time

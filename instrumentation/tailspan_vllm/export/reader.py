@@ -125,7 +125,8 @@ class EngineCoreReader:
         """Queue a span of each engine's start after the engine core has reported its own
         measurements.
 
-        The engine core reports them at its first step. By then, the HTTP server is ready.
+        The engine core reports these measurements at its first step. By then, the HTTP server is
+        ready.
 
         Args:
             closing: whether this is the last call, which does not wait for the parts before the

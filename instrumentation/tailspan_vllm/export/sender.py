@@ -71,7 +71,7 @@ Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class OtlpSender:
-    """Queues ended requests and exports them over OTLP. `submit` is thread-safe.
+    """Adds ended requests to a queue, and exports them over OTLP. `submit` is thread-safe.
 
     Args:
         settings: where to send.

@@ -71,8 +71,8 @@ class SpanQueue:
     """The ended requests that wait for export: either the served requests or the refused requests.
     The number of requests and the bytes of their spans are limited.
 
-    The server's threads append requests to `ended`. The reading thread completes them and moves
-    them to `spans`. The sending thread takes the spans from `spans`.
+    The server's threads append requests to `ended`. The reading thread completes these requests and
+    moves them to `spans`. The sending thread takes the spans from `spans`.
 
     Args:
         limit: maximum number of requests, whether or not their spans are encoded.

@@ -174,8 +174,8 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 def _open(processor: Any) -> dict[str, Any]:
     """Return the states of an output processor's unfinished requests, by id.
 
-    This dictionary is kept in addition to vLLM's own, from which an abort removes the aborted
-    requests. Copying vLLM's dictionary before each abort would take quadratic time.
+    This dictionary is kept in addition to vLLM's own dictionary, from which an abort removes the
+    aborted requests. Copying vLLM's dictionary before each abort would take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:

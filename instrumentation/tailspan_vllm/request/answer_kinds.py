@@ -31,7 +31,7 @@ CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 class KindTokens(NamedTuple):
     """Number of output tokens of each kind, or None if unknown. If all three numbers are known,
     they sum to the number of output tokens. Tokens that an answer does not show, such as a tag that
-    ends the reasoning, count for the kind that follows."""
+    ends the reasoning, are counted for the kind that follows."""
 
     reasoning: int | None = None
     tool_call: int | None = None

@@ -1,4 +1,5 @@
-"""Measures unfinished requests: their number, the age of the oldest, and the time without a step.
+"""Measures unfinished requests: their number, the age of the oldest request, and the time without a
+step.
 
 If an engine hangs, no request ends and no span is sent. Only these gauges show the hang, because
 the front end continues to run.
@@ -23,7 +24,7 @@ means that this process itself was stopped. Such an interval is not reported as 
 
 
 class InFlight:
-    """Requests in the engine, whose clients are waiting."""
+    """Requests to the engine whose clients still wait for the response."""
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}

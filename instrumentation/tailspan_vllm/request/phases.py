@@ -1,7 +1,7 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
 Pure. A phase lasts until the next timestamp that the request reached. The last phase lasts until
-`delivered`. The phases after it are None, not 0.
+`delivered`. The phases after the last phase are None, not 0.
 """
 
 from typing import NamedTuple

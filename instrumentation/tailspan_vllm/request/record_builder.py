@@ -173,7 +173,7 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the tokens of each kind, if the exchange has only this request."""
+    """Set the number of tokens of each kind, if the exchange has only this request."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return
