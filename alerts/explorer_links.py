@@ -29,8 +29,8 @@ PROBE_FILTERS: Final = ("region", "endpoint")
 
 def objective_link(objective: Objective, explorer_url: str) -> str:
     """Return the link to the last hour of an objective's requests. If the objective compares a
-    latency, the link opens the page Root cause. If it counts probes, the link opens the page
-    Outside."""
+    latency, the link opens the page Root cause. If the objective counts probes, the link opens the
+    page Outside."""
     query = {"last": "1h"}
     if isinstance(objective.indicator, Goodput):
         for leaf in comparisons(objective.indicator.good):

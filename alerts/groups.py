@@ -103,8 +103,9 @@ def _all(operands: list[Expression]) -> Expression:
 
 
 def _field_equals(field: str, value: str) -> Expression:
-    """Return an expression that is true if the field has this value, and otherwise false. It is
-    never unknown, so its negation is correct too. The value "" stands for an unknown field."""
+    """Return an expression that is true if the field has this value, and otherwise false. This
+    expression is never unknown, so its negation is correct too. The value "" stands for an unknown
+    field."""
     if not value:
         return IsUnknown(field)
     return And(

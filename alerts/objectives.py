@@ -163,7 +163,7 @@ class Objective:
         period_s: the length of the period in seconds; for a calendar period, its nominal length.
         calendar: the calendar of the period; None for a rolling period.
         labels, annotations: added to every alert.
-        alert_when_no_data: True if missing counters should page.
+        alert_when_no_data: True if a page is sent when the counters are missing.
         file: the file that defines the objective, starting at line `line`.
     """
 

@@ -101,7 +101,7 @@ class Calendar:
             index = months // (self.number * _MONTHS[self.unit])
         else:
             index = (local - self.start) // timedelta(days=self.number * NOMINAL_DAYS[self.unit])
-        # The estimate may be off by one if the period begins later in this month, or at the end of
+        # The estimate may be off by one in a month in which a period begins, or at the end of
         # daylight saving time.
         while self._starts_s(index) > at_s:
             index -= 1

@@ -64,8 +64,8 @@ class PolicyFile:
 
 
 def policy_for(period_s: int, budget: Fraction) -> Policy:
-    """Return the built-in policy of an objective. It is the policy with the longest period up to
-    the objective's period. So no factor is lower than in the policy's source.
+    """Return the built-in policy of an objective. It is the policy with the longest period that
+    does not exceed the objective's period. So no factor is lower than in the policy's source.
     """
     fitting = [each for each in built_in() if each.period_s <= period_s]
     return max(fitting, key=lambda each: each.period_s).over(period_s, budget)

@@ -40,7 +40,7 @@ class Slices:
 
         Args:
             buckets: each bucket lies within one slice.
-            until_s: later slices are not complete, and are not returned.
+            until_s: slices that end after this time are not complete, and are not returned.
         """
         totals: dict[int, EventCounts] = {}
         for each in buckets:

@@ -1,7 +1,7 @@
-"""Rank levers (possible changes of the servers): replay the recorded traffic with each of them. A
-replay predicts latencies, attainment and cost. It cannot predict the quality of another model's
-output, or the delay of a network. The precondition of a lever states what you must check or provide
-before the change."""
+"""Rank levers (possible changes of the servers) by replays of the recorded traffic with each lever.
+A replay predicts latencies, attainment and cost, but not the quality of another model's output, and
+not the delay of a network. The precondition of a lever states what you must check or provide before
+the change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def shortens(answer: WhatIfAnswer, metric: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """The levers (possible changes) that were replayed. Levers that help come first, sorted by gain
+    """The levers (possible changes) that were replayed. Helpful levers come first, sorted by gain
     relative to effort."""
 
     metric: str
@@ -94,7 +94,8 @@ def advise(
     """Replay each lever (possible change of the servers) that applies to the engines of the window.
 
     Args:
-        question: selects the requests whose latencies are reported. Its edits are ignored.
+        question: selects the requests whose latencies are reported. The edits of the question are
+            ignored.
         metric: the latency to shorten, one of `window_replay.METRICS`.
         draws: number of resampled replays for the confidence interval of each lever that shortens
             the latency. Each other lever gets at most `FEWER_DRAWS` replays.

@@ -46,10 +46,10 @@ _turns: Final = threading.BoundedSemaphore(MAX_AT_A_TIME)
 
 Step = Callable[[], None]
 Compute = Callable[[Engine, Step, Step], Iterator[Any]]
-"""A function that yields answers, each better than the previous one. It must be a function of a
-module, or a `functools.partial` of one, so that the child can import it. It calls its second
-argument after each step of the computation. If the code of the replay must be compiled, it calls
-its third argument before the compilation."""
+"""A function that yields answers, each better than the previous one. The function must be defined
+in a module, or be a `functools.partial` of such a function, so that the child can import it. The
+function calls its second argument after each step of the computation. If the code of the replay
+must be compiled, the function calls its third argument before the compilation."""
 
 
 class ChildAnswer(NamedTuple):

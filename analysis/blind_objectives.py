@@ -2,8 +2,8 @@
 objective is blind if it should count requests or probes, but counts too few to alert.
 
 The generated Prometheus rules do the same check on `/metrics`. Only the rules have the reason
-`late` (requests arrive too late to be counted), because the store counts a late request too, at the
-time when the request ended.
+`late` (requests arrive too late to be counted). The store has no such reason, because it counts a
+late request at the time when the request ended.
 """
 
 from collections import Counter
@@ -42,8 +42,9 @@ def blind_reason(
     excluded: Counter[str] = Counter()
     for each in tallies:
         excluded.update(each.excluded(from_s))
-    # If no request was counted or excluded, read the number of all requests. It shows whether there
-    # were no requests, or whether the objective's `where` matched none of them.
+    # If no request was counted or excluded, read the number of all requests. This number shows
+    # whether there were no requests, or whether the objective's `where` matched none of the
+    # requests.
     requests = 0
     if not counts.events and not any(excluded.values()):
         requests = request_count(engine, Window(from_s * _NS, at_s * _NS))

@@ -18,9 +18,10 @@ def one_of_each(
     """Return one report of each lookup.
 
     Within a trace, only the reports of one service are used: the service with the earliest report.
-    If the application reports lookups, it is this service. If a span and its parent report the same
-    lookup, the parent's report is used. Reports with a known result are preferred. If a trace has a
-    lookup in a cache of embeddings and a lookup in a cache of answers, these are two lookups.
+    If the application reports lookups, the application is this service. If a span and its parent
+    report the same lookup, the parent's report is used. Reports with a known result are preferred.
+    If a trace has a lookup in a cache of embeddings and a lookup in a cache of answers, they count
+    as two lookups.
 
     Args:
         models: the model of each call, which is used for reports that contain no model.

@@ -26,8 +26,8 @@ wrong more often (docs/benchmarks.md#shares-by-replay)."""
 
 
 def rough_share(share: float) -> str:
-    """Return a share of the growth in words. It is used for shares by accounting (a detector's
-    estimates), because their percentages are not reliable."""
+    """Return a share of the growth in words. Use this function for shares by accounting (a
+    detector's estimates), because their percentages are not reliable."""
     return "probably most" if share > MAJORITY_SHARE else "a part"
 
 

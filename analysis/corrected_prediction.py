@@ -19,7 +19,7 @@ prediction is then the measured value plus the difference of the replays."""
 
 MIN_BLOCKS: Final = 5
 """Minimum number of blocks of time from which a confidence interval is computed by resampling. With
-5 blocks, Student's t has 4 degrees of freedom. With fewer, `student` is less exact."""
+5 blocks, Student's t has 4 degrees of freedom. With fewer blocks, `student` is less exact."""
 
 
 class Reproduced(NamedTuple):
@@ -64,7 +64,7 @@ def _at_most(value: float | None, limit: float | None) -> float | None:
 def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArray:
     """Return the corrected prediction of each percentile: `measured` × `then` / `now`.
 
-    A result that is below the result of a lower percentile is raised to it.
+    The results never decrease: a smaller result is raised to the result of the percentile below.
 
     Args:
         measured: the measured percentiles in ascending order; NaN if unknown.
@@ -82,10 +82,10 @@ def scaled(measured: FloatArray, now: FloatArray, then: FloatArray) -> FloatArra
 class RankCorrection:
     """Corrects each value of an edited replay with the error of the unchanged replay.
 
-    The correction multiplies a value by the ratio: measured value / value of the unchanged replay,
-    both at the rank of the corrected value. If one of these two values is below `NEGLIGIBLE_S`, the
-    correction adds their difference instead of multiplying. A rank is a position in ascending
-    order, from 0 (smallest value) to 1.
+    The correction multiplies a value by a ratio: the measured value / the value of the unchanged
+    replay. Both are taken at the rank of the corrected value. If the measured or the replayed value
+    is below `NEGLIGIBLE_S`, the correction adds their difference instead. A rank is a position in
+    ascending order, from 0 (smallest value) to 1.
 
     Args:
         now: the values of the unchanged replay; NaN if unknown.
@@ -139,7 +139,7 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
     """Return, for each quantile q, a lower and an upper rank in the recorded window. In 95 % of
     later windows, the quantile q lies between the values at these two ranks.
 
-    The error of a predicted quantile comes from the share of requests below it, which differs
+    A predicted quantile has an error, because the share of requests below the quantile differs
     between windows of the same traffic. A share is a mean over many requests, so a few blocks of
     time are enough to estimate its variance. After the transformation arcsin √share, the variance
     is nearly independent of the share. The variance is doubled, because the recorded window and a
@@ -149,9 +149,9 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
     Args:
         q: (k,) in (0, 1).
-        shares: one array (k,) for each resampled replay. The replay of the whole traffic has a
-            value at each quantile q; the array contains the share of the resampled replay's values
-            that do not exceed this value. NaN if the resampled replay has no values.
+        shares: one array (k,) for each resampled replay. For each q, let v be the quantile q in the
+            replay of the whole traffic. The array contains the share of the resampled replay's
+            values that are at most v. NaN if the resampled replay has no values.
 
     Returns:
         The bounds, or None if there are too few draws or blocks.
@@ -169,8 +169,8 @@ def rank_bounds(q: FloatArray, shares: Sequence[FloatArray], blocks: int) -> Ran
 
 
 def small_sample_factor(blocks: int, z: float = Z_95) -> float | None:
-    """Return the factor by which a normal interval from few resampled blocks must be wider. Return
-    None for fewer than `MIN_BLOCKS` blocks.
+    """Return the factor by which a normal interval from few resampled blocks must be widened.
+    Return None for fewer than `MIN_BLOCKS` blocks.
 
     Args:
         z: half the width of the normal interval in standard deviations.

@@ -47,8 +47,8 @@ class CostQuestion:
     by: Sequence[str] = ()
     """Labels to group by, which may include `hour`."""
     where: Mapping[str, str | None] = field(default_factory=dict)
-    """Labels that select the requests to group and compare. None selects requests without the
-    label. The label `replica` also restricts the bill to the engines of this replica. No other
+    """Labels that select the requests to group and compare. The value None selects requests without
+    the label. The label `replica` also restricts the bill to the engines of this replica. No other
     label changes the bill."""
     objectives: Sequence[Objective] = ()
     """The objectives that a sustainable request rate must meet."""

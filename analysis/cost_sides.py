@@ -11,9 +11,10 @@ time. All other bytes and FLOPs belong to the tokens that need them. `undivided`
 steps in hours for which no step model is known.
 
 Each side has an MFU (share of the peak FLOP/s) and an MBU (share of the peak memory bandwidth).
-Arithmetic usually limits prefill, so its MFU shows how well it uses the GPUs. Memory bandwidth
-usually limits decode, so its MBU shows this. The chunks of a prompt read the KV cache of earlier
-chunks. These reads are not counted, so the bytes of prefill are slightly too low.
+Arithmetic usually limits prefill, so the MFU shows how well prefill uses the GPUs. Memory bandwidth
+usually limits decode, so the MBU shows how well decode uses them. The chunks of a prompt read the
+KV cache of earlier chunks. These reads are not counted, so the bytes of prefill are slightly too
+low.
 
 Pure.
 """

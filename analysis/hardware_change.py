@@ -38,7 +38,7 @@ QUANTISATIONS: Final[Mapping[str, _Format]] = {
     "int4": _Format(0.5 + 20 / 8 / 128, None),
 }
 GPU_MEMORY_UTILIZATION: Final = 0.92
-"""Share of the GPU memory that vLLM uses: the default since vLLM 0.15 (before, 0.9)."""
+"""Share of the GPU memory that vLLM uses: the default since vLLM 0.15 (0.9 in older versions)."""
 
 
 def on_hardware(

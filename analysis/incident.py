@@ -23,7 +23,8 @@ from diagnosis.question import Metric, Question, Span
 from store.alerting.incidents import IncidentRow
 
 MIN_EXPLAINED_S: Final = 300
-"""Minimum length of the window in seconds. A shorter window of a new incident is extended."""
+"""Minimum length of the window in seconds. The window of a new incident is extended to this
+length."""
 MIN_BEFORE_S: Final = 1_800
 """Minimum length of the baseline in seconds."""
 
@@ -52,8 +53,8 @@ class IncidentQuestions:
 
 @dataclass(frozen=True, slots=True)
 class IncidentVerdict:
-    """The verdict on an incident: the explanation of the latency that it is about (`first`), and
-    the explanations of the other latencies of the objective."""
+    """The verdict on an incident. `first` explains the latency that the verdict is about, and
+    `others` explain the other latencies of the objective."""
 
     first: Explanation
     others: tuple[Explanation, ...] = ()
@@ -103,8 +104,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
     An objective may have an incident of severity page and an incident of severity ticket at the
     same time. Both then report the same burn of the error budget. So for an incident of severity
-    ticket, the answer of an overlapping incident of severity page is shown. If several overlap it,
-    the answer of the newest is shown.
+    ticket, the answer of an overlapping incident of severity page is shown. If several incidents of
+    severity page overlap the ticket, the answer of the newest is shown.
 
     Args:
         rows: all incidents of the objective, in any order.
@@ -124,8 +125,8 @@ def leading_incident(rows: Iterable[IncidentRow], incident: IncidentRow) -> Inci
 
 
 def incident_at(rows: Sequence[IncidentRow], at_s: int | None) -> IncidentRow | None:
-    """Return one incident of an objective. If it has the severity ticket, and an incident of
-    severity page overlaps it, return that incident instead (`leading_incident`).
+    """Return one incident of an objective. If the incident has the severity ticket and an incident
+    of severity page overlaps it, return the incident of severity page instead (`leading_incident`).
 
     Args:
         at_s: any time while the incident was open, in unix seconds; None for the newest.

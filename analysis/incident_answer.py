@@ -89,14 +89,14 @@ class StoredAnswer:
 
     @property
     def replayed(self) -> bool:
-        """Whether the shares in the explanation that the verdict is about come from a replay."""
+        """Whether the first explanation, which the verdict is about, has shares from a replay."""
         return self.verdict.first.method is ShareMethod.COUNTERFACTUAL
 
     @property
     def replay_took_too_long(self) -> bool:
         """Whether the replay was ended by its time limit, so that the answer has no shares from
-        replays. If so, the server tries again, and a command or a page that can replay computes its
-        own answer."""
+        replays. In this case, the server tries again, and a command or a page that can replay
+        computes its own answer."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:

@@ -1,8 +1,8 @@
 """The shared prefixes of the recorded prompts, for what-if questions that change the contents of
 the KV cache.
 
-If the router, the number of blocks or the request rate changes, an engine finds another number of
-tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
+If the router, the number of blocks or the request rate changes, an engine finds a different number
+of tokens in its cache. The prefix ladder of a request contains hashes of prefixes of its prompt at
 increasing lengths (rungs). Equal rungs show which requests begin with the same tokens, so the
 replay can compute the cache hits again.
 """
@@ -45,9 +45,10 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
     Returns:
         The unchanged traffic if no tokens were cached, if no edit changes which tokens the engines
-        find in their caches, or if the ladders cannot be used. Otherwise, the traffic with
-        `prefixes`. In this traffic, `cached_tokens` contains only the hits that the replay cannot
-        compute: tokens from outside the engine, and prefixes that were cached before the recording.
+        find in their caches, or if the ladders cannot be used. In all other cases, the traffic with
+        its shared prefixes (`prefixes`). In this traffic, `cached_tokens` contains only the hits
+        that the replay cannot compute: tokens from outside the engine, and prefixes that were
+        cached before the recording.
     """
     cached_tokens = np.nan_to_num(recorded.column("cached_tokens")).astype(np.int64)
     if not any(map(_edits_affect_cache, alternatives)) or not cached_tokens.any():
@@ -79,8 +80,8 @@ def with_prefixes(recorded: Recorded, alternatives: Sequence[Edits]) -> Prefixed
 
 def repeated_tokens(recorded: Recorded) -> IntArray:
     """Return the length in tokens of the prefix that each prompt shares with an earlier prompt to
-    the same engine: (n,). The length is rounded down to a rung. It is 0 for a request without a
-    ladder."""
+    the same engine: (n,). The length is rounded down to a rung. The length is 0 for a request
+    without a ladder."""
     found = np.zeros(recorded.requests.num_rows, dtype=np.int64)
     texts = recorded.requests["prefix_ladder"]
     for engine in recorded.engines:
@@ -126,9 +127,9 @@ def prefixes_of(
     these prefixes.
 
     Two prompts begin to differ between their last equal rung and the next rung. The end of a cache
-    hit shows more exactly where they begin to differ. If cache hits of the requests end between the
-    two rungs, the shared prefix ends where the shortest of these hits ends. Otherwise, it ends at
-    the last equal rung.
+    hit shows more exactly where two prompts begin to differ. If cache hits of the requests end
+    between the two rungs, the shared prefix ends where the shortest of these hits ends. If no hit
+    ends there, the prefix ends at the last equal rung.
 
     Args:
         found_tokens: (n,) cached prompt tokens that the engine's own cache held.
@@ -145,7 +146,7 @@ def prefixes_of(
     seen_level = np.full(len(found_tokens), -1)
     seen = nodes.first_row[nodes.key] < nodes.row
     np.maximum.at(seen_level, nodes.row[seen], nodes.level[seen])
-    # If the same requests have two consecutive rungs, only the later one matters.
+    # If exactly the same requests have two consecutive rungs, keep only the second rung.
     last = np.r_[nodes.row[1:] != nodes.row[:-1], True]
     follows = np.r_[nodes.requests[nodes.key[1:]], 0]
     kept = last | (follows != nodes.requests[nodes.key])

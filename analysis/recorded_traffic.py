@@ -251,7 +251,6 @@ def recorded_of(
 
 
 def _rows_by_engine(requests: pa.Table) -> dict[tuple[str, int], IntArray]:
-    """Return the rows of each engine, by replica and number of the engine."""
     numbers = np.nan_to_num(_floats(requests["engine"])).astype(np.int64).tolist()
     found: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(zip(requests["replica"].to_pylist(), numbers, strict=True)):
@@ -448,9 +447,9 @@ def _acceptance(
 
     A request's number of decode steps is estimated: the time of its own decode work, divided by the
     time that one step with only this request needs. The number of tokens per step is then scaled to
-    the mean in the samples. After a rejected token, all further drafted tokens are rejected. If
-    each of k drafted tokens is accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens
-    on average.
+    the mean in the samples. After a rejected token, all later drafted tokens are rejected. If each
+    of k drafted tokens is accepted with probability p, a step has 1 + p + p² + … + pᵏ tokens on
+    average.
     """
     drafted = model.num_speculative_tokens
     if not drafted:

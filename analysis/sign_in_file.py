@@ -105,8 +105,8 @@ def load_sign_in(path: Path, environ: Mapping[str, str]) -> SignIn:
 def in_force() -> SignIn | None:
     """Return the sign-in configuration of this process, or None if sign-in is not used.
 
-    Raises the errors of `load_sign_in`. If the file is invalid, the explorer therefore shows no
-    page. Otherwise, it would show all pages without a sign-in.
+    Raises the errors of `load_sign_in`. So if the file is invalid, the explorer shows no page,
+    instead of all pages without a sign-in.
     """
     path = os.environ.get(SIGN_IN_KEY)
     return load_sign_in(Path(path), os.environ) if path else None

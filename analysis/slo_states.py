@@ -42,22 +42,23 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class SloIncident:
-    """One burn of an objective, a time in which it spent its error budget too fast: the incident of
-    severity page, the incident of severity ticket, or both if they overlap."""
+    """One burn of an objective: a time in which the objective spent its error budget too fast. A
+    burn has an incident of severity page, an incident of severity ticket, or both if they
+    overlap."""
 
     row: IncidentRow
-    """The newest incident of severity page if there is one; otherwise, the incident of severity
-    ticket. Links open this incident."""
+    """The newest incident of severity page, or the incident of severity ticket if there is none of
+    severity page. Links open this incident."""
     severity: str
-    """`page` or `ticket`. It is `page` if incidents of both severities are open."""
+    """`page` or `ticket`. The severity is `page` if incidents of both severities are open."""
     began_unix_s: int
     ended_unix_s: int | None
     """End of the incident, or None while it is open."""
     peak_burn: Fraction
     peak_unix_s: int
     is_peak_later: bool
-    """Whether the peak is after the instant for which the status is computed. If so, `peak_burn` is
-    only the highest burn rate until this instant."""
+    """True if the peak is after the instant for which the status is computed. In this case,
+    `peak_burn` is only the highest burn rate until this instant."""
     budget_spent: Fraction | None
     """The share of the error budget that the burn spent; None if it is known only after the instant
     for which the status is computed."""
@@ -76,8 +77,8 @@ class SloIncident:
 @dataclass(frozen=True, slots=True)
 class SloState:
     """The state of an objective in the selected range. `blind` states why the objective counts too
-    few events to alert: it is a key of `alerts.blindness.REASONS`. It is set only for the first
-    group of an objective."""
+    few events to alert: it is a key of `alerts.blindness.REASONS`. `blind` is set only for the
+    first group of an objective."""
 
     status: ObjectiveStatus
     shown: EventCounts
@@ -121,7 +122,8 @@ class SloState:
 
     @property
     def held_back(self) -> WindowPair | None:
-        """The first pair of burn-rate windows that would page if there were enough data."""
+        """The first pair of burn-rate windows of severity page whose alert is suppressed because
+        there is too little data."""
         found = self._first_pair(State.LOW_TRAFFIC) or self._first_pair(State.COLD_START)
         return found if found is not None and found.severity == "page" else None
 
@@ -326,9 +328,9 @@ def burning_since_ns(found: Sequence[SloState], window: Window) -> int | None:
 def _causes(
     engine: Engine, objective: Objective, rows: Sequence[IncidentRow]
 ) -> Mapping[tuple[str, int], str]:
-    """Return the likely causes by severity and time of the alert. They come from the stored
-    answers. Without a stored answer, they come from the notifications of an earlier version of
-    Tailspan."""
+    """Return the likely causes by severity and time of the alert. The causes come from the stored
+    answers. If an incident has no stored answer, its cause comes from the notifications of an
+    earlier version of Tailspan."""
     found: dict[tuple[str, int], str] = {}
     for row in read_notifications(engine, objective.name):
         cause = loads(row.message).likely_cause

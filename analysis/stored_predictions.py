@@ -89,9 +89,8 @@ class Expected:
 def canonical(edits: Sequence[str]) -> str | None:
     """Return edits such as `max_num_seqs=64` in canonical form, which can be compared with a
     deploy. Return None if Tailspan cannot recognise a deploy of these edits. Servers do not report
-    their router: if the edits set the router and the number of replicas, the form contains only the
-    number of replicas; if they set the router but not the number of replicas, the result is
-    None."""
+    their router, so the form never contains it. If the edits set the router but not the number of
+    replicas, the result is None."""
     found = {}
     for each in edits:
         name, _, value = each.partition("=")

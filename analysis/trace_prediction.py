@@ -69,8 +69,8 @@ class TraceAnswer:
     """Predicted latencies of a trace's requests."""
 
     of_window: WhatIfAnswer
-    """The replay of the unchanged window. If it does not reproduce the measured latencies, there is
-    no prediction."""
+    """The replay of the unchanged window. If this replay does not reproduce the measured latencies,
+    there is no prediction."""
     requests: int
     length_s: float
     """Seconds from the first request of the trace to the last request."""
@@ -214,7 +214,7 @@ def _repeated(recorded: Recorded, length_s: float, replicas: int) -> Conditions:
 
     Args:
         length_s: seconds from the start of the trace to its last request.
-        replicas: number of replayed replicas. If it is larger than the number of engines, several
+        replicas: number of replayed replicas. If there are more replicas than engines, several
             replicas get the stalls and paces of the same engine.
     """
     window = recorded.window

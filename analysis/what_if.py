@@ -226,7 +226,8 @@ def predict_each(
     The predictions share the replays of the unchanged traffic.
 
     Args:
-        question: selects the requests whose latencies are reported. Its edits are ignored.
+        question: selects the requests whose latencies are reported. The edits of the question are
+            ignored.
         draws: number of resampled replays for the intervals, or 0 for no intervals.
         progress: called after each resampled replay. If some of the edits set replicas or a router
             and some do not, these two groups have separate replays, and there are twice as many
@@ -411,8 +412,8 @@ class _Prediction:
         return replayed(self._of.recorded, sample.traffic, self._edits, seed, chance)
 
     def answer(self) -> WhatIfAnswer:
-        """Return the answer. Its confidence intervals come from the draws (resampled replays) so
-        far."""
+        """Return the answer. The confidence intervals of the prediction come from the draws
+        (resampled replays) so far."""
         recorded, question = self._of.recorded, self._of.question
         requests = int(self._of.chosen.sum())
         length_s = (question.window.to_unix_ns - question.window.from_unix_ns) / 1e9
@@ -588,7 +589,7 @@ def good_ratio(indicator: Goodput, table: pa.Table) -> float | None:
 
 def ratio_interval(value: float, draws: Sequence[float | None], blocks: int) -> Predicted:
     """Return a predicted share of good requests with its interval, which contains the share in 95 %
-    of later windows. `draws` are the same share for resampled traffic."""
+    of later windows. `draws` contains the same share for each resampled traffic."""
     known = [each for each in draws if each is not None]
     widening = small_sample_factor(blocks)
     if not known or widening is None:

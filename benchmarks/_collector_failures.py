@@ -162,7 +162,7 @@ def run(
 
     Args:
         dsn: the address of the database with the leases, in the format of the database driver.
-        seconds: the duration of the failures. The run takes up to two minutes longer.
+        seconds: the duration of the failures. The run takes up to two minutes longer than this.
     """
     models = [f"m{number}" for number in range(burns)]
     with ExitStack() as stack:

@@ -61,7 +61,7 @@ class Collectors:
     _running: ExitStack = field(default_factory=ExitStack)
 
     def start(self, number: int) -> None:
-        """Start further collectors at the same time, and wait until they are up."""
+        """Start more collectors at the same time, and wait until they are up."""
         began = [self._begin(len(self.programs) + each) for each in range(number)]
         for program in began:
             self.ports.append(program.is_up().port("http"))
@@ -74,7 +74,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """Return the text by which the holder of a lease can be recognised as this collector."""
+        """Return the text that identifies this collector as the holder of a lease."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:

@@ -26,7 +26,7 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """What a change changes: the prompts, the rate, the tenants or the server."""
+    """The part that a change affects: the prompts, the rate, the tenants or the server."""
 
     name: str
     prompts: float = 1.0

@@ -49,7 +49,7 @@ class TrueChange:
         return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
 
     def judge(self, verdict: CompareVerdict, margin: float) -> str:
-        """Return whether a verdict is right, missed a change, is wrong, or cannot be judged."""
+        """Return whether a verdict is right, is wrong, missed a change, or cannot be judged."""
         expected = self.expects(margin)
         contradicted = {
             CompareVerdict.WORSE: self.high < margin,

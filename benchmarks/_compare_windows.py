@@ -23,16 +23,16 @@ CONFIGURATIONS: Final = {
     AGAIN: _SEATS,
 }
 """vLLM's arguments of each configuration, in the order of the recording. The last configuration is
-the usual one again, after a restart. Its latencies show whether the speed of the machine
-drifted."""
+the usual one again, after a restart. The latencies of the last configuration show whether the speed
+of the machine drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Number of vLLM processes that are recorded before the first window. All have the usual
-configuration, so their differences show the effect of a restart alone."""
+"""Number of vLLM processes that are recorded before the first window. All these processes have the
+usual configuration, so their differences show the effect of a restart alone."""
 SETTLED_S: Final = 10.0
 """Seconds of traffic before the windows of each configuration, so that no window follows an idle
 time. This traffic is not compared."""
@@ -73,7 +73,7 @@ def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
 
 
 def _mixed(usual: PlannedTraffic, long_share: float) -> PlannedTraffic:
-    """Return the traffic of one window. A share of its requests has long prompts."""
+    """Return the traffic of one window. A share of the window's requests has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 
@@ -91,7 +91,7 @@ def record(
 
     Args:
         folder: where to write the database and `FILE`.
-        changes: keys of `CONFIGURATIONS` without `USUAL`.
+        changes: keys of `CONFIGURATIONS`, except `USUAL`.
         seed: determines the arrivals on each configuration.
 
     Raises:

@@ -63,7 +63,7 @@ TAIL: Final = 0.05
 
 
 def by_phase(requests: Requests, question: Question) -> list[str]:
-    """Return causes, ordered by how much the mean of their phase increased, most first."""
+    """Return causes, ordered by the increase of the mean of their phase, largest increase first."""
     now = requests.within(question.window.from_unix_ns, question.window.to_unix_ns)
     before = requests.within(question.baseline.from_unix_ns, question.baseline.to_unix_ns)
     latency, usual = latency_s(now, question.metric), latency_s(before, question.metric)
@@ -174,8 +174,9 @@ _NOTICED_S: Final = {
     Metric.E2E: 0.5,
     Metric.QUEUE: 0.05,
 }
-"""Seconds to add to the latency of the baseline and to the latency of the window, before one is
-divided by the other. So an increase from 0.2 ms to 2 ms does not count as a tenfold increase."""
+"""Seconds to add to the latency of the baseline and to the latency of the window, before the ratio
+of the two latencies is computed. So an increase from 0.2 ms to 2 ms does not count as a tenfold
+increase."""
 
 
 def alerted(requests: Requests, baseline: Span, window: Span) -> Metric:

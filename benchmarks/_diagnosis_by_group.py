@@ -33,7 +33,8 @@ class Everyone:
 
 
 def asked_by_everyone(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Everyone:
-    """Simulate one fault. Find its cause without a filter and with each filter."""
+    """Simulate one fault. Find the cause that the diagnosis names without a filter and with each
+    filter."""
     case = drawn(number, seed, kind, causes)
     data = dataset.run(case.config)
     requests = requests_of(data.request_table())

@@ -10,7 +10,7 @@ from benchmarks._diagnosis_draws import NONE, PAIR, SINGLE
 
 WORTH_NAMING = 0.1
 """The minimum share of the latency's increase that a cause must contribute to count. If the smaller
-of two causes contributed less, the diagnosis need not find it."""
+of two causes contributed less than this, the diagnosis need not find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ _PARTS = {
 
 def true_share(of: DiagnosisResult, cause: str) -> float | None:
     """Return the true share of a named cause, or 0 if the cause was not injected. But return None
-    for a cause that was not injected if a replay cannot distinguish it from an injected cause or
-    from a part of one."""
+    for a cause that was not injected if a replay cannot distinguish this cause from an injected
+    cause or from a part of an injected cause."""
     if cause in of.causes:
         return min(max(of.true_shares[of.causes.index(cause)], 0.0), 1.0)
     injected = {KIND_OF_CAUSE.get(each) for each in of.causes}

@@ -19,7 +19,7 @@ def two_numbers(text: str) -> tuple[int, int]:
     """Read an option's value that consists of two integers, separated by a comma.
 
     Raises:
-        ValueError: the text is something else.
+        ValueError: the text is not two integers.
     """
     first, second = text.split(",")
     return int(first), int(second)

@@ -53,12 +53,14 @@ def record_in_turn(
     recording as soon as the load has ended.
 
     With several servers, requests are sent to them in rotation, as by a round-robin router. The
-    prefix caches are emptied before each further load.
+    prefix caches are emptied before each load after the first.
 
     Args:
-        loads: the planned requests. Each is sent at its time, even if earlier ones have not ended.
+        loads: the planned requests. Each request is sent at its time, even if earlier requests have
+            not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
-        command: starts another server instead of the tiny model; see `rig.serve.command`.
+        command: the command of another server to start instead of the tiny model's; see
+            `rig.serve.command`.
         during: a context manager that is active while the load is sent.
         one_core: whether each server runs on one CPU core of its own.
         skip_s: each load after the first begins at this time of its plan, because the servers are
@@ -69,7 +71,7 @@ def record_in_turn(
         urllib.error.HTTPError: a server did not empty its prefix cache.
     """
     if len(loads) > 1:
-        # vLLM empties its prefix cache on request only in this mode.
+        # vLLM empties its prefix cache on request only in development mode.
         variables = {"VLLM_SERVER_DEV_MODE": "1", **(variables or {})}
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:

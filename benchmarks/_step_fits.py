@@ -55,8 +55,8 @@ class Errors:
     busy: float
     """The sum of the absolute errors of each second's busy time, divided by the total busy time."""
     paced: float
-    """The same error as `busy`, after the model is scaled to the busy time of each `PACE_S`
-    seconds, as predictions do."""
+    """The same error as in the field `busy`, after the model is scaled to the busy time of each
+    `PACE_S` seconds, as predictions do."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float

@@ -2,9 +2,9 @@
 
 Four windows are recorded one after another on one server, with the same seeds each time: one
 without a fault, one with each of the two faults alone, and one with both faults. The share of a
-fault A beside a fault B is the Shapley value of A: the mean of two increases of the latency. One is
-the increase with A alone. The other is the increase with both faults minus the increase with B
-alone.
+fault A beside a fault B is the Shapley value of A: the mean of two increases of the latency. The
+first increase is the increase with A alone. The second increase is the increase with both faults
+minus the increase with B alone.
 """
 
 import json

@@ -25,16 +25,16 @@ Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period o
 minutes". The limit of ten requests is this benchmark's choice. So an episode that always affects
 less than a tenth of the traffic deserves no page, even if it lasts for hours.
 
-The alerting policy is from the sources that alerts/policies names. The policy was checked with
-other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
+The alerting policy comes from the sources that the files in alerts/policies list. The policy was
+checked with other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
 
 - recall: the number of episodes with an active page, divided by the number of episodes. Only
   episodes that deserve a page are counted;
 - precision: the number of pages that were active during an episode that deserves a page, or up to
   5 minutes after it, divided by the number of all pages;
 - delay: time from an episode's start to the page, unless a page was already active. The formula for
-  the expected delay is factor · budget · long window / bad ratio. It is computed for each pair of
-  windows in the policy, and the shortest delay is printed.
+  the expected delay is factor · budget · long window / bad ratio. This delay is computed for each
+  pair of windows in the policy, and the shortest delay is printed.
 """
 
 import argparse

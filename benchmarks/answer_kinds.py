@@ -47,7 +47,7 @@ def chunk(**delta: Any) -> bytes:
 
 
 def stream(capture: Capture, bodies: list[bytes], *, counted: bool) -> Any:
-    """Return an application that makes one engine request and sends these chunks."""
+    """Return an application that makes one request to the engine and sends these chunks."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         flight = capture.flight_began(None)

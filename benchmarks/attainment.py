@@ -55,7 +55,7 @@ BEFORE_S: Final = 300.0
 LOADS: Final = (0.55, 1.0)
 """Lowest and highest mean load, as a share of the server's capacity.
 
-In the busiest minutes, the load is a third higher.
+In the busiest minutes, the load is a third higher than the mean load.
 """
 
 _BEGAN_UNIX_NS: Final = 1_750_000_000 * 10**9
@@ -74,7 +74,7 @@ class AttainmentWindow:
     verdict: str
     causes: tuple[str, ...]
     by_size: str
-    """The verdict without an objective, by the size of the increase."""
+    """The verdict without an objective, which depends on the size of the increase."""
 
     @property
     def kind(self) -> str:

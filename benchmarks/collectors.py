@@ -3,12 +3,12 @@
     python benchmarks/collectors.py [--seed 1] [--seconds 100] [--telemetry clickhouse]
 
 Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s
-one of them is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT); half of
-the failures hit the collector that sends notifications. For each period in which a budget burned,
-the benchmark counts the messages that a webhook received. It also counts the acknowledged requests
-that are missing or stored twice. The benchmark also measures how soon another collector takes the
-leases of a failed one. A lease is the right to do a task alone. An incident ends 15 s (instead of
-300 s) after its last alert.
+one of the collectors is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT);
+half of the failures hit the collector that sends notifications. For each period in which a budget
+burned, the benchmark counts the messages that a webhook received. The benchmark also counts the
+acknowledged requests that are missing or stored twice, and measures how soon another collector
+takes the leases of a failed one. A lease is the right to do a task alone. An incident ends 15 s
+(instead of 300 s) after its last alert.
 
 Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
 of all collectors, their child processes and PostgreSQL. For comparison, the same number of

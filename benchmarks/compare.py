@@ -52,9 +52,9 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values, as shares. The first two are maxima: of false verdicts at one look, and of cases
-with a false verdict at any look. The last two are minima: of true changes found, and of intervals
-that contain the true change."""
+"""Target values, as shares. The first two values are maxima: of false verdicts at one look, and of
+cases with a false verdict at any look. The last two values are minima: of true changes found, and
+of intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40

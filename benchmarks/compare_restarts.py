@@ -7,9 +7,9 @@ In each simulated case, a replica is restarted several times with the same argum
 more, with or without a change of the server. The speed of each process differs by a random factor.
 The verdicts are about TPOT P50 and TTFT P50, with the confidence interval for one look (a single
 comparison) and 1,000 requests before and after the last restart. Each verdict is computed twice:
-with an interval that includes the effect of a restart, and with an interval that does not. The goal
-is that at most 2 % of the verdicts without a change are `worse` or `better`. The exit status is 1
-if the goal is missed.
+with an interval that includes the effect of a restart, and with an interval without this effect.
+The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. The exit
+status is 1 if the goal is missed.
 """
 
 import argparse

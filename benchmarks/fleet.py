@@ -1,4 +1,4 @@
-"""Computes a collector's load from 10, 1,000 and 100,000 GPUs, and which limit is reached first.
+"""Computes a collector's load from 10, 1,000 and 100,000 GPUs, and the limit that is reached first.
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
@@ -8,8 +8,8 @@ transport and the evaluation of objectives are not included; `ingest.py` measure
 The load of a fleet is its number of rows, multiplied by these costs.
 
 Messages arrive from 64 senders in turn. A sender of engine samples (the plugin) or of GPU samples
-(`tailspan gpus`) samples every second, and sends a message every 5 s. From the first messages, the
-collector learns each sender's layouts: the positions of the numbers in a message
+(`tailspan gpus`) takes a sample every second, and sends a message every 5 s. From the first
+messages, the collector learns each sender's layouts: the positions of the numbers in a message
 (docs/decisions/091). These messages are not measured. The column "point by point" has the CPU time
 without layouts.
 """

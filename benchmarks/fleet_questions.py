@@ -114,8 +114,8 @@ KINDS = (ENGINES, DEVICES)
 
 
 def spans(kind: SampleKind, start_unix_s: int) -> CounterSpans:
-    """Return the counters of one minute, for every engine or every GPU. Each is busy for 70 % of
-    the time."""
+    """Return the counters of one minute, for every engine or every GPU. Each engine and each GPU is
+    busy for 70 % of the time."""
     number = ENGINES_NUMBER * (GPUS_EACH if kind is DEVICES else 1)
     owners = THINGS[kind.rollups.name]
     ones = np.ones(number)
@@ -213,7 +213,7 @@ def questions(engine: Engine) -> dict[str, tuple[Callable[[], object], float]]:
 
 
 def main() -> int:
-    """Fill the database, ask, and print the figures."""
+    """Fill the database, ask the questions, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--database", choices=stores_of(), default="ClickHouse")
     parser.add_argument("--max-gb", type=float, default=6.0)

@@ -231,8 +231,8 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # From four addresses, because one address may open only half of the connections
-                # that the collector allows.
+                # Use four addresses, because one address may open only half of the connections that
+                # the collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)

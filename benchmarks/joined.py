@@ -74,8 +74,8 @@ def before_other_processes() -> Iterator[None]:
 def found_of(
     engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
-    """Wait until all requests are joined on this basis (`JoinedRequest.basis`); return them by the
-    client's id."""
+    """Wait until all requests are joined on this basis (`JoinedRequest.basis`); return the requests
+    by the client's id."""
     wanted = {timed.request_id for _, timed in seen}
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -183,7 +183,8 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compare sums and stopwatch, and print. The exit status is 1 if the goal is not met."""
+    """Compare the sums with the stopwatch's times, and print the results. The exit status is 1 if
+    the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

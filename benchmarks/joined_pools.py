@@ -2,9 +2,9 @@
 
     python benchmarks/joined_pools.py [--seeds 1-10]
 
-Each fleet has two prefill servers and two decode servers behind a router. After four minutes, it
-has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the phases of
-each request sum to its E2E, and explains the user's TTFT in the last four minutes.
+Each fleet has two prefill servers and two decode servers behind a router. After four minutes, the
+fleet has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the
+phases of each request sum to its E2E, and explains the user's TTFT in the last four minutes.
 
 The pool is right if the explanation lists the pool with the fault first. The cause is right if it
 is the first cause of this pool. Without a fault, no pool may have an incident. The goal: the pool
@@ -93,7 +93,7 @@ def _check_sums(engine: Engine, window: Window) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Explain the fleets and print. The exit status is 1 if the goal is not met."""
+    """Explain the fleets and print the results. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

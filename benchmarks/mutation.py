@@ -137,7 +137,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mutants", type=int, default=12, help="mutants per module (default 12)")
-    parser.add_argument("--only", default="", help="only the module of this name")
+    parser.add_argument("--only", default="", help="change only the module with this name")
     parser.add_argument(
         "--survivors", action="store_true", help="list the lines of mutants that no test notices"
     )

@@ -6,9 +6,9 @@
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
 Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-Tailspan's plugin. With --server, they run on a GPU, which must have memory for all three. With
---reasoning, each response begins with streamed reasoning, so the plugin must search each chunk for
-the first content.
+Tailspan's plugin. With --server, the servers run on a GPU, which must have memory for all three
+servers. With --reasoning, each response begins with streamed reasoning, so the plugin must search
+each chunk for the first content.
 
 In each round, every server gets the same load for a short turn, so that other programs disturb all
 servers equally. The servers are restarted for each block, because the memory layout of a process
@@ -60,8 +60,8 @@ ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "se
 reasoning with a probability of about a tenth."""
 
 BLOCKS = "512"
-"""Number of KV blocks of each engine, if a server has several engines. They contain 65,536 tokens,
-enough for all requests of a turn."""
+"""Number of KV blocks of each engine, if a server has several engines. These blocks contain 65,536
+tokens, enough for all requests of a turn."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -134,7 +134,8 @@ def sink_process() -> Iterator[str]:
 
 
 def calls_of(draw: random.Random, requests: int, tokens: int, body: dict[str, Any]) -> list[Call]:
-    """Return requests with random prompts of 200 characters. `body` has further fields."""
+    """Return requests with random prompts of 200 characters. `body` contains additional fields of
+    each request."""
     prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(requests)]
     return [Call(prompt=prompt, max_tokens=tokens, body=body) for prompt in prompts]
 
@@ -336,7 +337,7 @@ def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> 
 
 
 def compared(ours: list[float], native: list[float]) -> str:
-    """Return a line with the ratio of the added CPU times, if native tracing adds any."""
+    """Return a line with the ratio of the added CPU times, if native tracing adds CPU time."""
     if interval([native], lambda sample: statistics.mean(sample[0]))[0] <= 0:
         return "  ours / native      unknown: the cost of native tracing is within the noise"
     ratio = statistics.mean(ours) / statistics.mean(native)

@@ -7,12 +7,12 @@ py-spy samples the Python stacks of the API server processes. So the plugin and 
 measured in the same processes under the same load, without the differences between servers that
 hide small costs in `overhead.py`.
 
-A sample counts for the package of its innermost frame: the plugin, vLLM's tracing, or the rest of
-the server. A frame of the standard library or of OpenTelemetry counts for its caller. Samples of
-threads that wait are left out, and so is the time that gRPC's own threads use without Python code.
-Consecutive samples with the same stack and line count once, because the thread waited between them:
-the measured functions are short, so a thread stays at one line only while it waits for a core or
-for the garbage collector.
+A sample is counted for the package of its innermost frame: the plugin, vLLM's tracing, or the rest
+of the server. A frame of the standard library or of OpenTelemetry is counted for its caller.
+Samples of threads that wait are left out, and so is the time that gRPC's own threads use without
+Python code. Consecutive samples with the same stack and line are counted once, because the thread
+waited between them: the measured functions are short, so a thread stays at one line only while it
+waits for a core or for the garbage collector.
 
 The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. The
 benchmark needs py-spy: pip install py-spy.

@@ -4,10 +4,11 @@
 
 Requests are sent to four replicas in rotation. Each replica has a cache of blocks of 16 tokens, and
 evicts the least recently used block first. The true hit rate is computed from the hash of each
-block. A prefix ladder has only a few of these hashes (rungs). The benchmark computes the hit rate
-from two inputs: the ladders, and the number of cached tokens of each request at the first cache
-size. The hit rate is computed for three cache sizes, and also for a router that prefers the replica
-with the longest cached prefix. The error is the computed hit rate minus the true hit rate.
+block. A prefix ladder has only a few of these hashes, called rungs in the output. The benchmark
+computes the hit rate from two
+inputs: the ladders, and the number of cached tokens of each request at the first cache size. The
+hit rate is computed for three cache sizes, and also for a router that prefers the replica with the
+longest cached prefix. The error is the computed hit rate minus the true hit rate.
 
 Three traces are generated from the seed. The first two imitate traces that Qin et al. publish
 ("Mooncake", FAST 2025). The published averages are:
@@ -52,12 +53,12 @@ from telemetry.prefix_ladders import POSITIONS, Ladders
 BLOCK, PUBLISHED_BLOCK = 16, 512
 REPLICAS = 4
 RECORDED, SMALLER, LARGER = 40_000, 10_000, 160_000
-"""The three cache sizes of a replica, in blocks. The first size is 640,000 tokens; the others are a
-quarter of this and four times this."""
+"""The three cache sizes of a replica, in blocks. The first size is 640,000 tokens. The other sizes
+are a quarter of the first size and four times the first size."""
 
 RECENT, SLACK = 40, 6
-"""The router selects the replica with the longest cached prefix. But if, of the last 40 requests,
-this replica received over 6 more than the least used replica, the router selects the least used
+"""The router selects the replica with the longest cached prefix. But if this replica received over
+6 more of the last 40 requests than the least used replica, the router selects the least used
 replica."""
 
 CHARS_LIMIT = 200
@@ -194,8 +195,8 @@ def trace_of(turns: list[tuple[float, int, int, BlockSequence]], requests: int) 
 
 
 def published(lines: Iterable[str], requests: int) -> Trace:
-    """Read a published trace. Its blocks of 512 tokens are divided into blocks of 16 tokens, and
-    the blocks of its responses get random hashes."""
+    """Read a published trace. The trace's blocks of 512 tokens are divided into blocks of 16
+    tokens, and the blocks of responses get random hashes."""
     chance = random.Random(0)
     rows = sorted((json.loads(line) for line in lines), key=lambda row: row["timestamp"])
     prompts, outputs, blocks = [], [], []
@@ -213,7 +214,7 @@ def published(lines: Iterable[str], requests: int) -> Trace:
 
 
 def ladders_of(trace: Trace, positions: np.ndarray) -> Ladders:
-    """Return ladders with a rung at each of these positions."""
+    """Return ladders with a hash at each of these positions."""
     rungs = []
     for hashes in trace.blocks:
         contained = positions[: np.searchsorted(positions, len(hashes), side="right")]
@@ -262,15 +263,15 @@ def found_tokens(trace: Trace, prefixes: Prefixes, blocks: int, router: str) -> 
 
 
 def cut(positions: Iterable[int]) -> np.ndarray:
-    """Return the first of these positions: as many as a ladder of 200 characters has rungs."""
+    """Return the first of these positions: as many as a ladder of 200 characters has hashes."""
     rungs = (CHARS_LIMIT - len(f"{BLOCK}:")) // 4 - 1
     kept = [each for each in positions if each <= LONGEST]
     return np.array(kept[:rungs])
 
 
 def per_doubling(number: int) -> np.ndarray:
-    """Return the positions of rungs: `number` positions each time that the prefix length
-    doubles."""
+    """Return the positions of a ladder's hashes: `number` positions each time that the prefix
+    length doubles."""
     whole = [1 << power for power in range(14)]
     positions = {base + base * part // number for base in whole for part in range(number)}
     return cut(sorted(positions))

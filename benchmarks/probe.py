@@ -3,12 +3,12 @@
     python benchmarks/probe.py [--endpoints 100] [--seconds 30]
     python benchmarks/probe.py --vllm       network time alone, with a real vLLM and its plugin
 
-A test server in a separate process sends OpenAI chat completions. It measures the time from the end
-of each request to the first byte of its response, as Tailspan's plugin does in vLLM.
+A test server in a separate process sends OpenAI chat completions. The test server measures the time
+from the end of each request to the first byte of its response, as Tailspan's plugin does in vLLM.
 
 Schedule: `tailspan probe` probes each of 100 endpoints every 5 s. A response takes 4 s, so about 80
-probes are always in flight. Lateness is the time from the scheduled to the real start. After this
-measurement, `tailspan probe --once` starts all probes at the same time.
+probes are always in flight. The lateness of a probe is the time from its scheduled start to its
+real start. After this measurement, `tailspan probe --once` starts all probes at the same time.
 
 Network: probes go through `rig/network_proxy.py`, which adds known delays. The error is the network
 time (the client's first event minus the server's first byte) minus the delay that the proxy added.

@@ -2,9 +2,10 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. Their rows
-are not written, because they would take 6 GB and five more minutes. A million other requests are
-written and read as rows. The CPU time of computing rollups is measured on these rows.
+The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. The rows of
+these requests are not written, because the rows would take 6 GB and five more minutes. A million
+other requests are written and read as rows. The CPU time of computing rollups is measured on these
+rows.
 """
 
 import argparse

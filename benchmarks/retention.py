@@ -3,8 +3,9 @@
     python benchmarks/retention.py [--rows 200000]
 
 The benchmark writes a day of requests, three weeks old, into two databases: a new one, and one of
-an older version, whose tables are not divided into days. It deletes the day from both databases,
-without the usual pauses between batches. Then it divides the table of the older version into days.
+an older version, whose tables are not divided into days. The benchmark deletes the day from both
+databases, without the usual pauses between batches. Then the benchmark divides the table of the
+older version into days.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/simulator.py [--minutes 10]
 
-First, one replica with 5 requests/s is simulated. Its rows and samples are kept in memory, as in
-the cases of `diagnosis.py`. Then each fault is simulated, with two replicas. Durations are CPU time
-of one core. The exit status is 1 if the speed is below the limit.
+First, one replica with 5 requests/s is simulated. The replica's rows and samples are kept in
+memory, as in the cases of `diagnosis.py`. Then each fault is simulated, with two replicas.
+Durations are CPU time of one core. The exit status is 1 if the speed is below the limit.
 """
 
 import argparse

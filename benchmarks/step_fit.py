@@ -1,4 +1,4 @@
-"""Measures which fit of the step model predicts the busy time of later seconds best.
+"""Measures which fit of the step model best predicts the busy time of seconds after the fit.
 
     python benchmarks/step_fit.py [--seconds 180] [--rate 3] [--seed 3] [--keep FOLDER]
 

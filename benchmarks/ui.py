@@ -5,10 +5,11 @@
 Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
 does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different
 minute. Then the same address is opened again, as if by a second viewer. "answer" is the time until
-the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Further
+the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Other
 actions (selecting another range, dragging over a chart) are measured until all charts are drawn.
 Durations are measured with the page's own clock, because a measurement from outside the browser
-waits until the page is idle. CPU time is that of the explorer's process and its reader processes.
+waits until the page is idle. The CPU time is the sum of the explorer's process and its reader
+processes.
 
 When the explorer starts, it reads the last day. The first line has the duration of this reading,
 and the duration of opening the Root cause page before this reading has ended.
@@ -162,7 +163,7 @@ def dragged(tab: Any) -> float:
 
 @dataclass
 class RoundTimes:
-    """The seconds of each round, by the clock and of CPU time."""
+    """The wall-clock seconds and the CPU seconds of each round."""
 
     by_clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)

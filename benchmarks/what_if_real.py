@@ -114,7 +114,8 @@ def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
 
 
 def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
-    """Return a Poisson load: times, and prompts of which a third share a long beginning.
+    """Return a Poisson load: send times, and prompts. A third of the prompts share a long
+    beginning.
 
     Args:
         seconds: length of the recorded load, after the warm-up.
@@ -157,7 +158,7 @@ def percentile(found: Recorded, name: str, point: str) -> float:
 
 
 def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) -> float:
-    """Return a quantile of the wait in an M/M/c queue; infinite at overload (Erlang C)."""
+    """Return a quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
     load = arrivals_per_s * service_s
     if load >= servers:
         return math.inf
@@ -222,7 +223,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--share-servers",
         action="store_true",
-        help="send the loads of runs with equal servers to the same servers, one after another",
+        help="start equal servers only once, and send the loads of their runs one after another",
     )
     parser.add_argument(
         "--keep", type=Path, help="folder to store the recordings; recordings in it are used again"

@@ -66,7 +66,8 @@ def _exclude_imports_from_gc() -> None:
     """Exclude imported objects from garbage collection, and collect less often.
 
     By default, Python collects after every 700 new objects. These collections took a tenth of the
-    time to process a request. They are rarely needed, because requests create no reference cycles.
+    time to process a request. Collections are rarely needed, because requests create no reference
+    cycles.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """Run `tailspan gpus --endpoint`: sample, send, print changes, stop on a signal.
 
 Sampling never waits for the collector. Unsent samples wait in a bounded queue. Samples that are too
-old, or do not fit, are dropped and counted.
+old, or do not fit into the queue, are dropped and counted.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ SEND_S: Final = 5.0
 are in one message instead of five, a collector needs a quarter less CPU time for them
 (`benchmarks/fleet.py`)."""
 MAX_SAMPLES: Final = 512
-"""A message with this many samples is sent at once. It has at most about 10,000 data points."""
+"""A message with this many samples is sent at once. Such a message has at most about 10,000 data
+points."""
 LOOK_S: Final = 2 * SEND_S
 """Interval between two checks for changes to print: the state of the GPUs, and whether the
 collector accepts messages. At least one message is sent in this time."""

@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 MAX_LINES: Final = 20_000
-"""Maximum number of waiting lines, about 20 MB. Further lines are dropped and counted."""
+"""Maximum number of waiting lines, about 20 MB. Lines above this maximum are dropped and
+counted."""
 
 
 class LinePrinter:

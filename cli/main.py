@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "caches": "Show what caches in front of the model answered, and what this saved.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
     "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
-    "config": "Show each engine's configuration, or the differences between two.",
+    "config": "Show each engine's configuration, or the differences between two configurations.",
     "starts": "Show how long each engine took to start, in parts.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",
     "probe": "Measure the latency of endpoints from here, on a fixed schedule.",
@@ -111,7 +111,7 @@ def tailspan() -> None:
 
 
 def main() -> None:
-    """Run the command; the entry point."""
+    """Run the command. This function is the entry point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack Unicode

@@ -2,8 +2,8 @@
 
 An item is a span, a data point or a log record. An item of an acknowledged message counts as
 `stored`, `skipped` or `refused`. If a message is not acknowledged, only its valid items are
-counted, as `unstored`. Its invalid items are counted only when the sender sends the message again
-and it is acknowledged. Otherwise, they would be counted twice.
+counted, as `unstored`. Its invalid items are counted when a repetition of the message is
+acknowledged, so that no item is counted twice.
 """
 
 import threading

@@ -47,7 +47,8 @@ class Refusal(StrEnum):
     """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
     """The timestamp is more than a day ahead of this machine's clock (more than a wrong time
-    zone can cause). Or a sample or an engine start is much later than the rest of its message."""
+    zone can cause). This reason is also used for a sample or an engine start that is much later
+    than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
@@ -64,9 +65,10 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """The sum of a request's phases differs from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a phase do not add up to the phase (tolerance: 1 ms), or parts are missing. Or
-    the time to first token or the longest time between tokens is longer than the request. Or the
-    reasoning, tool-call and content tokens do not add up to the output tokens.
+    """The parts of a phase do not add up to the phase (tolerance: 1 ms), or parts are missing. This
+    reason is also used if the time to first token or the longest time between tokens is longer than
+    the request. It is also used if the reasoning, tool-call and content tokens do not add up to the
+    output tokens.
     """
     NOT_CUMULATIVE = "not_cumulative"
     """A sum metric is not cumulative or not monotonic. If an exporter sends such a metric and a

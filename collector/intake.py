@@ -54,7 +54,7 @@ class Intake:
 
     Args:
         listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners` are also called then.
+            `probe_listeners` are also called after the commit.
         limits: if a message would exceed a limit, its sender is asked to retry later.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
@@ -99,7 +99,7 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
         self._arriving: set[asyncio.Timeout] = set()
         self._stopping = False
-        # One thread only: two threads would share the CPU and need twice the memory.
+        # Use only one thread: two threads would share the CPU and need twice the memory.
         self._thread = ThreadPoolExecutor(1, "collector-reading")
         self._queue = FairQueue(MAX_PEER_ROWS)
         self._reading = reading
@@ -110,7 +110,8 @@ class Intake:
     def store_available(self) -> bool:
         """Return whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
 
-        The second case lets senders retry: only a retry can show whether the store has recovered.
+        After `STORE_RETRY_S`, senders may retry: only a retry can show whether the store has
+        recovered.
         """
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
@@ -185,7 +186,7 @@ class Intake:
     async def stop(self, grace_s: float) -> None:
         """Refuse new messages, and answer all current messages within `grace_s`.
 
-        Senders of messages that are not committed by then must retry.
+        If a message is not committed within `grace_s`, its sender must retry.
         """
         self._stopping = True
         self._queue.refuse_all(StoppingError)

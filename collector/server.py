@@ -42,7 +42,7 @@ class Collector:
 
     Args:
         listeners: called after the commit. `gpu_listeners`, `in_flight_listeners` and
-            `probe_listeners` are also called then.
+            `probe_listeners` are also called after the commit.
         tokens: None if no token is required.
         hosts: the host names that requests to OTLP/HTTP may contain. OTLP/gRPC needs no such check,
             because browsers cannot call it.

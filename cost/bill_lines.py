@@ -35,7 +35,8 @@ class BillLine:
 
 
 def sum_lines(lines: Iterable[BillLine]) -> BillLine:
-    """Return the sum of one or more lines. Its replica is empty, and its hour is the earliest."""
+    """Return the sum of one or more lines. The sum has an empty replica and the earliest hour of
+    the lines."""
     several = list(lines)
     known_idle = [each.idle_usd for each in several if each.idle_usd is not None]
     known_busy = [each.busy_s for each in several if each.busy_s is not None]

@@ -147,7 +147,8 @@ def _pooled(good: FloatArray, every: FloatArray) -> IntArray:
     blocks: list[list[float]] = []
     for one, of in zip(good.tolist(), every.tolist(), strict=True):
         blocks.append([one, of, 1])
-        # a·d ≥ c·b instead of a/b ≥ c/d, because a quotient is not defined for an empty band
+        # Compare a·d ≥ c·b instead of a/b ≥ c/d, because a quotient is not defined for an empty
+        # band.
         while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]

@@ -44,8 +44,8 @@ _NS: Final = 10**9
 
 _DENSE: Final = 8
 """`_sums` adds values that have the same number (of a replica or engine) and the same time. The
-fastest way is an array with one element for each pair of a number and a time. If this array would
-have more than this many times as many elements as there are values, sorting is faster."""
+fastest way is an array with one element for each pair of a number and a time. But if this array had
+more than `_DENSE` elements per value, it would be faster to sort the values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class RequestCosts:
     """Billed and wasted seconds from the ledger; 0 if no ledger reports them."""
     lost: BoolArray
     in_shares: FloatArray
-    """The input share of the cost for each key of `hours`: (keys,). It is used for requests that
-    have a cost but no tokens in that hour."""
+    """The input share of the cost for each key of `hours`: (keys,). This share is used for requests
+    that have a cost but no tokens in that hour."""
 
     def at(self, chosen: BoolArray) -> "RequestCosts":
         """Return the costs of the cells for which `chosen` is true."""

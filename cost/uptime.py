@@ -87,8 +87,8 @@ def uptime_of(
     """Return the uptime of each engine in a window.
 
     Args:
-        samples: engine samples. They include the samples up to GAP_S before and after the window,
-            which cover the window's edges.
+        samples: engine samples from the window, and from up to GAP_S before and after it, to cover
+            the window's edges.
     """
     hours: dict[tuple[Engine, int], Hour] = {}
     regions: dict[str, str | None] = {}

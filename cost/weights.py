@@ -39,9 +39,9 @@ class TokenWeights:
     output: float
     fitted: bool
     in_share: float | None = None
-    """Share of prefill in the step time; None without a step model. It divides the cost of requests
-    that were received in an earlier hour, because the tokens of these requests are assigned to the
-    earlier hour."""
+    """Share of prefill in the step time; None without a step model. It divides the cost of an hour
+    that has a cost but no tokens: the tokens of its requests are assigned to the earlier hour in
+    which the requests were received."""
     fixed_in_share: float | None = None
     """Share of prefill in the fixed time of the steps: r/(r + N). None without a step model."""
 
@@ -85,7 +85,8 @@ def fitted(
         )
         decodes += work["decodes_total"]
     if sequences := requests + decodes:
-        # `requests` is the number for the whole replica, so divide after the sum over its engines.
+        # `requests` is the number for the whole replica, so this division follows the sums over its
+        # engines.
         prefill_s += fixed_s * requests / sequences
         decode_s += fixed_s * decodes / sequences
     if not known or prefill_s + decode_s <= 0:

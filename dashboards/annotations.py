@@ -16,7 +16,7 @@ a dashboard of 30 days, Grafana evaluates the query about every 4 min, so it wou
 is shorter than 4 min."""
 LOOKBACK: Final = "10m"
 """A server that restarts with the same configuration within this time gets no mark. A restart takes
-no longer: vLLM itself waits at most 600 s until an engine is ready
+at most this time: vLLM itself waits at most 600 s until an engine is ready
 (VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 

@@ -112,8 +112,8 @@ def _variable(name: str) -> dashboard.QueryVariable:
         .include_all(True)
         .current(all_)
     )
-    # The choice "All" of a variable: for replicas, it means all replicas of the selected regions.
-    # For other labels, it also matches series without the label.
+    # For replicas, the choice "All" means all replicas of the selected regions. For other labels,
+    # "All" also matches series without the label.
     return built if name == "replica" else built.all_value(".*")
 
 

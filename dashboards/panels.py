@@ -61,7 +61,8 @@ HIGHEST: Final[Mapping[GrafanaUnit, float]] = {
     GrafanaUnit.HERTZ: 1e11,
     GrafanaUnit.USD: 1e7,
 }
-"""The highest plausible value of each unit, for checks of the queries. The lowest is 0."""
+"""The highest plausible value of each unit, for checks of the queries. The lowest plausible value
+is 0."""
 
 
 class PanelKind(StrEnum):
@@ -76,8 +77,8 @@ class PanelKind(StrEnum):
 class PanelQuery(NamedTuple):
     """A Prometheus query. `legend` is Grafana's template for the name of each series.
 
-    A `native` query reads a native histogram. It has no result if Prometheus stores the histogram
-    as classic buckets.
+    A `native` query reads a native histogram. Such a query has no result if Prometheus stores the
+    histogram as classic buckets.
     """
 
     expr: str

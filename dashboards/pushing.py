@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 class PushError(Exception):
-    """An upload failed: Grafana rejected it, or the address is not the address of a Grafana. The
+    """An upload failed: Grafana rejected the change, or there is no Grafana at the address. The
     message explains how to fix the problem."""
 
 
@@ -78,7 +78,7 @@ def push(
         dry_run: only report the changes.
 
     Raises:
-        PushError: Grafana rejects a change, cannot be reached, or is not a Grafana.
+        PushError: Grafana rejects a change or cannot be reached, or there is no Grafana at `url`.
     """
     api = _connect(url, token)
     url = masked(url)  # for messages, without a password
@@ -179,8 +179,9 @@ def _board(api: Any, url: str, wanted: Document, dry_run: bool) -> PushChange:
         change = PushChange(what, "update", difference)
     if not dry_run:
         document = {
-            # Send the version with which the new dashboard was compared. Grafana then rejects the
-            # update if the dashboard in Grafana has changed since the comparison.
+            # Send the version of the existing dashboard with which the new dashboard was compared.
+            # Grafana then rejects the update if the dashboard in Grafana has changed since the
+            # comparison.
             "dashboard": {**wanted, **({} if version is None else {"version": version})},
             "folderUid": FOLDER_UID,
             "message": MESSAGE,

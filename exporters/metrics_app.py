@@ -85,13 +85,14 @@ class _SharedScrapes:
         wish = (format_, packed)
         if wish not in self._next:
             self._next[wish] = asyncio.create_task(self._write(wish))
-        # Shielded, so that other clients receive the scrape if one client disconnects.
+        # The task is shielded, so that other clients receive the scrape if one client disconnects.
         return await asyncio.shield(self._next[wish])
 
     async def _write(self, wish: tuple[Format, bool]) -> bytes:
         async with self._turn:
             del self._next[wish]  # later requests receive the next scrape
-            # Written on a separate thread, so that a long scrape does not delay telemetry.
+            # The scrape is written on a separate thread, so that a long scrape does not delay
+            # telemetry.
             return await asyncio.to_thread(self._text, *wish)
 
     def _text(self, format_: Format, packed: bool) -> bytes:

@@ -26,7 +26,8 @@ from probe.plan import DailyLimits, Endpoint
 from probe.prices import PriceOf, ProbeTokens
 
 _RECORD_BYTES: Final = 256
-"""Size of the file's content. It is fixed, so that a single write replaces the old content."""
+"""Size of the file's content. The size is fixed, so that a single write replaces the old
+content."""
 
 
 @dataclass(frozen=True, slots=True)

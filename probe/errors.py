@@ -1,4 +1,4 @@
-"""The prober's errors. Their messages contain no API key."""
+"""The prober's errors. The messages of these errors contain no API key."""
 
 
 class PlanError(Exception):

@@ -74,7 +74,7 @@ async def exchange(
     """Send a request, and read the response to its end.
 
     Args:
-        timings: receives the measurements. After a failure, it has the measurements of the
+        timings: receives the measurements. After a failure, `timings` has the measurements of the
             completed steps.
         response: receives the status and the headers.
         context: has the trusted certificates.

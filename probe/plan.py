@@ -97,8 +97,8 @@ class ProbePlan:
     Attributes:
         every_s: seconds between the probes of an endpoint, and the maximum duration of a probe.
         limits: the daily budget of all endpoints together.
-        results_url: the OTLP/HTTP address for results. If it is None, the results are printed but
-            not sent.
+        results_url: the OTLP/HTTP address for results. If the address is None, the results are
+            printed but not sent.
     """
 
     region: str

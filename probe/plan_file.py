@@ -33,7 +33,7 @@ _ENDPOINT_KEYS: Final = (
 
 
 def read_plan(path: Path, *, insecure_credentials: bool = False) -> ProbePlan:
-    """Read a file of probes. Relative paths in it start at the folder of the file.
+    """Read a file of probes. Relative paths in the file start at the folder of the file.
 
     Args:
         insecure_credentials: allow sending keys without encryption.

@@ -23,7 +23,7 @@ limit for one message (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 
 
 def check_keys(plan: ProbePlan, environment: Mapping[str, str]) -> None:
-    """Check that the key of each endpoint can be read. This runs before the first probe.
+    """Check that the key of each endpoint can be read. The keys are checked before the first probe.
 
     Raises:
         PlanError: a key cannot be read.

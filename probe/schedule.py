@@ -1,10 +1,10 @@
 """The fixed schedule: each endpoint is probed at planned instants, even if a probe was slow.
 
-A prober that waits for slow answers sends fewer probes while an endpoint is slow. Its results then
+A prober that waits for slow answers sends fewer probes while an endpoint is slow. The results then
 hide the slow time (coordinated omission). Here, all instants are fixed at the start, and each
 instant has exactly one result. A probe is stopped before the endpoint's next instant. A probe
-without an answer has a result. An instant at which no probe was sent, because the prober was late
-or the budget was spent, also has a result.
+without an answer also has a result. An instant at which no probe was sent, because the prober was
+late or the budget was spent, also has a result.
 
 The instants of the endpoints are spread evenly over the interval, so that probes do not delay each
 other.

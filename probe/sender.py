@@ -27,7 +27,7 @@ MAX_IN_A_MESSAGE: Final = 512
 """Maximum number of results in a message: the default of OpenTelemetry's batch processor
 (OTEL_BSP_MAX_EXPORT_BATCH_SIZE)."""
 GATHER_S: Final = 1.0
-"""Seconds to wait for further results before sending."""
+"""Seconds to wait for more results before a message is sent."""
 
 
 class ResultSender:
@@ -109,8 +109,8 @@ class ResultSender:
             self.trouble = f"no answer within {within_s:g} s"
 
     async def send_some(self) -> bool:
-        """Send the oldest results in one message. Return False if they must be sent again, because
-        the collector did not accept them now."""
+        """Send the oldest results in one message. Return False if the results must be sent again,
+        because the collector did not accept them now."""
         batch = [self._queue[place] for place in range(min(len(self._queue), MAX_IN_A_MESSAGE))]
         outcome = await self._post(message(self._region, batch))
         self._note(None if outcome.verdict is ExportVerdict.ACCEPTED else outcome.reason)

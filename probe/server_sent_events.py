@@ -41,7 +41,7 @@ def event_of(name: str, data: bytes) -> Event:
 
 
 class ServerSentEvents:
-    """An incremental decoder. It skips comments, such as keep-alive lines."""
+    """An incremental decoder, which skips comments such as keep-alive lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []

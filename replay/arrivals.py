@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SAME_S = 1e-6
-"""Durations that differ by less than this count as equal."""
+"""Two durations are treated as equal if they differ by less than this."""
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,10 +34,9 @@ class Prefixes:
     request."""
     common: BoolArray | None = None
     """(m,) whether the segment is common to many users, such as a system prompt. Copies of a
-    request belong to different users. All copies share the common segments. The first copy of a
-    request shares its other segments only with the first copies of other requests, the second copy
-    only with second copies, and so on. If `common` is None, all copies of a request have equal
-    prompts."""
+    request belong to different users. All copies share the common segments. First copies share
+    their other segments only with first copies of other requests, second copies only with second
+    copies, and so on. If `common` is None, all copies of a request have equal prompts."""
 
     def __post_init__(self) -> None:
         m = len(self.keys)
@@ -110,7 +109,8 @@ class Arrivals:
     """Recorded requests in order of receipt. A column that is None has the default value."""
 
     received_s: FloatArray
-    """(n,) time of receipt in seconds, ascending. Ignored for requests with `after`."""
+    """(n,) time of receipt in seconds, ascending. Ignored for requests with a value in the column
+    `after`."""
     prompt_tokens: IntArray
     """(n,) number of prompt tokens, at least 1."""
     output_tokens: IntArray
@@ -119,8 +119,8 @@ class Arrivals:
     prefixes: Prefixes | None = None
     """Shared prefixes of the prompts."""
     cached_tokens: IntArray | None = None
-    """(n,) minimum number of prompt tokens that count as cached. Set it for traffic without
-    `prefixes`, or with tokens that were cached before the recording. Default: 0."""
+    """(n,) minimum number of prompt tokens that count as cached. Set this column for traffic
+    without `prefixes`, or with tokens that were cached before the recording. Default: 0."""
     frontend_s: FloatArray | None = None
     """(n,) seconds from receipt until the front end passes the request to the engine, without the
     wait for the end of the engine's current step. For a recorded request, this is its `frontend_s`
@@ -175,8 +175,8 @@ class Arrivals:
         """Return the requests with the indices `rows`, in this order. An index may be repeated, as
         in a bootstrap.
 
-        A request stays linked to the request in `after` only if both are moved by the same number
-        of seconds.
+        A request stays linked to the request in its column `after` only if both are moved by the
+        same number of seconds.
 
         Args:
             rows: indices of requests, in order of receipt if `received_s` is None.

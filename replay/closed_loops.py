@@ -1,8 +1,8 @@
 """Detect waiting clients: clients that send the next request only after the previous response.
 
-If the server becomes slower, waiting clients send fewer requests per second. Their recorded arrival
-times are therefore not valid for a changed server. The clients of a tenant are treated as waiting
-clients if three conditions hold:
+If the server becomes slower, waiting clients send fewer requests per second. The recorded arrival
+times of waiting clients are therefore not valid for a changed server. The clients of a tenant are
+treated as waiting clients if three conditions hold:
 
 - After each arrival, nearly the same number of the tenant's requests is in flight. If requests
   arrive independently of each other (Poisson arrivals), the variance of this number equals its
@@ -29,7 +29,8 @@ expected ratio is 1. A test simulates the requests of independent users 1,000 ti
 results with a mean of 2 or more, the lowest ratio was 0.25 (tests/replay/test_closed_loops.py)."""
 MIN_IN_FLIGHT: Final = 1.5
 """Minimum mean number of requests in flight. Below this mean, waiting clients cannot be
-distinguished from independent ones, because the mean of both is near 1 at low request rates."""
+distinguished from independent clients, because at low request rates the mean is near 1 for both
+kinds of clients."""
 MAX_CORRELATION: Final = -0.5
 
 
@@ -59,9 +60,9 @@ def closed_loops(received_s: FloatArray, ended_s: FloatArray, tenant: IntArray) 
 
 
 def _chained(received_s: FloatArray, ended_s: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Link each request to an earlier request. The earlier request ended before this request was
-    received, and no other request is linked to it. If several requests meet these conditions, the
-    one that ended last is chosen.
+    """Link each request to an earlier request. The earlier request ended before the later request
+    was received, and only one request is linked to each earlier request. If several requests meet
+    these conditions, the one that ended last is chosen.
 
     Return the index of the linked request (−1 if none) and the pause in seconds, both (n,).
     """

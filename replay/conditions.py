@@ -60,7 +60,7 @@ class Conditions:
 
     def shifted(self, shifts: Sequence[Shift]) -> "Conditions":
         """Return the stalls and paces that begin in one of the ranges, moved by the range's `by_s`.
-        All others are omitted.
+        All other stalls and paces are omitted.
 
         Args:
             shifts: the ranges to keep, in order of their times after the move. The moved ranges

@@ -122,7 +122,8 @@ class Edits:
 
     @property
     def pools(self) -> bool:
-        """Whether the router may send a request to another engine than the one in the recording."""
+        """Whether the router may send a request to an engine that did not serve it in the
+        recording."""
         chosen = (self.replicas, self.data_parallel_size, self.router)
         return any(each is not None for each in chosen)
 
@@ -326,8 +327,9 @@ def _scaled(
     """Copy or drop the selected requests. Return, for each resulting request, the index of the
     recorded request and the time of receipt, in order of time.
 
-    All requests of a user are copied or dropped together. Their first copies are all moved by the
-    same time, and so are their second copies, and so on. Conversations therefore stay intact.
+    All requests of a user are copied or dropped together. The first copies of a user's requests are
+    all moved by the same time, the second copies by another time, and so on. Conversations
+    therefore stay intact.
     """
     copies = np.ones(len(rows), dtype=np.int64)
     whole = int(factor)
@@ -340,8 +342,8 @@ def _scaled(
     jitter_s = chance.uniform(-JITTER_S, JITTER_S, len(known))[pair.reshape(-1)]
     moved_s = received_s[places] + np.where(number == 0, 0.0, jitter_s)
     if received_s.size:
-        # Reflect times beyond the recording at its start or end. If they were clipped, many copies
-        # would arrive at the same time.
+        # Reflect times beyond the recording at its start or end. If these times were clipped, many
+        # copies would arrive at the same time.
         first_s, last_s = received_s[0], received_s[-1]
         moved_s = first_s + np.abs(moved_s - first_s)
         moved_s = np.clip(last_s - np.abs(last_s - moved_s), first_s, last_s)

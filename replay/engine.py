@@ -1,7 +1,7 @@
 """Simulate a vLLM V1 engine in virtual time: continuous batching, paged KV cache, chunked prefill.
 
 Pure: submissions, seed and configuration determine the result. Each step first gives the running
-sequences their tokens, then fills the token budget with prefill in order of arrival. It skips
+sequences their tokens, then fills the token budget with prefill in order of arrival. The step skips
 requests that are not eligible: they wait for a grammar, a KV transfer or an adapter slot. If a
 sequence needs a block and no block is free, the newest sequence is preempted (with the policy
 `priority`, the one with the lowest priority). The preempted sequence returns to the queue and is
@@ -11,9 +11,10 @@ vLLM serves the running sequences in the order of their admission; this engine s
 Every sequence still gets the same number of tokens in each step as in vLLM, for two reasons. First,
 the budget has a token for every decode, because `max_num_batched_tokens` is at least
 `max_num_seqs`. Second, vLLM admits a sequence only if the running sequences leave tokens of the
-budget for it. These earlier sequences need no more tokens in later steps than in that step, so they
-continue to leave tokens. There are two exceptions: with speculation, or if a sequence preempts
-itself, vLLM may give the sequences that were admitted later no tokens for one step.
+budget for it. In later steps, these running sequences need no more tokens than when the new
+sequence was admitted, so they continue to leave tokens for it. There are two exceptions: with
+speculation, or if a sequence preempts itself, vLLM may give the sequences that were admitted later
+no tokens for one step.
 
 Source: vLLM v1/core/sched/scheduler.py.
 """
@@ -35,7 +36,7 @@ from replay.waiting_queue import PriorityQueue
 
 StepListener = Callable[[int, float, int, int, float], None]
 """Receives five numbers of each step: prefill tokens, attention pairs of the prefill, context
-tokens that decodes read, decodes, and the duration in seconds."""
+tokens that decoding requests read, decoding requests, and the duration in seconds."""
 
 _NEVER = float("inf")
 _NO_LIMIT = 1 << 62
@@ -71,7 +72,7 @@ class ReplayEngine:
     Args:
         seed: seed of the noise of step times.
         stalls: the engine's stalls in order of time, possibly infinite.
-        started_s: time at which the engine was ready. No step begins before it.
+        started_s: time at which the engine was ready. No step begins before this time.
         new_shape_s: additional duration of the first step of each batch shape; 0 for a warm engine.
     """
 
@@ -118,7 +119,7 @@ class ReplayEngine:
         self._prefilling: list[Job] = []
         self._step: _Step | None = None
         self._leaving: dict[int, Job] = {}
-        """Running jobs that are aborted at the end of the step, by the job's number."""
+        """Running jobs that are aborted at the end of the step, by job number."""
         self.blocked = Blocked()
         """Seconds of the steps during which the queue was blocked, by the limit that blocked it."""
         self._longest_step_s = 0.0
@@ -156,7 +157,7 @@ class ReplayEngine:
 
     @property
     def full(self) -> bool:
-        """Whether the engine would reject a further request."""
+        """Whether the engine would reject a new request."""
         return self.outstanding >= self.config.max_num_queued_reqs
 
     @property
@@ -210,8 +211,8 @@ class ReplayEngine:
         arrive before `until`.
 
         Returns:
-            The jobs that ended by `until`, in order of time. They produced their last token or were
-            aborted.
+            The jobs that ended by `until`, in order of time. These jobs produced their last token
+            or were aborted.
         """
         ended: list[Job] = []
         while True:
@@ -226,12 +227,12 @@ class ReplayEngine:
             self._begin_step(start)
 
     def abort(self, number: int) -> Job | None:
-        """Abort a job at the current virtual time. Call `advance` up to this time first.
+        """Abort a job at the current virtual time. First call `advance` with this time.
 
         As in vLLM, a job in the batch is aborted between two steps, and returned by `advance`.
 
         Returns:
-            The job if it was not in the batch and is already aborted; otherwise None.
+            The job if it was not in the batch and is therefore already aborted; otherwise None.
         """
         for jobs in (self._coming, self._held, self._waiting):
             for job in jobs:
@@ -442,8 +443,8 @@ class ReplayEngine:
         return None, loading_s
 
     def _admit(self, job: Job, most: int) -> int:
-        """Start or resume a job. Return the tokens of its first chunk, or 0 if there are too few
-        blocks."""
+        """Start or resume a job. Return the number of tokens of the job's first chunk, or 0 if
+        there are too few blocks."""
         hits = self.kv.hits(job.lease, (job.target_tokens - 1) // self.config.block_size)
         cached = hits * self.config.block_size
         spared = cached
@@ -625,8 +626,8 @@ class ReplayEngine:
     def _leave_batch(self, job: Job) -> None:
         del self._running[job.number]
         self.loras.leave(job.lora)
-        # Release all blocks of the job: with speculation, they can be more than its computed tokens
-        # need.
+        # Release all blocks of the job: with speculation, the job can hold more blocks than its
+        # computed tokens need.
         held = job.lease.shared + job.lease.own
         self.kv.release(job.lease, max(self._blocks(job.computed_tokens), held))
 

@@ -12,8 +12,8 @@ KvRole = Literal["kv_producer", "kv_consumer"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 _LAUNCHES_S = 0.011
-"""Seconds that about 600 kernel launches take in each step. A CUDA graph replaces them with a
-single launch."""
+"""Seconds that about 600 kernel launches take in each step. A CUDA graph replaces these launches
+with a single launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +24,8 @@ class EngineConfig:
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     max_num_queued_reqs: int = 1024
-    """Maximum number of waiting and running requests, to bound memory. Further requests are
-    rejected."""
+    """Maximum number of waiting and running requests, to bound memory. Requests above this limit
+    are rejected."""
     max_model_len: int = 32_768
     # Llama-3-8B on an 80 GB GPU: (80 GB · 0.9 − 16.1 GB of weights − 3 GB of activations) / 2 MiB
     # per block.
@@ -37,8 +37,8 @@ class EngineConfig:
     """Maximum number of prompt tokens of one request in a step with other requests; 0 for no
     limit."""
     scheduler_reserve_full_isl: bool = False
-    """Whether a request waits until there are blocks for its whole prompt. True by default in newer
-    versions of vLLM, such as 0.32."""
+    """Whether a request waits until there are blocks for its whole prompt. True by default in
+    recent versions of vLLM, such as 0.32."""
     max_loras: int = 0
     max_cpu_loras: int = 0
     num_speculative_tokens: int = 0
@@ -48,7 +48,7 @@ class EngineConfig:
     async_scheduling: bool = False
     """Whether the engine schedules each step while the previous step runs. If True, a new request
     waits for one more step, and a place in the batch that becomes free is used one step later. True
-    by default in newer versions of vLLM on GPUs."""
+    by default in recent versions of vLLM on GPUs."""
     enforce_eager: bool = False
     """Whether each kernel is launched separately, without CUDA graphs."""
     step: StepModel = EIGHT_B_ON_H100
@@ -161,7 +161,7 @@ class ReplayEngineTotals:
     decodes: int = 0
     """Sum over all steps: number of decoding sequences."""
     context_tokens: int = 0
-    """Sum over all steps: number of context tokens that decodes read."""
+    """Sum over all steps: number of context tokens that decoding sequences read."""
     cache_query_tokens: int = 0
     cache_hit_tokens: int = 0
     external_query_tokens: int = 0

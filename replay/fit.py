@@ -115,7 +115,7 @@ def fit_steps(reports: StepReports) -> StepFit:
 def stalls_of(at_s: FloatArray, stall_s: FloatArray, longest_s: FloatArray) -> tuple[Stall, ...]:
     """Return stalls whose total between two consecutive samples equals the reported stall time.
 
-    Between two samples, there are as few stalls as possible. All of them are equally long and
+    Between two samples, there are as few stalls as possible. All these stalls are equally long and
     evenly spread, and none is longer than the longest step.
 
     Args:
@@ -226,8 +226,8 @@ def _finite(values: FloatArray) -> FloatArray:
 
 
 def _non_negative_fit(values_s: FloatArray, *by: FloatArray) -> list[float]:
-    """Fit a linear function of the arrays in `by`. Return its constant and a slope for each array,
-    none of them negative.
+    """Fit a linear function of the arrays in `by`. Return the function's constant and a slope for
+    each array, none of them negative.
 
     The fit minimises absolute deviations by iterated weights, so that a few slow clients have
     little effect.

@@ -68,8 +68,8 @@ class ReplayFrontEnd:
         self._ends: list[float] = []
 
     def take(self, at: float, work_s: float) -> float:
-        """Add work that arrives at `at`. The work is done after all earlier work. Return the time
-        of its end."""
+        """Add work that arrives at the time `at`. The work is done after all earlier work. Return
+        the time of its end."""
         start = max(at, self._ends[-1]) if self._ends else at
         end = start + work_s * self.pace
         self.busy_s += end - start
@@ -80,8 +80,8 @@ class ReplayFrontEnd:
         return end
 
     def write(self, at: float, work_s: float) -> float:
-        """Return the time at which a token that was produced at `at` has been written, after all
-        earlier work."""
+        """Return the time at which a token has been written, after all earlier work. The token was
+        produced at the time `at`."""
         place = bisect_right(self._comings, at) - 1
         free = max(at, self._ends[place]) if place >= 0 else at
         return free + work_s * self.pace

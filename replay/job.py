@@ -9,7 +9,7 @@ from replay.kv_cache import Lease
 
 class Billed(NamedTuple):
     """Running sums over an engine's steps. The step time that is billed to a request, including
-    stalls, is computed from them."""
+    stalls, is computed from these sums."""
 
     each: float = 0.0
     """Sum over all steps: noise factor / number of sequences."""
@@ -27,8 +27,8 @@ class StepSums(NamedTuple):
     scale: float
     """Sum of the noise factors of all steps."""
     scale_steps: float
-    """Sum over all steps: noise factor · index of the step. It gives the time to read a decode's
-    context, which grows by one token per step."""
+    """Sum over all steps: noise factor · index of the step. This sum gives the time to read a
+    decode's context, which grows by one token per step."""
     billed: "Billed"
 
 
@@ -163,8 +163,8 @@ class Job:
     before: "StepSums | None" = None
     """The engine's running sums when the request joined the decoding requests."""
     admitted: int = -1
-    """The engine's number of admissions when the request last joined the batch. It orders the
-    requests by their admission."""
+    """The engine's number of admissions when the request last joined the batch. This number orders
+    the requests by their admission."""
     lease: Lease = field(init=False)
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class Job:
 
     @property
     def queue(self) -> ReplayQueueParts:
-        """The seconds of the wait until the request was first scheduled, by reason."""
+        """The seconds that the request waited until it was first scheduled, by reason."""
         waited_s = 0.0 if self.scheduled is None else self.scheduled - self.queued
         # Rounding can make differences of running sums slightly negative.
         seats_s, kv_s, budget_s = (max(0.0, spent_s) for spent_s in self.blocked)
@@ -215,8 +215,8 @@ class Job:
         self.held_since, self.blocked_then = at, blocked
 
     def let_go(self, at: float, blocked: Blocked) -> None:
-        """Let steps schedule the request again. The time since `hold` counts only in `held_s`, not
-        in `blocked`."""
+        """Let steps schedule the request again. The time since the call of `hold` is counted only
+        in `held_s`, not in `blocked`."""
         self.held_s += at - self.held_since
         gone = zip(self.blocked, blocked, self.blocked_then, strict=True)
         self.blocked = Blocked(*(mine + now - then for mine, now, then in gone))

@@ -2,8 +2,8 @@
 
 Pure. The loop makes the same decisions as `replay.engine`, `replay.kv_cache` and
 `replay.reference`, which document the rules. The tests compare the results. The loop visits every
-running sequence in every step. In compiled code, this is faster than the running sums that the
-reference keeps.
+running sequence in every step. In compiled code, these visits are faster than the running sums that
+the reference keeps.
 
 The state is in a few arrays of records, because numba takes long to compile functions with many
 array arguments. All functions are in one file, because numba's cache detects changes only in the
@@ -322,7 +322,8 @@ def _release(
 
 @_compiled
 def _link(jobs: Records, ends: IntArray, which: int, n: int, behind: int) -> None:
-    """Insert a request into a list, after `behind`, or at the head if `behind` is −1."""
+    """Insert a request into a list, after the request `behind`, or at the head if `behind` is
+    −1."""
     ahead = ends[which] if behind < 0 else jobs[behind].next
     jobs[n].previous, jobs[n].next = behind, ahead
     if behind < 0:
@@ -666,8 +667,8 @@ def _end_step(
     draws: FloatArray,
     ended: IntArray,
 ) -> int:
-    """Do the same as `ReplayEngine._end_step`. Write the ended requests to `ended`; return
-    their number."""
+    """Do the same as `ReplayEngine._end_step`. Write the ended requests to `ended`; return the
+    number of ended requests."""
     now = engine.end_s
     took_s = now - engine.start_s
     engine.in_step = False

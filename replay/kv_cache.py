@@ -8,7 +8,7 @@ blocks) are always its first blocks. An extent has resident blocks only if all e
 the prompt are complete.
 
 The invariant is: held + idle + blank = blocks. The least recently used idle extent is evicted
-first, beginning with its last block, as in vLLM. There is one difference to vLLM: if several jobs
+first, beginning with its last block, as in vLLM. There is one difference from vLLM: if several jobs
 compute the same segment at the same time, only the first job's blocks are cached. The other jobs'
 blocks after that segment are not cached either.
 
@@ -50,8 +50,9 @@ class Lease:
     shared: int = 0
     own: int = 0
     fills: list[tuple[Hashable, int]] = field(default_factory=list)
-    """The segments that this job is computing, in order. For each: its key, and the value of
-    `shared` at which the segment is complete. Later jobs can use the blocks of these segments."""
+    """The segments that this job is computing, in order. For each segment: its key, and the value
+    of `shared` at which the segment is complete. Later jobs can use the blocks of these
+    segments."""
     prefix_blocks: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -82,7 +82,7 @@ class Lockstep:
 
     def add_bill(self, scale: float, scale_steps: float, sequences: int) -> None:
         """Divide the billed time of one step, or of several steps with the same sequences, equally
-        among `sequences` sequences."""
+        among the sequences, whose number is `sequences`."""
         each, scales, steps = self.billed
         mine = scale / sequences if sequences else 0.0
         self.billed = Billed(each + mine, scales + scale, steps + scale_steps)
@@ -125,7 +125,7 @@ class Lockstep:
 
     def _share(self, job: Job, context_tokens: int) -> None:
         """Add to the job its shares of the time of the steps since it joined. `context_tokens` is
-        the number of tokens that it had computed when it joined."""
+        the number of tokens that the job had computed when it joined."""
         if job.before is None:
             raise AssertionError(f"job {job.number} leaves the decodes without having joined")
         model, before, now = self._model, job.before, self._sums

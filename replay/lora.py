@@ -60,6 +60,6 @@ class LoraSlots:
         kept[adapter] = None
         kept.move_to_end(adapter)
         while len(kept) > room:
-            # Adapters of running requests are not evicted. There are never more of them than slots,
-            # so another adapter can always be evicted.
+            # Adapters of running requests are not evicted. Running requests never use more adapters
+            # than there are slots, so another adapter can always be evicted.
             kept.pop(next(each for each in kept if each not in self.running))

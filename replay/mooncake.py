@@ -23,8 +23,8 @@ BLOCK_TOKENS: Final = 512
 MAX_LINE_BYTES: Final = 4 * 2**20
 """Maximum length of a line in bytes. A prompt of a million tokens in blocks of 16 needs 0.6 MiB."""
 MAX_HASH_IDS: Final = 10_000_000
-"""Maximum number of `hash_ids` in all lines together. Reading them needs up to 0.8 GiB of
-memory."""
+"""Maximum number of `hash_ids` in all lines together. Reading this many numbers needs up to 0.8 GiB
+of memory."""
 COMMON_FROM: Final = 10
 """A prefix counts as common to many users if at least this many prompts begin with it."""
 _SHOWN_CHARACTERS: Final = 40

@@ -21,8 +21,8 @@ class ReplayOutcome:
     """(n,) time of receipt in seconds: the recorded time, or the replayed time for a request with
     `after`."""
     frontend_s: FloatArray
-    """(n,) seconds from receipt until the engine accepts the request, which it does between two
-    steps."""
+    """(n,) seconds from receipt until the engine accepts the request. The engine accepts requests
+    only between two steps."""
     queue_s: FloatArray
     prefill_s: FloatArray
     decode_s: FloatArray

@@ -11,7 +11,7 @@ def least_outstanding(outstanding: Sequence[int], turn: int) -> int:
 
     Args:
         outstanding: number of unfinished requests of each server.
-        turn: number of requests that were routed before.
+        turn: number of requests that were routed before this request.
     """
     count = len(outstanding)
     return min(

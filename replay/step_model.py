@@ -1,8 +1,8 @@
 """Compute the duration of an engine step: γ + α·P + κ·Q + β·C + δ·N + λ·L.
 
 Pure. P: prefill tokens. Q = Σ p·(start + p/2): attention work of the prefill chunks in pairs of
-tokens, where a chunk of p tokens follows `start` tokens. C: context tokens that decodes read. N:
-decoding sequences. L: 1 in a step with prefill, otherwise 0.
+tokens, where a chunk of p tokens follows `start` tokens. C: context tokens that decoding requests
+read. N: decoding sequences. L: 1 in a step with prefill, otherwise 0.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Remove drafted tokens from a step model that was fitted with speculative decoding.
+    """Remove the time for drafted tokens from a step model fitted with speculative decoding.
 
     The replay adds the time to verify drafted tokens itself, so this time is removed from the
     coefficient of a decode. The draft head's time stays in the constant γ.

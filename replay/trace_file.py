@@ -19,8 +19,8 @@ def read_trace(
     """Read a trace. Return the requests in order of time.
 
     Args:
-        path: the file. It contains lines of JSON if its name ends in .jsonl or .json, or if its
-            content begins with `{`. Otherwise, it is CSV.
+        path: the file. The file contains lines of JSON if its name ends in .jsonl or .json, or if
+            its content begins with `{`. Any other file is CSV.
         max_requests: maximum number of requests; None for any number.
 
     Raises:

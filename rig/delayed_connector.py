@@ -1,4 +1,4 @@
-"""A KV connector for vLLM that loads asynchronously and takes a fixed time.
+"""A KV connector for vLLM that loads asynchronously. Each load takes a fixed time.
 
 On a CPU, no connector of vLLM loads asynchronously: the offloading connectors need a GPU, and the
 example connector loads during the engine's steps. This connector reports that the KV cache of each

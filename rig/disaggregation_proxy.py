@@ -49,7 +49,7 @@ class ProxyAnswer(NamedTuple):
     seconds.
 
     `first_s` is None if there was no answer. Here, an answer ends with its last byte. The
-    connection ends later, so its end is not used.
+    connection ends after the last byte, so the connection's end is not used.
     """
 
     first_s: float | None

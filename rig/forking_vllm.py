@@ -27,7 +27,7 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
-    # This import takes seconds. Programs that import only `keep_method` do not need it.
+    # This import takes seconds. Programs that import only `keep_method` do not need this import.
     from vllm.entrypoints.cli.main import main
 
     keep_method()

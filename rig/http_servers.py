@@ -87,8 +87,8 @@ def running_http_server(
 
 
 ConnectionHandler = Callable[[socket.socket, bytes, threading.Event], None]
-"""A function that handles a connection. Its arguments are the connection, the first bytes that the
-client sent, and an event that is set when the server stops."""
+"""A function that handles a connection. The function's arguments are the connection, the first
+bytes that the client sent, and an event that is set when the server stops."""
 
 
 @contextmanager

@@ -91,8 +91,8 @@ class PostgreSQL:
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop the server. "immediate" simulates a crash; "fast" ends the connections, then
-        stops."""
+        """Stop the server. "immediate" simulates a crash; "fast" ends the connections, then stops
+        the server."""
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
@@ -114,7 +114,7 @@ class PostgreSQL:
 
     @property
     def folder(self) -> Path:
-        """The server's folder. The user that runs the server may write in it."""
+        """The server's folder. The user that runs the server may write in this folder."""
         return self._folder
 
     @property
@@ -158,7 +158,8 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder with PostgreSQL's programs. On Debian, it is not in every user's PATH."""
+    """Return the folder with PostgreSQL's programs. On Debian, this folder is not in every user's
+    PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise ProgramUnavailableError(

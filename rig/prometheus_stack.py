@@ -50,7 +50,7 @@ class MonitoredTailspan:
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the simulated fleet. The counters of its engines start at 0."""
+        """Start the simulated fleet. The counters of the fleet's engines start at 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
@@ -115,7 +115,8 @@ def _prometheus(folder: Path, features: str) -> Iterator[str]:
 def monitored_tailspan(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[MonitoredTailspan]:
-    """Start Tailspan, Prometheus and probers, without a simulated fleet. All end with the context.
+    """Start Tailspan, Prometheus and probers, without a simulated fleet. All these programs end
+    with the context.
 
     Args:
         scrape_s: interval in seconds at which Prometheus scrapes.

@@ -86,7 +86,7 @@ def empty_prefix_cache(port: int) -> None:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end. Kill it if it does not end in time."""
+    """Ask the server to end. Kill the server if it does not end in time."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:

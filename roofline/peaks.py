@@ -43,8 +43,9 @@ class Device:
     def flops_in(self, math: str, otherwise: str) -> float | None:
         """Return the FLOP/s of a number format.
 
-        If the device does not support the format, weights are converted to the format `otherwise`,
-        and the FLOP/s of `otherwise` are returned. None if the device supports neither format.
+        `math` is the wanted format. If the device does not support it, weights are converted to a
+        second format, the argument `otherwise`, and the FLOP/s of this second format are returned.
+        None if the device supports neither format.
         """
         return self.flops_per_s.get(math, self.flops_per_s.get(otherwise))
 

@@ -85,10 +85,10 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a configuration describes.
 
     Args:
-        config: the configuration with Hugging Face's keys. It may also contain these arguments of
-            vLLM, which otherwise have their default values: `tensor_parallel_size`,
-            `pipeline_parallel_size`, `data_parallel_size`, `decode_context_parallel_size`,
-            `cache_dtype` and `quantization`.
+        config: the configuration with Hugging Face's keys. It may also contain the following
+            arguments of vLLM; an argument that is missing has its default value:
+            `tensor_parallel_size`, `pipeline_parallel_size`, `data_parallel_size`,
+            `decode_context_parallel_size`, `cache_dtype` and `quantization`.
 
     Raises:
         UnknownShapeError: a key is missing, or belongs to an unsupported part.
@@ -218,7 +218,6 @@ def _experts(model: Config, layers: int) -> Experts | None:
 
 
 def _layers_of_experts(model: Config, layers: int) -> int:
-    """Return the number of layers with experts."""
     first = model.whole_or_none("first_k_dense_replace", "moe_layer_start_index") or 0
     chosen = model.tally("moe_layer_freq")
     if chosen:
@@ -227,8 +226,8 @@ def _layers_of_experts(model: Config, layers: int) -> int:
         "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", "moe_layer_interval"
     )
     every = every or 1
-    # One of every `every` layers has experts: the first of them in DeepSeek's models, the last of
-    # them in other models.
+    # In each group of `every` layers, one layer has experts: the first of the group in DeepSeek's
+    # models, the last of the group in other models.
     remainder = 0 if model.get("moe_layer_freq") is not None else every - 1
     among = sum(layer % every == remainder for layer in range(first, layers))
     return max(0, among - sum(model.tally("mlp_only_layers").values()))

@@ -14,7 +14,8 @@ class WeightElements(NamedTuple):
     table: float
     """Embedding tables of tokens and of learnt positions. A step reads one row per token."""
     head: float
-    """The last layer's matrix. If it is tied to the embedding table, both are the same memory."""
+    """The last layer's matrix. If this matrix is tied to the embedding table, both are the same
+    memory."""
     attention: float
     dense: float
     """Feed-forward layers without experts."""

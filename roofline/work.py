@@ -59,7 +59,7 @@ class GpuWork:
 
 
 def work_of(shape: ModelShape, load: StepLoad) -> GpuWork:
-    """Return the bytes and FLOPs on one GPU for each row of `load`. They are means over the
+    """Return the bytes and FLOPs on one GPU for each row of `load`. The values are means over the
     engine's GPUs."""
     weights, precision = gpu_weights(shape), shape.precision
     kept = _expert_elements(shape, weights, load)
@@ -97,8 +97,8 @@ def _read_back(shape: ModelShape, load: StepLoad) -> FloatArray:
 
 
 def _row_elements_of_a_gpu(shape: ModelShape) -> float:
-    """Return the number of elements that a GPU stores of one row of the token embedding table and
-    one row of the position embedding table.
+    """Return the number of elements that a GPU stores for one row of each embedding table (tokens
+    and positions).
 
     Each row is stored on only one rank, so the mean over the GPUs is returned.
     """

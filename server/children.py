@@ -41,7 +41,8 @@ class Child:
         return self._process.returncode is None
 
     async def wait(self) -> int:
-        """Wait for the end of the process. Return its exit status, or minus the signal's number."""
+        """Wait for the end of the process. Return its exit status, or, if a signal ended it, the
+        negative number of the signal."""
         return await self._process.wait()
 
     async def stop(self, within_s: float = STOP_S) -> None:

@@ -33,8 +33,8 @@ class EvaluationTask:
     evaluates. The other collectors read its results from the database.
 
     Args:
-        evaluated: called after each evaluation. If another collector evaluates, called after each
-            time that its results were read.
+        evaluated: called after each evaluation. If another collector evaluates, called each time
+            after this collector has read the results.
     """
 
     def __init__(

@@ -15,9 +15,9 @@ from store.leases import BEAT_S, EXPIRES_S, Leases
 from telemetry.tasks import Task
 
 QUIET_S: Final = 4 * EXPIRES_S
-"""Maximum seconds between two successful renewals. After a longer time, the task `leases` is
-reported as failed. At that time, the leases are already lost: they expire `EXPIRES_S` after the
-last renewal."""
+"""Maximum seconds between two successful renewals. If more time passes without a renewal, the task
+`leases` is reported as failed. At that time, the leases are already lost: they expire `EXPIRES_S`
+after the last renewal."""
 GRACE_S: Final = 2.0
 
 _log = logging.getLogger(__name__)

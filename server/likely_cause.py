@@ -5,12 +5,12 @@ doubled, and finally when the incident has ended. All pages, commands and messag
 answer, so they show the same causes with the same shares of the increase
 (`analysis.incident_answer`).
 
-A notification is never delayed until the cause is found. The diagnosis reads every request of the
-time range. The replay, which repeats the range on a model of the engines with and without each
-cause, takes seconds. So the diagnosis and the replay run in a separate process with limits on time
-and memory. If that process fails, notifications are still sent. If only the replay fails, the
-answer contains the causes' shares from accounting: estimates from the step ledger, without a
-replay. If the replay took too long, it is tried again.
+Notifications do not wait until the cause is found. The diagnosis reads every request of the time
+range. The replay, which repeats the range on a model of the engines with and without each cause,
+takes seconds. So the diagnosis and the replay run in a separate process with limits on time and
+memory. If that process fails, notifications are still sent. If only the replay fails, the answer
+contains the causes' shares from accounting: estimates from the step ledger, without a replay. If
+the replay took too long, it is tried again.
 """
 
 import logging
@@ -53,7 +53,7 @@ several times in a row, the wait doubles each time. The first wait equals the ti
 computation, so at most about half of the time is spent on computations."""
 RECENT_S: Final = 86_400
 """Answers of incidents that ended more than this many seconds ago are not computed again after an
-upgrade. They are shown with the version of the method that computed them."""
+upgrade. These answers are shown with the version of the method that computed them."""
 NICE: Final = 10
 """The nice level of the replay, so that processes that receive telemetry get CPU time first. The
 diagnosis before the replay has normal priority, because it takes only about a second."""
@@ -100,8 +100,8 @@ class IncidentAnswers:
     Args:
         compute_verdict: finds the verdict, or None to find it in a separate process.
         found: called from the thread after each computation.
-        evaluates: returns whether this process evaluates the objectives. If it returns false, no
-            answer is computed.
+        evaluates: returns whether this process evaluates the objectives. If `evaluates` returns
+            false, no answer is computed.
         first_s: seconds from the start until the first computation.
     """
 
@@ -140,7 +140,7 @@ class IncidentAnswers:
         self._wake.set()
 
     def stop(self) -> None:
-        """Start no further computation. A computation that is running ends with this process."""
+        """Start no new computation. A computation that is running ends with this process."""
         self._stop.set()
         self._wake.set()
 
@@ -249,8 +249,8 @@ def is_due(
             return True
     tried_s = 0 if tried is None else tried.age_s
     if incident.ended_unix_s is not None:
-        # Do not repeat a failed computation: an ended incident does not change, so it would fail
-        # again.
+        # Do not repeat a failed computation: an ended incident does not change, so the computation
+        # would fail again.
         if tried is not None and tried.phase is Phase.ENDED:
             return False
         return answer is None or answer.version != VERSION or answer.phase is not Phase.ENDED

@@ -93,7 +93,7 @@ class NotificationTask:
         self._evaluated.set()
 
     def stop(self) -> None:
-        """Start no further attempts, and wait up to `GRACE_S` for the current attempts."""
+        """Start no new attempts, and wait up to `GRACE_S` for the current attempts."""
         self._stop.set()
         for event in (self._evaluated, *self._wakes):
             event.set()

@@ -70,8 +70,8 @@ class RetentionTask:
     """The task that computes rollups and deletes old data.
 
     Args:
-        clock: its `deletable_unix_ns` is the time for deletion: data whose age at this time exceeds
-            its retention is deleted.
+        clock: the clock for deletion. Data is deleted if its age at the time
+            `clock.deletable_unix_ns` exceeds its retention.
         leases: the leases of this process. Without the lease on retention, `step` does nothing.
     """
 

@@ -79,16 +79,16 @@ from telemetry.requests import RequestTimeline, Source
 from telemetry.tasks import Task
 
 EVALUATION_QUIET_S = 300.0
-"""Maximum seconds between two successful evaluations. After a longer time, the task counts as
-failed. The limit is twenty evaluation intervals, because the first evaluation takes longer: it
-counts all stored requests."""
+"""Maximum seconds between two successful evaluations. If more time passes without a success, the
+task counts as failed. The limit is twenty evaluation intervals, because the first evaluation takes
+longer: it counts all stored requests."""
 RETENTION_QUIET_S = 3_600.0
 """Maximum seconds between two successful runs of retention. The limit is high, because the first
 run after an upgrade may compute thousands of rollups."""
 GRACE_S = 5.0
 MAX_NAMED = 16
 KUBERNETES_PROBE_PATHS = ("/healthz", "/readyz")
-"""Paths for Kubernetes' probes. They require no token, and allow any Host header."""
+"""Paths for Kubernetes' probes. These paths require no token, and allow any Host header."""
 NO_LEASES_WARNING = (
     "ClickHouse has no transactions, so collectors cannot agree which of them evaluates objectives,"
     " sends notifications and computes rollups. Run only one `tailspan up` on this database, or set"

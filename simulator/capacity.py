@@ -91,7 +91,8 @@ def required_blocks(means: Means, count: float, spread: float) -> float:
     """Return the number of KV blocks for count + spread·√count running requests.
 
     Args:
-        count: the mean number of running requests. Its square root is the standard deviation.
+        count: the mean number of running requests. The square root of `count` is the standard
+            deviation.
         spread: the number of standard deviations above the mean.
     """
     return (count + spread * math.sqrt(count)) * blocks(means)

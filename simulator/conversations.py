@@ -43,8 +43,8 @@ class ActiveConversations:
     _begun: int = 0
 
     def next(self, chance: random.Random, output_tokens: int) -> tuple[str, int]:
-        """Choose a conversation at random. Return its name and the length of its next prompt in
-        tokens."""
+        """Choose a conversation at random. Return the conversation's name and the length of its
+        next prompt in tokens."""
         place = chance.randrange(self.of.at_once)
         if place >= len(self._going):
             self._begun += 1

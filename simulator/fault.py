@@ -35,7 +35,8 @@ CAUSES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFault:
-    """A fault from `start_s` until `end_s`. At severity 1, its effect is clearly visible."""
+    """A fault from `start_s` until `end_s`. At severity 1, the fault's effect is clearly
+    visible."""
 
     cause: str
     start_s: float

@@ -23,8 +23,8 @@ class FleetConfig:
 
     replicas: int = 2
     prefill_replicas: int = 0
-    """Number of replicas that only do prefill. These are the first replicas, and the other replicas
-    only decode. With 0, each replica does both prefill and decode."""
+    """Number of replicas that only do prefill. The first replicas do prefill, and the other
+    replicas only decode. With 0, each replica does both prefill and decode."""
     workload: Workload = field(default_factory=lambda: Workload(rate_per_s=10.0))
     faults: tuple[SimulatedFault, ...] = ()
     engine: EngineConfig = field(default_factory=EngineConfig)

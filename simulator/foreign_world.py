@@ -20,8 +20,9 @@ class ForeignWorld:
     slowdown_per_sequence: float
     """Relative increase of a step's duration for each sequence in the step.
 
-    The fitted step model cannot represent this increase. To do so, the model would need a term that
-    multiplies the number of sequences by the other work, but it only adds terms.
+    The fitted step model cannot represent this increase. To represent this increase, the model
+    would need a term that multiplies the number of sequences by the other work, but it only adds
+    terms.
     """
     drift_ratio: float
     """Standard deviation of the logarithm of a server's pace. The pace stays the same for many

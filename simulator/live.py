@@ -48,8 +48,9 @@ class SimulationPlan:
 
     endpoint: str
     fleet: FleetConfig
-    """The configuration of the fleet. `run` replaces `started_unix_ns` and `duration_s` in it, with
-    values that it computes from the plan's `backfill_s` and `duration_s`."""
+    """The configuration of the fleet. The function `run` replaces the configuration's
+    `started_unix_ns` and `duration_s` with values computed from the plan's `backfill_s` and
+    `duration_s`."""
     backfill_s: float = 3600.0
     duration_s: float | None = None
     """Number of seconds after the start of the run during which requests arrive. None means that
@@ -84,12 +85,14 @@ def run(
     patience_s: float = PATIENCE_S,
     progress_s: float = PROGRESS_S,
 ) -> Sent:
-    """Simulate and send until the plan has ended and all data is delivered, or until `stop` is set.
+    """Simulate the fleet and send its data until the plan has ended and all data is delivered, or
+    until `stop` is set.
 
     After `stop` is set, queued data is still sent for up to a few seconds.
 
     Args:
-        stop: an event that stops the run. It can be set from any thread or from a signal handler.
+        stop: an event that stops the run. The event can be set from any thread or from a signal
+            handler.
         log_line: called with each line about progress or problems.
         wait: waits for a number of seconds, or until `stop` is set.
         patience_s: seconds without accepted data after which a run with an end stops.

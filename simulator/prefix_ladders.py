@@ -2,7 +2,8 @@
 
 Pure. A ladder is a series of digests, called rungs. Each rung is the digest of the first n blocks
 of a prompt, and n increases from rung to rung. Within the shared prefix, the rungs are equal for
-all requests with this prefix. Beyond it, rungs are equal only for requests with the same prompt.
+all requests with this prefix. Beyond the shared prefix, rungs are equal only for requests with the
+same prompt.
 """
 
 from base64 import urlsafe_b64encode

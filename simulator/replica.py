@@ -362,8 +362,8 @@ class SimulatedReplica:
         )
 
     def _failed(self, job: Job, at_s: float) -> RequestRecord:
-        """Return the record of a request whose server stopped. Its phases end when the server
-        stopped."""
+        """Return the record of a request whose server stopped. The request's phases end at the time
+        at which the server stopped."""
         pending = self._pending[job.number]
         record = pending.record
         record.error_type = "engine_silent"
@@ -470,8 +470,8 @@ def _held(job: Job) -> HeldParts:
 
 def _encoder_s(request: SimulatedRequest, prefill: RequestPhaseParts) -> float | None:
     """Return the encoder's part of the request's own prefill time, in seconds; None without an
-    encoder. A preemption can move some of the own prefill time to another part. The result is at
-    most the own prefill time that remains."""
+    encoder. A preemption can move some of the own prefill time to another part. The result never
+    exceeds the remaining own prefill time."""
     return None if request.encoder_s is None else min(request.encoder_s, prefill.own)
 
 

@@ -35,5 +35,6 @@ def router_span_of(routed: RoutedRequest, resource: Resource, started_unix_ns: i
 
 
 def span_id_of(routed: RoutedRequest) -> int:
-    """Return the id of the router's span. It consists of the last 64 bits of the request's id."""
+    """Return the id of the router's span. The span's id consists of the last 64 bits of the
+    request's id."""
     return routed.bits & (2**64 - 1) or 1

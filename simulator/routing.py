@@ -1,8 +1,8 @@
 """Simulate the router, which chooses the replica for each request.
 
 Pure. Replicas that are down get no requests. If several replicas have the lowest load, they are
-chosen in turn. If the first of them were always chosen, the other replicas of an idle fleet would
-get no requests.
+chosen in turn. If the first of these replicas were always chosen, the other replicas of an idle
+fleet would get no requests.
 """
 
 import random
@@ -16,7 +16,7 @@ from simulator.workload import SimulatedRequest
 
 _AFFINITY_SLACK = 12
 """The prefix-aware router prefers the replica with the request's prefix in its cache. `choose` uses
-another replica if the preferred one has over 12 requests more than the least loaded replica."""
+another replica if the preferred replica has over 12 requests more than the least loaded replica."""
 
 
 class Routing:

@@ -86,7 +86,8 @@ class Sent:
     rejected_requests: int = 0
     """Number of rejected requests in accepted batches (partial success)."""
     rejected_points: int = 0
-    """Number of rejected metric data points in accepted batches. A sample has several of them."""
+    """Number of rejected metric data points in accepted batches. A sample has several data
+    points."""
 
     @property
     def all_delivered(self) -> bool:
@@ -106,8 +107,8 @@ class OtlpExport:
 
     Args:
         endpoint: the collector's base address, for example `http://127.0.0.1:4318`.
-        sent: the counters. The number of rejected items is added to them, and the number of dropped
-            items is sent with every sample.
+        sent: the counters. The number of rejected items is added to these counters, and the number
+            of dropped items is sent with every sample.
     """
 
     def __init__(self, endpoint: str, sent: Sent) -> None:
@@ -170,7 +171,8 @@ class OtlpExport:
         return outcome
 
     def _send_starts(self, states: Sequence[tuple[EngineState, Resource, int]]) -> None:
-        """Send the engine starts that were not sent before. A failure does not stop the samples."""
+        """Send the engine starts that were not sent before. If this fails, the samples are still
+        sent."""
         for state, resource, _ in states:
             replica = resource.attributes.get(names.SERVICE_INSTANCE_ID)
             starts = self._starts.setdefault(

@@ -57,7 +57,8 @@ class SimulatedRequest:
     chat: bool = True
     streamed: bool = True
     leaves_after_tokens: int | None = None
-    """Number of output tokens after which the client disconnects; None if it does not."""
+    """Number of output tokens after which the client disconnects; None if the client stays
+    connected."""
     prompt: str | None = None
     """Name of the prompt; requests with the same name have the same prompt. None means that no
     other request has this prompt."""

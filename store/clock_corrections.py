@@ -31,8 +31,9 @@ CORRECTIONS: Final = Table(
 )
 """The corrections, by the timestamp that the sender sent and the row's ids."""
 MAX_NS: Final = 2**53
-"""Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger ones exactly.
-Corrections are rarely larger than a day: only if the collector's own clock has jumped by more."""
+"""Maximum stored correction, about 104 days: `clock_ahead_s` cannot represent larger corrections
+exactly. A correction is larger than a day only if the collector's own clock has jumped by more than
+a day."""
 _ANY: Final = select(CORRECTIONS.c.ahead_ns).limit(1)
 _AT_ONCE: Final = 500
 """Number of timestamps in one statement."""

@@ -34,7 +34,7 @@ class Fence(Protocol):
 
 
 FENCE: Final[ContextVar[Fence | None]] = ContextVar("fence", default=None)
-"""The check that `writing` runs in each transaction."""
+"""The check that the function `writing` runs in each transaction."""
 
 
 @contextmanager

@@ -201,7 +201,7 @@ class Leases:
 
     def _check(self, connection: Connection, term: LeaseTerm) -> None:
         # An expired lease that no other collector took still belongs to this collector. The lock
-        # prevents others from taking it until the commit.
+        # prevents other collectors from taking the lease until the commit.
         own = and_(
             LEASES.c.name == term.lease,
             LEASES.c.holder == self.holder,

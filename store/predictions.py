@@ -1,6 +1,6 @@
 """Store predictions of the effect of a change, to compare them with the measured effect later.
 
-Each process that computes a prediction adds a row, even a process that otherwise only reads. Rows
+Each process that computes a prediction adds a row, even a process that writes nothing else. Rows
 are never changed, and only the collector deletes them.
 """
 
@@ -76,7 +76,8 @@ def newest_asked_unix_ns(engine: Engine, change: str) -> int | None:
 
 
 def delete_old_predictions(engine: Engine, before_unix_ns: int) -> None:
-    """Delete the predictions from before a time, and all except the newest `MAX_STORED`."""
+    """Delete the predictions that were made before a time, and keep at most the newest
+    `MAX_STORED`."""
     newest = PREDICTIONS.c.asked_unix_ns.desc()
     beyond = select(PREDICTIONS.c.asked_unix_ns).order_by(newest).offset(MAX_STORED).limit(1)
     with reading(state_of(engine)) as connection:

@@ -104,8 +104,7 @@ def probe_sample(
 
 
 def _part_of_each(window: Window, share: float) -> ColumnElement[bool]:
-    """Return the SQL condition that a probe is in the sampled interval of one of the window's
-    parts."""
+    """Return the SQL condition that selects one interval in each part of the window."""
     random = Random(window.from_unix_ns)
     at, length_ns = PROBES.c[_AT], (window.to_unix_ns - window.from_unix_ns) / _PARTS
     starts = [

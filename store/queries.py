@@ -34,7 +34,7 @@ from telemetry.requests import PARTS, RequestTimeline, Source
 
 BATCH_ROWS = 1_000
 """Number of rows to fetch at a time. A long read is a third faster with this number than with
-larger ones, because more rows do not fit in the processor's cache and trigger Python's garbage
+larger numbers: more rows do not fit in the processor's cache, and they trigger Python's garbage
 collector."""
 
 _INT64 = range(-(2**63), 2**63)
@@ -387,7 +387,8 @@ def _value(table: Table, label: str, text: str) -> str | int | bool:
 
 
 def malformed_request_label(label: str, text: str) -> str | None:
-    """Return what the value of a request's label must be, or None if this value is allowed."""
+    """Return a text that describes the allowed values of a request's label, or None if the given
+    value is allowed."""
     return _allowed(REQUESTS, label, text) if label in REQUESTS.c else None
 
 

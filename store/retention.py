@@ -231,8 +231,8 @@ def _deletable_until_s(
 ) -> int:
     """Return the time before which data can be deleted.
 
-    If rollups are missing, this is the start of the oldest missing rollup. A missing rollup delays
-    a deletion by at most `overdue_s`.
+    If rollups are missing, the result is the start of the oldest missing rollup. A missing rollup
+    delays a deletion by at most `overdue_s`.
     """
     missing = set()
     for width_s in widths_s:

@@ -49,7 +49,7 @@ def invalid_reason(row_type: type, values: Iterable[object]) -> str | None:
     for column, value in zip(fields_of(row_type), values, strict=True):
         why = _why_not(value, column)
         if why:
-            # Show integers in hexadecimal, because Python refuses to print very large ones in
+            # Show integers in hexadecimal, because Python refuses to print very large integers in
             # decimal.
             shown = f"{value:#x}" if isinstance(value, int) else repr(value)
             return f"{column.name} = {shown:.60}: {why}"

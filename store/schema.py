@@ -51,7 +51,8 @@ OPERATION_KEY = PROBE_KEY
 LOOKUP_KEY = PROBE_KEY
 COLD_START_KEY = PROBE_KEY
 IN_FLIGHT_KEY = ("span_id", "trace_id")
-"""The primary key of a request in flight, without the time, which a clock correction may change."""
+"""The primary key of a request in flight. The time is not in the key, because a clock correction
+may change the time."""
 
 
 class ColumnType(NamedTuple):

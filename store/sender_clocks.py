@@ -2,8 +2,8 @@
 
 Each collector measures on its own how far a sender's clock is ahead (the lead). If collectors
 corrected the start timestamp of an engine's counters by different amounts, a bill would count the
-counters several times. Therefore, the database has a record for each sender, which decides whether
-and by how much its samples are corrected:
+counters several times. Therefore, the database has one record for each sender. All collectors
+correct the sender's samples by this record:
 
 - The first collector that corrects a sample of the sender stores this correction as the record.
 - If a collector's measurement is within `CHANGED_NS` of the record, the collector uses the record
@@ -47,8 +47,8 @@ behind a load balancer measures a lead that is too small to confirm the correcti
 ends too early only if this collector receives all 6 messages that the server sends in this time,
 which has a probability of (1/3)⁶ = 0.1 %."""
 _RENEWED_NS: Final = 10 * 10**9
-"""The time of a confirmation is stored only if the stored time is older than this, to write
-less."""
+"""To write less often, the time of a confirmation is stored only if the stored time is older than
+this."""
 _ANY: Final = select(SENDERS.c.replica).limit(1)
 _AT_ONCE: Final = 500
 """Number of replicas in a statement."""

@@ -178,7 +178,8 @@ class Writer:
         with self._changed:
             if self._closing:
                 raise StoreUnavailable("the writer is closed")
-            # An empty queue accepts any size; otherwise a large submission could never be written.
+            # An empty queue accepts a submission of any size, so that a large submission can be
+            # written.
             if self._waiting and self._waiting_rows + submission.size > self._capacity_rows:
                 raise StoreBusy(
                     f"{self._waiting_rows} rows wait to be written, and {submission.size} more"

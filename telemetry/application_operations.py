@@ -48,8 +48,8 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 
 MAX_PER_TRACE: Final = 256
 """Maximum number of stored operations of a trace (50 kB at about 200 bytes each). If a trace has
-this many operations, further operations may not have been stored, and the application's time before
-and after a model call is unknown."""
+this many stored operations, others may be missing, so the application's time before and after a
+model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. The time of a longer gap is left out of
-the bill: the engine may not have run. Usual gaps are shorter: plugins take a sample every second,
-and engines are scraped every few seconds."""
+"""Maximum seconds between two samples of a running engine. A longer gap is left out of the bill,
+because the engine may not have run. Usual gaps are shorter: plugins take a sample every second, and
+engines are scraped every few seconds."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -114,8 +114,8 @@ class BillingCells:
     """Sums of requests. A cell has one combination of labels and one hour.
 
     Cell i has the labels `labels[group[i]]` (in the order of `by`) and the hour that begins at
-    `hour_unix_s[i]`. It has the number of requests, the sum of each amount, and for each amount the
-    number of requests that report the amount. If a request runs across the end of an hour, its
+    `hour_unix_s[i]`. A cell has the number of requests, the sum of each amount, and for each amount
+    the number of requests that report the amount. If a request runs across the end of an hour, its
     seconds are divided between the hours.
     """
 
@@ -157,9 +157,9 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """For each engine, the last start before the time range of the bill. Also all starts in the
-    range or shortly after it: an engine that was ready after the range may have loaded its model in
-    the range."""
+    """For each engine, the last start before the time range of the bill, all starts in the range,
+    and the starts shortly after it. An engine that was ready after the range may have loaded its
+    model in the range."""
     simulated: bool = False
     apportioned: bool = True
     """Whether the seconds of a request that runs across the end of an hour are divided between the
@@ -167,5 +167,5 @@ class BillingData:
     engines_from_unix_ns: int = 0
     """Start of the first hour with engine time. Earlier hours have only requests."""
     overflowed: int = 0
-    """Number of requests with `_other` in a label of the bill. `_other` stands for the further
-    values of a label that has too many values."""
+    """Number of requests with `_other` in a label of the bill. If a label has too many values,
+    `_other` stands for the values that are not stored."""

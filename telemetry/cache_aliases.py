@@ -240,8 +240,8 @@ _ORDER: Final = (CacheResult.HIT, CacheResult.MISS, CacheResult.BYPASS, CacheRes
 
 
 def decisive(reports: Iterable[Reported]) -> Reported | None:
-    """Return one of several gateways' reports: a hit if there is one, otherwise a miss if there is
-    one, otherwise any report."""
+    """Return one of several gateways' reports: a hit, or a miss if there is no hit, or any valid
+    report if there is neither. None without a valid report."""
     valid = [each for each in reports if each.result is not None]
     if not valid:
         return None

@@ -23,7 +23,8 @@ class CacheResult(StrEnum):
 
 
 class CacheKind(StrEnum):
-    """How a cache finds an entry (exact or similar request), or that its entries are embeddings."""
+    """The kind of a cache: it finds an entry by the same request or by a similar request, or its
+    entries are embeddings."""
 
     EXACT = "exact"
     """Answers to the same request."""

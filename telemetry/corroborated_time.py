@@ -6,8 +6,8 @@ clock, and the held time, which continues from before the jump. The senders' tim
 
 - A sender whose timestamps jumped with the system clock uses the system clock too, so it does not
   vote.
-- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
-  its timestamps. The majority of the votes decides immediately.
+- A sender whose timestamps did not jump is a witness. A witness votes for the candidate that is
+  nearer to its timestamps. The majority of the votes decides immediately.
 - Without a witness, the held time is used for `STEPOUT_NS`. After that, the system clock is
   accepted.
 
@@ -18,10 +18,10 @@ newest stored data, or behind this data, it is in doubt. A doubtful system clock
 nevertheless, unless most senders contradict it. A sender contradicts it if the sender's timestamps
 are shortly after the newest stored data.
 
-Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
-while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
-boot. So a wrong clock deletes at most one additional minute of data per minute, and after a
-downtime of a week, deletion takes a week to catch up.
+Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. This clock never goes
+back, stops while it is ahead of the current time, and advances at most `PACE` times as fast as the
+time since boot. So a wrong clock deletes at most one additional minute of data per minute, and
+after a downtime of a week, deletion takes a week to catch up.
 
 The clock is safe to use from any thread.
 """
@@ -38,9 +38,9 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Jumps of the system clock that are shorter than this time are always accepted. It is a third of
-the 15 s between two evaluations of the alerts. NTP's corrections are usually smaller (chrony's
-`makestep 1`, ntpd's 128 ms)."""
+"""Jumps of the system clock that are shorter than this time are always accepted. The limit is a
+third of the 15 s between two evaluations of the alerts. NTP's corrections are usually smaller
+(chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS

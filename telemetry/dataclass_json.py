@@ -27,8 +27,9 @@ def read(kind: type[Read], text: str) -> Read:
     """Return the dataclass that `write` wrote.
 
     Args:
-        kind: a dataclass. Its fields may be texts, numbers, booleans, enums of texts, dataclasses,
-            and sequences, tuples, unions and mappings (with text keys) of these.
+        kind: a dataclass. The fields of the dataclass may be texts, numbers, booleans, enums of
+            texts, dataclasses, and sequences, tuples, unions and mappings (with text keys) of
+            these.
 
     Raises:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.

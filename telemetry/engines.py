@@ -24,7 +24,7 @@ from telemetry.requests import Source
 
 MAX_TRACKED: Final = 1_200
 """Maximum number of replicas, of engines, and of senders that one collector tracks. Five collectors
-are enough for 5,000 replicas, even if a hash divides them unevenly."""
+are enough for 5,000 replicas, even if a hash distributes the replicas unevenly."""
 HUNG_S: Final = 60
 """Seconds without a completed step after which an engine with requests counts as hung.
 

@@ -1,6 +1,6 @@
 """Define a GPU sample: the state of a GPU at one instant, from its driver or a separate sampler.
 
-A value that a GPU does not report is None. It is not replaced by a similar value.
+A value that a GPU does not report is None, and is not replaced by a similar value.
 """
 
 from collections.abc import Mapping

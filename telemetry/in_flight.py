@@ -10,8 +10,8 @@ from typing import Final
 from telemetry.requests import Source
 
 REPORTED_FROM_S: Final = 5.0
-"""Minimum age of a reported request, in seconds. It equals the interval at which servers export
-rows."""
+"""Minimum age of a reported request, in seconds. This age equals the interval at which servers
+export rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class MissingExtra(Exception):  # noqa: N818 -- the name states the condition
-    """A library of an extra is not installed. The message contains the command."""
+    """A library of an optional extra is not installed. The message contains the command."""
 
 
 def install_plugin(root: Path = ROOT) -> str:
@@ -30,7 +30,7 @@ def install_extra(extra: str, root: Path = ROOT) -> str:
 
 
 def require(module: str, extra: str, what: str) -> None:
-    """Check that a library of an extra is installed.
+    """Check that a library of an optional extra is installed.
 
     Raises:
         MissingExtra: the library is not installed.

@@ -20,8 +20,8 @@ def otlp_url(key: str, environ: Mapping[str, str]) -> str:
 
     Args:
         key: `GRPC_KEY` or `HTTP_KEY`.
-        environ: the environment. It lacks the variables if `tailspan up` did not start the
-            explorer. The default scheme and port are then used.
+        environ: the environment. If `tailspan up` did not start the explorer, the variables are
+            missing, and the default scheme and port are used.
     """
     text = environ.get(key, "")
     port = int(text) if text.isascii() and text.isdecimal() else _DEFAULTS[key]

@@ -1,9 +1,9 @@
 """Parse prefix ladders, which show which requests begin with the same tokens.
 
 Pure. A ladder is a text: the tokens per KV-cache block, such as `16:`, followed by four characters
-for each rung. The first rung stands for the empty prompt, and each further rung for the prefix that
-ends at one of `POSITIONS`. Requests with equal rungs up to a position have the same tokens up to
-it. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
+for each rung. The first rung stands for the empty prompt. Each of the other rungs stands for the
+prefix that ends at one of `POSITIONS`. Requests with equal rungs up to a position have the same
+tokens up to it. The plugin computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re

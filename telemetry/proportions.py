@@ -14,10 +14,10 @@ def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] 
     """Return the confidence interval of a proportion (95 % for z = 1.96), or None without trials.
 
     The trials are assumed to be independent. The coverage is the probability that the interval
-    contains the true proportion. It was computed with the binomial distribution. For 10 to 2,000
-    trials, the average coverage over all proportions is 95.0 % to 95.4 %. For each proportion from
-    5 % to 95 %, the coverage is at least 92.7 % with 100 or more trials, and at least 89 % with 10
-    or more trials.
+    contains the true proportion. The coverage was computed with the binomial distribution. For 10
+    to 2,000 trials, the average coverage over all proportions is 95.0 % to 95.4 %. For each
+    proportion from 5 % to 95 %, the coverage is at least 92.7 % with 100 or more trials, and at
+    least 89 % with 10 or more trials.
 
     Raises:
         ValueError: the number of successes is negative or exceeds the number of trials.

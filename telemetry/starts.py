@@ -14,7 +14,7 @@ Argument = str | int | float | bool
 MAX_LOADING_S: Final = 3_600.0
 """Maximum plausible value of `loading_s`.
 
-If the time is longer, the process created the engine long after its own start, so the time is not
+If the time is longer, the process created the engine long after its own start, so the value is not
 the time of loading. By default, vLLM ends a start after 600 s (VLLM_ENGINE_READY_TIMEOUT_S).
 """
 

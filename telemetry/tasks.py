@@ -12,8 +12,8 @@ class Task:
 
     Attributes:
         name: the component's name in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. If so, senders should use
-            another collector.
+        vital: whether telemetry is lost while the component fails. While a vital component fails,
+            senders should use another collector.
         quiet_s: the longest normal time between two successes, or None if the component works
             only on demand.
         problem: why the last attempt failed, such as the exception's type, or None.

@@ -79,8 +79,9 @@ class CountCache:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         self._forget(to_s - REMEMBERED_S)
         added, complete_from_s = self._added, self._complete_from_s
-        # With several sources, do not use the cache. It may be wrong: a row from a better source
-        # may replace a row of the same request in another step, and that step gets no mark.
+        # With several sources, do not use the cache, because it may be wrong. A row from a better
+        # source may replace a row of the same request in another step. The step of the replaced row
+        # gets no mark.
         if len(self._sources) > 1 or complete_from_s is None:
             return self._count(engine, goodput, from_s, to_s, EVALUATION_S)
         first_s = max(from_s // EVALUATION_S * EVALUATION_S, to_s - REMEMBERED_S)

@@ -56,14 +56,14 @@ from telemetry.requests import Source
 
 SECOND_NS: Final = 10**9
 SETTLED_S: Final = 600
-"""The counts of a step are stored this many seconds after it ended. Senders stop retrying much
-earlier, so all requests of the step are in the store by then."""
+"""The counts of a step are stored this many seconds after it ended. Senders stop retrying long
+before this time, so all requests of the step are then in the store."""
 LONGEST_REQUEST_S: Final = 3600
 """The stored counts leave out requests that ran longer than this many seconds."""
 MAX_GAP_S: Final = 300
-"""Data with a longer gap, in seconds, is not continuous, so counting begins after the gap. The
-shortest window of a paging alert has the same length. `/metrics` counts a request as late if it
-arrives more than this many seconds after its end."""
+"""Data with a gap of more than this many seconds is not continuous, so counting begins after the
+gap. The shortest window of a paging alert has the same length. `/metrics` counts a request as late
+if it arrives more than this many seconds after its end."""
 CHUNK_S: Final = 6 * 3600
 """Counts are computed and stored in chunks of this many seconds."""
 AT_ONCE: Final = 200_000
@@ -185,8 +185,8 @@ def read_tally(
             `by_second`.
         instants: if given, the caller may sum the history only between these instants, `from_s` and
             `to_s`. The database then returns one sum for each interval between adjacent instants,
-            which is fast for long ranges. None allows any range. With time slices, the database
-            always returns one sum per slice.
+            which is fast for long ranges. The value None allows any range. With time slices, the
+            database always returns one sum per slice.
     """
     slices = goodput.slices
     if slices:
@@ -249,7 +249,8 @@ def step_counts(
 
     Args:
         from_s: start in unix seconds; a multiple of the step.
-        to_s: end in unix seconds. If it is not a multiple of the step, the last step is shorter.
+        to_s: end in unix seconds. If `to_s` is not a multiple of the step, the last step is
+            shorter.
         step_s: a multiple of `EVALUATION_S`.
     """
     if goodput.slices is None:
@@ -387,8 +388,8 @@ def history_start_s(engine: Engine, at_s: int, *, probes: bool) -> int | None:
 
 
 def _oldest_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the time of the oldest probe, or of the oldest request or report of a request in
-    flight, in unix seconds."""
+    """Return the time of the oldest row in unix seconds. The rows are probes, or requests and
+    reports of requests in flight."""
     if probes:
         known = [oldest_probe_unix_ns(engine)]
     else:
@@ -459,8 +460,8 @@ def count_requests(
             for instant, counts in zip(instants.tolist(), cells, strict=True):
                 of = (instant, kind, keys[at])
                 totals[of] = totals.get(of, 0) + counts
-    # Read the reports after the rows, so that no request is counted twice. If a row arrives in
-    # between, the next evaluation counts it.
+    # Read the reports after the rows, so that no request is counted twice. If a row arrives between
+    # these two reads, the next evaluation counts it.
     reported = _bad_in_flight(engine, goodput, from_s, to_s, bucket_s)
     for (instant, kind, at), number in reported.items():
         of = (instant, kind, keys[at])

@@ -1,5 +1,5 @@
-"""The live evaluator: it decides from the stored requests whether objectives alert. Its decisions
-are the same as those of the generated Prometheus rules.
+"""The live evaluator: it decides from the stored requests whether objectives alert. It makes the
+same decisions as the generated Prometheus rules.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
 instants, so a restart changes no result.
@@ -52,12 +52,12 @@ LONGEST_PAUSE_S: Final = 6 * 3600
 them is too late to help."""
 BEHIND_S: Final = 60
 """If the time of the last evaluation is more than this many seconds ahead of the present, the clock
-was wrong at that evaluation, and the evaluator continues at an earlier time (see above). If it is
-less far ahead, the evaluator waits until then."""
+was wrong at that evaluation. The evaluator then continues at an earlier time (see above). If that
+time is less far ahead, the evaluator waits until the present has reached it."""
 RECOUNT_SHARE: Final = 10
-"""If an evaluation that counts old requests again takes longer than the evaluation interval, old
-requests are not counted again for this many times the duration of that evaluation. So a sender of
-old requests cannot delay an alert."""
+"""An evaluation that counts old requests again may take longer than the evaluation interval. In
+this case, the next recount of old requests waits for this many times the duration of that
+evaluation. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
 """An instant is evaluated this many seconds after it, so that the last rows before it have
 arrived."""
@@ -174,8 +174,8 @@ class Evaluator:
         """Return the time from which the stored counts are incomplete; None without marks.
 
         Args:
-            extend: True if the history may now begin earlier. It does so only if the data before
-                its start is continuous. Other data from before the start changes no count.
+            extend: True if the history may now begin earlier. Its start changes only if the data
+                before the start is continuous. Other data from before the start changes no count.
         """
         if not marks:
             return None

@@ -6,8 +6,8 @@ stored candidates are limited. The places are assigned by these rules:
   names rarely repeat. If two groups had equally many hours, the one with more requests gets the
   place;
 - a group loses its place only to a group that had requests in more than twice as many hours. The
-  other group's hours are counted only for the last day, so there are at most 24, and an invented
-  name cannot replace a tenant that had requests in 12 hours of the last week;
+  hours of the group without a place are counted only for the last day, so there are at most 24. So
+  an invented name cannot replace a tenant that had requests in 12 hours of the last week;
 - a group with an open incident keeps its place.
 
 Groups in the objective's `reserved` always have a place.
@@ -225,8 +225,8 @@ class GroupPlaces:
         if len(placed) >= self._places:
             kept = active_hours(self._engine, definition, list(counted_ranges), now_s - ACTIVITY_S)
             for group, key in placed.items():
-                # `candidates` also has the hours that are not stored yet, and the hours in which
-                # the group was counted in `other`.
+                # The stored hours are incomplete: only `candidates` has the hours that are not
+                # stored yet, and the hours in which the group was counted in `other`.
                 hours[group] = max(kept[key], candidates.hours(group))
         fixed = self._burning(objective, placed) | set(goodput.reserved)
         changes = assign_places(candidates, hours, fixed, self._places)

@@ -1,9 +1,10 @@
 """Incidents: one per burn, with start, peak and end. Pure.
 
-A burn begins before its alert. Its start is estimated by a cumulative sum (CUSUM): it is the
-instant at which the rate of bad events most likely rose from a rate that just meets the objective
-to a rate that alerts. The incident is over after `QUIET_S` seconds without an alert. Its end is the
-time of the last alert. So an alert that stops only briefly creates no second incident.
+A burn begins before its alert. The start of a burn is estimated by a cumulative sum (CUSUM). The
+estimate is the instant at which the rate of bad events most likely rose, from a rate that just
+meets the objective to a rate that triggers an alert. The incident is over after `QUIET_S` seconds
+without an alert. The end of an incident is the time of its last alert. So an alert that stops only
+briefly creates no second incident.
 
 Source: E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954; for counts J. M. Lucas,
 "Counted data CUSUM's", Technometrics 27, 1985.

@@ -55,7 +55,7 @@ def lasted_s(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _wait_s(table: pa.Table) -> pa.ChunkedArray:
-    """Return the whole wait of each probe in seconds. It is null if the connection was never
+    """Return the whole wait of each probe in seconds. The wait is null if the connection was never
     established."""
     return pc.if_else(pc.is_null(table["e2e_s"]), pa.scalar(None, pa.float64()), lasted_s(table))
 

@@ -106,7 +106,7 @@ def _evaluate(expression: Expression, request: RequestTimeline) -> bool | None:
 
 
 BELOW_ANY: Final = float("-inf")
-"""The time between tokens of a response with fewer than two tokens. It meets every limit."""
+"""The time between tokens of a response with fewer than two tokens. This time meets every limit."""
 
 
 AFTER: Final = {"frontend_s": "queue_s", "queue_s": "prefill_s", "prefill_s": "decode_s"}

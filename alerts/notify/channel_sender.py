@@ -98,7 +98,7 @@ class ChannelSender:
         """Try each due message once.
 
         Args:
-            stop: called before each message. If it returns True, no further message is tried.
+            stop: called before each message. If `stop` returns True, no more messages are tried.
             term: the token of the lease on notifications (`store.leases`).
 
         Raises:

@@ -19,11 +19,11 @@ from store.replicas.hung_replicas import HungReplica, progress, reported_since
 SEVERITY: Final = "page"
 SILENT_S: Final = 300
 """A hang is over if its replica has sent no sample for this many seconds. A running replica tries
-to send again within 300 s (`tailspan_vllm.export.retry`), so a replica that is silent for longer is
-gone."""
+to send again within 300 s (`tailspan_vllm.export.retry`), so a replica that is silent for more than
+300 s is gone."""
 MAX_OPEN: Final = 20
-"""Maximum number of open hangs. No notification is sent for further hangs; the Overview page and
-the Prometheus rule report them."""
+"""Maximum number of open hangs. For hangs beyond this number, no notification is sent; the Overview
+page and the Prometheus rule report them."""
 
 
 class Hangs:

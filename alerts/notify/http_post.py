@@ -1,9 +1,9 @@
 """Send a message over HTTP, in one attempt.
 
 Receivers are not trusted. An attempt has a total time-out and reads only the beginning of a
-response. It follows no redirect, because only the configured address may receive the message and
-the keys. Secrets are removed from the response before its display. HTTPS_PROXY and NO_PROXY
-configure the proxies. Certificates come from the system or from SSL_CERT_FILE.
+response. An attempt follows no redirect, because only the configured address may receive the
+message and the keys. Secrets are removed from the response before its display. HTTPS_PROXY and
+NO_PROXY configure the proxies. Certificates come from the system or from SSL_CERT_FILE.
 """
 
 import logging
@@ -89,8 +89,9 @@ class ChannelPoster:
     def __call__(self, post: ChannelPost) -> ChannelResponse:
         """Send one request; failures are returned, not raised."""
         # Socket time-outs apply to single reads, so a receiver that sends one byte per second would
-        # block for ever. Name resolution has no time-out. So the attempt runs in a thread. If it
-        # takes too long, the thread is abandoned, and attempts fail until this thread has ended.
+        # block for ever. Name resolution has no time-out. So the attempt runs in a thread. If the
+        # attempt takes too long, the thread is abandoned, and attempts fail until this thread has
+        # ended.
         if self._running is not None and self._running.is_alive():
             return ChannelResponse(None, "the previous attempt has not ended yet")
         answers: SimpleQueue[ChannelResponse] = SimpleQueue()
@@ -148,7 +149,7 @@ def _pool(url: str) -> urllib3.PoolManager:
 
 
 def _error_reason(error: Exception) -> str:
-    """Return the reason for an error without the address, which the libraries' messages contain."""
+    """Return the reason for an error, without the address that the libraries' messages contain."""
     match error:
         case exceptions.NameResolutionError():
             return "the host name cannot be resolved"

@@ -30,8 +30,8 @@ def unlinked(text: str) -> str:
     """Return the text without mentions, links and images that a chat would interpret.
 
     Mentions are `@channel` and `<!here>` (Slack, Mattermost, Discord, Teams). Links are
-    `[text](address)` and bare addresses. In each of them, one character is replaced by a similar
-    one.
+    `[text](address)` and bare addresses. In each mention or link, one character is replaced by a
+    similar character.
     """
     text = _BRACKET.sub("‹", _MENTION.sub("＠", text))
     return _ADDRESS.sub("꞉", _LINK.sub("] ", text))

@@ -9,8 +9,8 @@ from typing import Final
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 300.0
 GIVE_UP_S: Final = 6 * 3600
-"""Seconds after which delivery of a message is abandoned, because a later page would not help. The
-evaluator skips missed instants of this age for the same reason."""
+"""Seconds after which delivery of a message is abandoned, because a page that arrives later would
+not help. The evaluator skips missed instants of this age for the same reason."""
 
 
 def delay_s(attempts: int, chance: float, retry_after_s: float | None = None) -> float:

@@ -28,7 +28,7 @@ _SOURCE: Final = ("metricSourceRef", "type", "spec")
 _QUERY: Final = ("query", "promql", "by")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 MAX_LABELS: Final = 5
-"""Maximum number of labels that define groups. With more, groups have too few events for a
+"""Maximum number of labels that define groups. With more labels, groups have too few events for a
 budget."""
 
 

@@ -136,8 +136,8 @@ def inspect_texts(texts: Mapping[str, str]) -> Findings:
 
 
 class _Collected:
-    """The documents of all files by kind and name. All are collected before any is checked, because
-    a document may refer to a later one."""
+    """The documents of all files by kind and name. All documents are collected before the first is
+    checked, because a document may refer to a later document."""
 
     def __init__(self) -> None:
         self.errors: list[AlertsError] = []

@@ -21,9 +21,9 @@ LONGEST_PERIOD_S: Final = 366 * DAY_S
 
 SLICED: Final = "Timeslices"
 METHODS: Final = ("Occurrences", SLICED)
-"""The supported budgeting methods. `RatioTimeslices` is not supported. It gives a slice with one
-request the weight of a slice with a thousand requests. It also has no count of bad events, which
-the low-traffic guard needs."""
+"""The supported budgeting methods. `RatioTimeslices` is not supported. With this method, a slice
+with one request has the same weight as a slice with a thousand requests. The method also has no
+count of bad events, which the low-traffic guard needs."""
 SLICE: Final = ("timeSliceTarget", "timeSliceWindow")
 
 _CALENDAR: Final = re.compile(rf"([1-9][0-9]{{0,2}})([{''.join(NOMINAL_DAYS)}])", re.ASCII)

@@ -48,8 +48,8 @@ def what(objective: Objective) -> str:
 
 
 def fired_by(objective: Objective, pair: WindowPair) -> str:
-    """Return the template that expands to a pair's burn rates and counts. It expands to nothing if
-    the pair does not alert."""
+    """Return the template that expands to a pair's burn rates and counts. The template expands to
+    nothing if the pair does not alert."""
     long, short = durations.render(pair.long_s), durations.render(pair.short_s)
 
     def value(series: str, form: str) -> str:

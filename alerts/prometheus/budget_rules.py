@@ -24,11 +24,12 @@ from alerts.prometheus.rulefile import RecordingRule, number
 from telemetry import durations
 
 BUDGET_INTERVAL = "2m"
-"""Evaluation interval of the budget rules. It must be below 5 min, because Prometheus ignores
-samples that are older than 5 min."""
+"""Evaluation interval of the budget rules. The interval must be below 5 min, because Prometheus
+ignores samples that are older than 5 min."""
 
 OVERLAP = 5
-"""Number of samples per window. Each event is in this many samples, so sums are divided by it."""
+"""Number of samples per window. Each event is in this many samples, so sums are divided by this
+number."""
 
 YEARS: Final = 3
 """The rules contain calendar boundaries for this many years after the current year."""

@@ -33,12 +33,12 @@ INTERVAL: Final = {"page": "15s", "ticket": "2m"}
 """The evaluation interval of each severity."""
 
 STEP_S: Final = durations.parse_s(INTERVAL["page"])
-"""The evaluation interval in seconds. The first sample of a window may be this late."""
+"""The evaluation interval in seconds. The first sample of a window may be late by this time."""
 
 BLIND_FOR: Final = "15m"
-"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. This
-leaves time for a deployment that corrects the fault. It is a quarter of the hour that the blindness
-check covers."""
+"""An alert fires only after an objective has been blind (`alerts.blindness`) for this time. The
+delay leaves time for a deployment that corrects the fault, and is a quarter of the hour that the
+blindness check covers."""
 
 SHORTEST_ABSENCE_S: Final = 120
 """Minimum time, in seconds, that counters must be absent before an alert fires. While a target

@@ -28,8 +28,8 @@ def tailspan_rules(
     """Return the rules file for a Prometheus that scrapes Tailspan.
 
     If all objectives use Prometheus queries, the file contains only the objectives' rules. In this
-    case, Prometheus possibly does not scrape Tailspan, and the other rules would page because
-    Tailspan is absent.
+    case, Prometheus possibly does not scrape Tailspan, and the other rules would send a page
+    because Tailspan is absent.
 
     Args:
         selector: matchers for each of Tailspan's series, from `read_selector`.

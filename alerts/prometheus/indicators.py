@@ -108,7 +108,7 @@ class OwnCounters:
 
     @property
     def present(self) -> str:
-        """The counter, which has a result while it exists."""
+        """An expression that has a result while the counter exists: the counter itself."""
         return f"{summed(self.by)}({self._of(vocabulary.EVENTS)})"
 
     def events(self, window: str) -> str:

@@ -1,8 +1,8 @@
 """Rules on recent P99 latencies, for users without an objective.
 
 These rules create tickets and not pages, because a P99, unlike a burn rate, does not measure how
-many users are affected or for how long. The quantiles come from `/metrics`. They have an error of
-at most 1 %.
+many users are affected or for how long. The quantiles come from `/metrics`, with an error of at
+most 1 %.
 
 Each quantile is computed over the requests of all replicas of a model. If there are too few
 requests for a P99, `/metrics` has a lower quantile instead, such as a P95. If this lower quantile

@@ -1,7 +1,7 @@
 """Rules on the operation of Tailspan itself: evaluation, notifications and leases.
 
 The recorded series are 1 or 0. `alerts/operating/` defines objectives on these series. While
-Tailspan does not run, the series on the evaluation is 0.
+Tailspan does not run, the series about the evaluation is 0.
 """
 
 from typing import Final
@@ -49,7 +49,7 @@ def operation_group(explorer_url: str) -> RuleGroup:
             ),
             ticket(
                 "TailspanLeaseUnheld",
-                # Another collector takes a lease within 18 s.
+                # Another collector takes an expired lease within 18 s.
                 "sum by (lease) (tailspan_lease_held) != 1",
                 "1m",
                 f"{{{{ $value }}}} collectors hold the lease {lease}; exactly one should",

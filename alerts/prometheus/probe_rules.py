@@ -12,8 +12,8 @@ from alerts.prometheus.rulefile import AlertingRule, RecordingRule, RuleGroup, l
 WAIT: Final = "probe:tailspan_wait:seconds"
 """The time that a client waits for the whole answer, including the set-up of its connection."""
 SLOWER: Final = "2"
-"""A wait is slow above this multiple of the wait in the 6 h before. The rule on prefix-cache hits
-(`symptom_rules`) has the same factor."""
+"""A wait is slow if it is longer than this multiple of the wait in the 6 h before. The rule on
+prefix-cache hits (`symptom_rules`) has the same factor."""
 NOTICED_S: Final = "0.1"
 """Users do not notice a delay below this many seconds (Nielsen, Usability Engineering, 1993, ch.
 5)."""

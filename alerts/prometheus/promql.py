@@ -2,7 +2,7 @@
 
 A query over counters is a counter (`name{…}`), a sum of counters, or an expression with the range
 `[{{.window}}]`. A query over gauges is a gauge, a sum or a count of gauges, or an expression with
-this range. promql-parser checks grammar and types.
+the range `[{{.window}}]`. promql-parser checks grammar and types.
 """
 
 import re
@@ -65,9 +65,9 @@ def read_query(text: str, *, gauges: bool = False, by: tuple[str, ...] = ()) -> 
     """Check a query that counts events, and normalise it.
 
     Args:
-        gauges: whether the series are gauges, so that the query adds up their samples. Otherwise
-            the series are counters.
-        by: labels that the query must preserve. They are added to a sum or a count of a plain
+        gauges: True if the series are gauges, so that the query adds up their samples; False if the
+            series are counters.
+        by: labels that the query must preserve. The labels are added to a sum or a count of a plain
             selector.
 
     Returns:

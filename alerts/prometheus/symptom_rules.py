@@ -1,8 +1,9 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
 Most of these rules create tickets, because a cause such as a full KV cache affects no user until an
-objective burns. Rules on rare events require a minimum count, as burn rules do. Two rules page,
-because an objective may not detect these faults: Tailspan is not scraped, and an engine hangs.
+objective burns. Rules on rare events require a minimum count, as burn rules do. Two rules send
+pages, because an objective may not detect these faults: Tailspan is not scraped, and an engine
+hangs.
 """
 
 from typing import Final
@@ -16,7 +17,8 @@ HUNG: Final = (
     f"and max by (model, replica) (tailspan_engine_last_step_age_seconds) > {HUNG_S}\n"
 )
 """An expression for the requests in flight of a replica whose engines take no step (limit:
-`HUNG_S`). It uses `max`, because a front end reports the same number for each of its engines."""
+`HUNG_S`). The expression uses `max`, because a front end reports the same number for each of its
+engines."""
 
 MODEL: Final = label_text("model")
 REPLICA: Final = label_text("replica")

@@ -1,4 +1,4 @@
-"""Append to the audit log: one JSON object per line, for each sign-in and each read of a request.
+"""Write the audit log, a file with a line of JSON for each sign-in and each read of a request.
 
 Each line is written with one system call, so that the lines of several processes do not mix.
 """
@@ -68,7 +68,8 @@ class AuditLog:
         texts = {
             key: each[:LONGEST] if isinstance(each, str) else each for key, each in event.items()
         }
-        # ASCII, so that control characters, line ends and bidirectional marks are escaped.
+        # Write only ASCII, so that control characters, line ends and bidirectional marks are
+        # escaped.
         line = json.dumps({"time": round(time.time(), 3), **texts}, ensure_ascii=True)
         try:
             self._write(line.encode() + b"\n")

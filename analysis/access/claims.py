@@ -13,8 +13,8 @@ LONGEST_VALUE: Final = 1_024
 
 
 class ClaimError(ValueError):
-    """The value of a claim that gives roles is neither a text nor a list of texts, or is too
-    long."""
+    """A claim that should give a role has an invalid value: it is not a text or a list of texts, or
+    it is too long."""
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
@@ -24,7 +24,7 @@ def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: boo
         unverified: True if e-mail addresses that the provider has not verified give roles too.
 
     Raises:
-        ClaimError: a claim that gives roles is neither a text nor a list of texts, or is too long.
+        ClaimError: a claim that should give a role has an invalid value.
     """
     grants = [
         each.grant for each in roles.roles if _grants_role(claims, each, unverified=unverified)

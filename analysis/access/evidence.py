@@ -50,8 +50,8 @@ def require_all_tenants(engine: Engine, what: str) -> None:
 
 
 def thresholds_for(engine: Engine, objectives: Sequence[Objective]) -> tuple[Objective, ...]:
-    """Return the objectives whose latency thresholds a reader may apply to requests: each objective
-    that the reader may see, and each objective that names no tenant, model, adapter or route."""
+    """Return the objectives whose latency thresholds a reader may apply to requests. They are the
+    objectives that the reader may see, and those that name no tenant, model, adapter or route."""
     access = access_of(engine)
     if access is None or not access.limits_rows:
         return tuple(objectives)

@@ -59,8 +59,8 @@ def load_roles(path: Path) -> Roles:
     """Read a roles file.
 
     Args:
-        path: the roles file. If it contains a relative path of the audit log, this path starts at
-            the folder of the roles file.
+        path: the roles file. If the file contains a relative path of the audit log, this path
+            starts at the folder of the roles file.
 
     Raises:
         DocumentError: the file is invalid.

@@ -35,8 +35,8 @@ def visible_objectives(engine: Engine, objectives: Sequence[Objective]) -> tuple
 
 
 def is_visible(objective: Objective, access: Access) -> bool:
-    """Return whether a reader may see all requests that an objective counts. The objective may be
-    one group of an objective with groups."""
+    """Return whether a reader may see all requests that an objective counts. `objective` may also
+    be a single group of an objective."""
     indicator = objective.indicator
     if not isinstance(indicator, GoodEvents):
         return False  # a Prometheus query may count any request

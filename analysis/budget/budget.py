@@ -39,7 +39,7 @@ PARTS: Final = tuple(
 
 
 def parts_of(line: str) -> tuple[str, ...]:
-    """Return the parts of a layer such as `before`, or of one operation such as `before.tool`."""
+    """Return the parts of a layer, or of one operation of a layer, such as `before.tool`."""
     return tuple(part for part in PARTS if part == line or part.startswith(f"{line}."))
 
 

@@ -1,8 +1,8 @@
 """Compare the parts of the slow requests' latency with a latency budget.
 
 Pure. The tail is the slowest requests: for P95, the slowest 5 % (as in
-`diagnosis/latency/tail.py`). Its mean latency is the sum of the mean times of the parts.
-Percentiles of the parts do not sum to the percentile of the latency.
+`diagnosis/latency/tail.py`). The mean latency of the tail is the sum of the mean times of the
+parts. Percentiles of the parts do not sum to the percentile of the latency.
 
 Source: expected-shortfall allocation, Tasche 1999.
 """
@@ -40,7 +40,7 @@ class BudgetLine:
         budget_s: its budget in seconds, or None.
         spent_s: its mean seconds in the tail, or None if unknown.
         operations: the mean seconds of each operation, for a layer of the application.
-        within_s: what the percentile of the latency would have been if this layer had used at most
+        within_s: the percentile of the latency, under the assumption that the layer used at most
             its budget in each request. None if the layer does not overspend.
     """
 

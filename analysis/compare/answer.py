@@ -159,8 +159,8 @@ def _read(engine: Engine, side: CompareSide, question: CompareQuestion) -> SideR
 
 
 def too_many(engine: Engine, window: Window, most: int) -> int | None:
-    """Return the number of requests in a range that a comparison would read, if there are more than
-    `most`. Otherwise, return None."""
+    """Return the number of requests in a range that a comparison would read; None if there are at
+    most `most`."""
     number = request_count(engine, _with_lead(window))
     return number if number > most else None
 

@@ -37,11 +37,12 @@ MIN_COMPARED: Final = 0.5
 """Minimum share of the requests after the change that can be compared."""
 MIN_FOR_WORSE: Final = 0.1
 """For the verdict `worse`, the minimum share of the requests after the change that can be compared.
-It is lower than `MIN_COMPARED`: on a much slower server, so many requests run together that most
-have no counterpart before the change. A deployment pipeline must stop in this case too."""
+This minimum is lower than `MIN_COMPARED`: on a much slower server, so many requests run together
+that most have no counterpart before the change. A deployment pipeline must stop in this case
+too."""
 MAX_COMPARED: Final = 10_000
 """Maximum number of requests before the change, and after it, so that the intervals are computed in
-a few seconds. If there are more, requests at equal distances in the list are used."""
+a few seconds. If there are more, only every n-th request is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Criteria:
     while data arrives (several looks)."""
     floor_s: float = 0.0
     """Seconds that are added to the percentile before the change and to the percentile after it.
-    Most queueing times are 0, so both percentiles may be 0. The ratio of the two sums is still
-    defined."""
+    Most queueing times are 0, so both percentiles may be 0. Without the added seconds, their ratio
+    would be undefined."""
     restart_half: float = 0.0
     """Half of the width of the 95 % confidence interval of a restart's effect. The effect is the
     logarithm of a ratio: the percentile after the restart / before it."""

@@ -28,7 +28,7 @@ previous range, so its confidence interval is narrower by a factor of 1.4."""
 LONGEST_S: Final = STEPS_S[-1]
 MAX_REQUESTS: Final = 50_000
 """Maximum number of requests to read before the deploy, and after it. A comparison uses 10,000 of
-them. Two latencies of 50,000 requests take about 4 s of CPU time."""
+them. The comparison of two latencies of 50,000 requests takes about 4 s of CPU time."""
 QUANTILE: Final = "p99"
 """The percentile to compare. An objective that requires 99 % good requests is met if the P99 is
 within its threshold."""
@@ -108,7 +108,7 @@ def compare_deploy(
 
 
 def missing(found: DecisionResult) -> int:
-    """Return how many further requests after the deploy a verdict needs."""
+    """Return how many more requests must arrive after the deploy before there can be a verdict."""
     return max(0, min_requests(found.question.quantile) - found.requests_after)
 
 

@@ -7,8 +7,8 @@ latencies are fitted again to each draw.
 A gate in a deployment pipeline computes the result many times. Each computation is called a look.
 With many looks, it becomes likely that at least one interval does not contain the true change. The
 default interval is therefore wider: it contains the true change at all looks with a probability of
-95 %. It is wider than an interval for a single look by a factor that depends on the number of
-blocks of time.
+95 %. The default interval is wider than an interval for a single look by a factor that depends on
+the number of blocks of time.
 
 Sources: Künsch, Annals of Statistics 1989, for blocks; Waudby-Smith, Arbour, Sinha, Kennedy and
 Ramdas, "Time-uniform central limit theory and asymptotic confidence sequences", Annals of
@@ -39,17 +39,18 @@ MIN_BLOCKS: Final = 8
 MODEL_ERROR: Final = 0.007
 """Standard deviation of the error of the expected latencies, relative to the expected latencies.
 This error is the same in all draws, so the differences between the draws do not show it. Therefore,
-it is added to each interval. Without it, the 95 % intervals for a single computation contained the
-true change in only 14 to 20 of 20 pairs of simulated windows, depending on the latency and the
-change."""
+this error is added to each interval. Without this addition, the 95 % intervals for a single
+computation contained the true change in only 14 to 20 of 20 pairs of simulated windows, depending
+on the latency and the change."""
 ERROR: Final = 0.05
 """Probability that an interval for a single look (computation of the result) does not contain the
 true change. For intervals that are valid for all looks: the probability that at least one of them
-does not contain it."""
+does not contain the true change."""
 TUNED_BLOCKS: Final = 20
-"""An interval that is valid for all looks (repeated computations) is wider than one for a single
-look, by a factor that depends on the number of blocks of time. The factor is smallest for this
-number of blocks. For 5 to 400 blocks, it is at most a fifth larger."""
+"""An interval that is valid for all looks (repeated computations) is wider than an interval for a
+single look. The factor between them depends on the number of blocks of time, and is smallest for
+this number of blocks. For 5 to 400 blocks, the factor is at most a fifth larger than this
+minimum."""
 
 
 Statistic = TypeVar("Statistic")
@@ -109,8 +110,8 @@ def reach_of(blocks: int, looks: bool) -> float:
 
     Args:
         blocks: number of blocks of time before or after the change, whichever is smaller.
-        looks: False if the result is computed only once. True if it is computed repeatedly (each
-            computation is a look), and the intervals of all looks together must contain the true
+        looks: False if the result is computed only once. True if the result is computed repeatedly
+            (each computation is a look). The intervals of all looks together then contain the true
             change with a probability of 95 %.
     """
     normal = all_looks(blocks) if looks else Z_95

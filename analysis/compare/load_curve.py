@@ -39,7 +39,7 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
         running: (n,) number of running requests at the arrival of each compared request.
 
     Returns:
-        The limits, ascending. There is one limit fewer than there are points.
+        The limits between neighbouring points, ascending.
     """
     number = int(min(POINTS, running.size // max(MIN_REQUESTS, least_number(q))))
     if number < 2:
@@ -50,7 +50,7 @@ def edges_of(running: FloatArray, q: float) -> FloatArray:
 
 def percentiles(of: Equal, edges: FloatArray, q: float) -> FloatArray:
     """Return the percentiles of each point, before and after the change: (points, 2). NaN for a
-    point without requests. There is one point more than `edges`."""
+    point without requests. `edges` has the limits between neighbouring points."""
     place = np.searchsorted(edges, of.compared.running, side="right")
     found = np.full((edges.size + 1, 2), np.nan)
     for number in range(edges.size + 1):

@@ -20,17 +20,18 @@ MATCHES: Final = 30
 deviation of one latency."""
 FEWER: Final = (10, 15)
 """Numbers of matches in small groups. They are below `MATCHES`, so that the expected latencies of
-the matches stay near that of the request. A group of fewer than 75 requests (5 · 15) has 10
-matches, and a group of fewer than 150 requests (5 · 30) has 15 matches. Each number divides
-`MATCHES`, so that repeated matches fill `MATCHES` columns."""
+the matches stay near the expected latency of the request. A group of fewer than 75 requests (5 ·
+15) has 10 matches, and a group of fewer than 150 requests (5 · 30) has 15 matches. Each number
+divides `MATCHES`, so that repeated matches fill `MATCHES` columns."""
 FARTHEST: Final = 0.7
 """Maximum distance of a request from its matches. The distance is the median over the matches of
 |ln(expected latency of the request / expected latency of the match)|. Requests with a larger
 distance are not compared. At a distance of 0.7, the two latencies differ by a factor of at most
 about 2 for half of the matches."""
 BEYOND: Final = 1.1
-"""A request can be compared only if its own work, and the work of other requests around it, are at
-most this many times the largest amounts before the change."""
+"""A request can be compared only if none of its amounts of work exceeds the largest amount before
+the change by more than this factor. The amounts are those of the request itself, and those of other
+requests around it."""
 
 _GOLDEN: Final = 0.618034
 """The golden ratio minus 1. The fractional parts of its multiples are spread evenly from 0 to 1."""
@@ -77,13 +78,13 @@ def match(before: GroupedRequests, after: GroupedRequests) -> Matches:
     order = np.lexsort((logs, before.number))
     groups, logs = before.number[order], logs[order]
     # One sort key combines the group and the logarithm of the latency. The keys of consecutive
-    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than this.
+    # groups are 1,000 apart, and the logarithms of any two latencies differ by less than 1,000.
     apart = 1e3
     wanted = np.log(after.expected_s)
     keys, key = groups * apart + logs, after.number * apart + wanted
     first, last = (np.searchsorted(keys, key, side=side) for side in ("left", "right"))
     # Many requests before the change have the same expected latency, such as a queue time of 0.
-    # Each request after the change with this latency gets other matches among them.
+    # Spread the matches: two requests after the change with this latency get different matches.
     spread = np.arange(key.size) * _GOLDEN % 1
     middle = first + np.floor(spread * (last - first)).astype(np.int64)
     low = np.searchsorted(groups, after.number, side="left")

@@ -9,8 +9,8 @@ the change. Earlier processes of the same configuration show how large this effe
 `freedom` is the degrees of freedom. d is the logarithm of a ratio: the percentile of a process,
 divided by the percentile of the requests before the change, at the same mix and load. v is the
 variance between processes, and also contains the random errors of the values d. The confidence
-interval of the change contains such errors too. So the two intervals are not added, which would
-count these errors twice; the wider interval is used.
+interval of the change contains such errors too. The sum of the two intervals would count these
+errors twice, so the wider interval is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class ProcessEffect:
 
     @property
     def log_half(self) -> float:
-        """Half of the width of the 95 % confidence interval of the effect. It is 0 if the effect is
+        """Half of the width of the 95 % confidence interval of the effect; 0 if the effect is
         unknown."""
         if self.log_sd is None:
             return 0.0

@@ -31,8 +31,8 @@ MAX_PROCESSES: Final = 8
 values, a standard deviation is known to within a factor of 2."""
 LONGEST_NS: Final = 600 * 10**9
 MAX_REQUESTS: Final = 10_000
-"""Limits for an earlier process: the length of the range from which requests are read, and the
-number of requests."""
+"""Maximum length of the range from which the requests of an earlier process are read, and maximum
+number of these requests."""
 
 
 class ReplicaProcess(NamedTuple):
@@ -120,8 +120,8 @@ def read_processes(
     length_ns = min(LONGEST_NS, *(each.to_unix_ns - each.from_unix_ns for each in windows))
     for process in sorted(known, key=lambda each: -each.from_unix_ns):
         # Processes of one kind have the same configuration. There is one list for each kind before
-        # the change, and one for each kind after it. Add an earlier process of the kind to one
-        # list: to the list before the change, if it exists.
+        # the change, and one for each kind after it. If both lists exist, add an earlier process of
+        # the kind only to the list before the change.
         others = kinds.get(kind_of(process, 0)) or kinds.get(kind_of(process, 1))
         if others is None or len(others) >= MAX_PROCESSES or any(process in by for by in served):
             continue

@@ -11,7 +11,7 @@ from analysis.compare.work_terms import METRICS
 from store.queries import REQUEST_LABELS, Window
 
 QUANTILE: Final = "p95"
-"""The default percentile. P99 needs four times as many requests."""
+"""The default percentile. P99 needs about four times as many requests as P95."""
 MAX_MARGIN: Final = 10.0
 VERSION: Final = "version"
 """The version of vLLM, which is stored with the starts of the engines and not with the requests."""

@@ -62,7 +62,7 @@ def name_of(answer: DecisionResult) -> str:
 
 
 def compared(found: CompareDecision) -> str:
-    """Return sentences on how many requests were compared, and which were not."""
+    """Return sentences that state how many requests were compared, and which were left out."""
     share = f"{found.compared_ratio:.0%}"
     if share == "100%" and found.uncompared:
         share = f"{min(found.compared_ratio, 0.999):.1%}"
@@ -100,12 +100,13 @@ def predicted(answer: CompareAnswer, clock: Callable[[int], str]) -> str | None:
 
 
 def four_digits(value: float) -> str:
-    """Return a number with four digits, or more if it is larger, without an exponent."""
+    """Format a number without an exponent, with four digits, or with all digits of a longer whole
+    part."""
     return f"{value:.0f}" if abs(value) >= 999.95 else f"{value:.4g}"
 
 
 def first(reasons: Sequence[str]) -> str:
-    """Return the first reason."""
+    """Return the first of the reasons why there is no verdict."""
     return reasons[0] if reasons else "there is too little data"
 
 

@@ -62,15 +62,15 @@ def change_of(
 ) -> ServerChange | None:
     """Return the latest change in a range. Pure.
 
-    If no engine started before the range, the first deployment in the range is the state with which
-    later starts are compared. If a new replica starts at about the time when an old replica ends,
-    it replaces the old replica, as in a rolling deployment with new names.
+    If no engine started before the range, later starts are compared with the first deployment in
+    the range. If a new replica starts at about the time when an old replica ends, it replaces the
+    old replica, as in a rolling deployment with new names.
 
     Args:
         last_unix_ns: the last sample of each replica. A replica has ended if it sends no samples
             while other replicas do.
-        from_unix_ns: the start of the range. A replica that ended earlier does not count as a
-            change.
+        from_unix_ns: the start of the range. The end of a replica before this time does not count
+            as a change.
     """
     if not before:
         number = _first_starts(during)

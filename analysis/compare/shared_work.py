@@ -18,8 +18,8 @@ _SHORTEST_S = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Instants:
-    """When and on which engines requests were served. All instants are in seconds from a common
-    origin."""
+    """The times at which requests were served, and their engines. All instants are in seconds from
+    a common origin."""
 
     engine: IntArray
     """(n,) the number of the engine that served each request. Engines are numbered from 0."""
@@ -71,8 +71,8 @@ def pairs_of(uncached_tokens: FloatArray, cached_tokens: FloatArray) -> FloatArr
 
 
 def shared_work(of: Instants) -> SharedWork:
-    """Return the work of other requests around each request. `of` has all requests of the
-    engines."""
+    """Return the work of other requests around each request. The argument `of` must contain all
+    requests of the engines."""
     size = of.received_s.size
     found = {name: np.full(size, np.nan) for name in SharedWork.__dataclass_fields__}
     for engine in np.unique(of.engine):

@@ -3,8 +3,9 @@ engine samples.
 
 Pure. Time is divided into intervals of some seconds. For each interval, the samples contain the
 busy time of the engine steps and the work: steps, prefill tokens, attention pairs, context tokens
-and decodes. A coefficient is the busy time per unit of one kind of work. It depends little on the
-mix and the load, so a different coefficient is independent evidence that the server changed.
+and decodes. A coefficient is the busy time per unit of one kind of work. A coefficient depends
+little on the mix and the load, so a different coefficient is independent evidence that the server
+changed.
 """
 
 from collections.abc import Mapping
@@ -82,7 +83,7 @@ class Coefficients:
     after: Mapping[str, CoefficientEstimate]
     pace: CoefficientEstimate
     """The busy time after the change, divided by the time that the same work would have taken
-    before."""
+    before the change."""
 
 
 def work_intervals_of(

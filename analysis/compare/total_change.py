@@ -79,8 +79,8 @@ def _replayed(before: Recorded, after: Recorded, question: CompareQuestion) -> T
             f"the replay of the requests before the change is {error:+.0%} off at"
             f" {question.quantile.upper()}; allowed: at most {most:.0%}",
         )
-    # The replay of the earlier requests is off by this ratio. The same error is assumed for the
-    # replay of the later requests, so divide by 1 + error (decision 079).
+    # The replay of the requests before the change is off by this ratio. The same error is assumed
+    # for the replay of the requests after the change, so divide by 1 + error (decision 079).
     return TotalChange(then_s - expected_s / (1 + error))
 
 

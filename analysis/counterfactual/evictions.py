@@ -17,15 +17,15 @@ from analysis.recorded_traffic import Recorded
 from replay.arrivals import FloatArray
 
 _MAX_KEPT: Final = 0.9
-"""Evictions are reported if `Evictions.kept` is below this. In 58 simulated cases without a fault
-in the cache or in the lengths of requests, the smallest value was 0.97."""
+"""Evictions are reported if `Evictions.kept` is below this value. In 58 simulated cases without a
+fault in the cache or in the lengths of requests, the smallest value was 0.97."""
 
 _TAKE_BLOCKS: Final = (
     *(FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS, FactorKind.PROMPTS, FactorKind.OUTPUTS),
     *(FactorKind.LONG_OUTPUTS, FactorKind.LONG_PROMPTS, FactorKind.RATE),
 )
-"""The factors that can evict prefixes. If several are present, the first in this list counts as the
-cause."""
+"""The factors that can evict prefixes. If a window has several of these factors, the first in this
+list counts as the cause."""
 
 
 class Evictions(NamedTuple):

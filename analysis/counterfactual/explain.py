@@ -36,10 +36,10 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names, and causes that it leaves out because of their small share,
-    if a part of the growth is unexplained or if the growth depends on them. If the replay cannot
-    determine the shares, the shares by accounting (the detectors' estimates) remain, and
-    `not_replayed` states the reason.
+    causes that the explanation names. They also test causes that the explanation leaves out because
+    of a small share, if a part of the growth is unexplained or if the growth depends on these
+    causes. If the replay cannot determine the shares, the shares by accounting (the detectors'
+    estimates) remain, and `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -83,8 +83,8 @@ def with_shares_of(
 
 
 def without_replay(explanation: Explanation) -> Explanation | None:
-    """Return the final explanation if a replay is not needed or not possible, otherwise None. If a
-    replay is not possible, the explanation contains the reason."""
+    """Return the final explanation, if no replay is needed or possible; None if a replay must
+    compute it. If a replay is not possible, the explanation contains the reason."""
     causes = _causes_to_test(explanation)
     if explanation.verdict is not ExplanationVerdict.INCIDENT or not causes:
         return explanation
@@ -128,8 +128,8 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
 
 
 def _slowest_part(engine: Engine, question: Question, share: float) -> Window:
-    """Return the part of the window with the most slow requests: at most `MAX_REQUESTS`
-    consecutive requests."""
+    """Return the part of the window that contains the largest number of slow requests. The part has
+    at most `MAX_REQUESTS` consecutive requests."""
     window = _window(question.window)
     latency = COLUMN[question.metric]
     columns = list(dict.fromkeys(["received_unix_ns", latency, *question.where]))

@@ -252,8 +252,8 @@ class MixedWindow:
         return values_at(rank, target)
 
     def _can_change_length(self, requests: WindowRequests) -> BoolArray:
-        """Return which requests can get other lengths: the window's own requests in the counted
-        range, except those of a group that is defined by length."""
+        """Return which requests can get the baseline's lengths: the window's own requests in the
+        counted range, except the requests of a group that is defined by length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
         own = (requests.row >= 0) & (requests.at_s >= 0)
@@ -262,9 +262,9 @@ class MixedWindow:
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
     ) -> WindowRequests:
-        """Replace the cached tokens of each request. The cached share of its prompt becomes that of
-        a baseline request of the same tenant and a similar length. If the window's cache evicts
-        prefixes, and the cause of the evictions is not reset, the share is reduced.
+        """Replace the cached tokens of each request. The cached share of its prompt becomes the
+        cached share of a baseline request of the same tenant with a similar length. If the window's
+        cache evicts prefixes, and the cause of the evictions is not reset, the share is reduced.
 
         If prompts became longer and their length is not reset, the additional tokens are assumed to
         be new in each prompt. Each request then gets the number of cached tokens (not the share) of
@@ -406,7 +406,7 @@ def transfers_of(recorded: Recorded) -> FloatArray:
 
 def _link_ratio(window: Recorded, baseline: Recorded) -> float:
     """Return the seconds of KV transfer per token in the baseline, divided by the same value in the
-    window. Both are medians over the requests with transfers. Return 1 if a range has no
+    window. Both values are medians over the requests with transfers. Return 1 if a range has no
     transfers."""
     each_s = []
     for recorded in (window, baseline):

@@ -36,9 +36,9 @@ def _lower_bound(
     """Return the length above which a request belongs to a factor; 0 if all requests belong to it.
 
     If no long requests were added, usually no request is longer than the returned length. If the
-    rate of shorter requests grew too, and no other factor contains this growth, the shorter
-    requests also belong to the factor: the result is 0. If the factor has no tenant, tenants whose
-    rate is a separate factor are left out.
+    rate of shorter requests grew too, the result is 0, so that the shorter requests also belong to
+    the factor. This rule does not apply if another factor contains that growth. If the factor has
+    no tenant, tenants whose rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0

@@ -3,9 +3,9 @@ cause.
 
 Detectors propose causes. The window is replayed with every combination of causes reset to the
 baseline. Resetting a cause decreases the mean latency of the slow requests. The decrease depends on
-which causes were reset before. A cause's share is its mean decrease over all orders of the causes
-(Shapley value), divided by the growth of this mean latency in the replays. The growth that remains
-when all causes are reset is unexplained.
+which causes were reset before. A cause's share is the mean of its decreases over all orders of the
+causes (Shapley value), divided by the replayed growth of the slow requests' mean latency. The
+growth that remains when all causes are reset is unexplained.
 
 Sources: virtual speedups, Curtsinger and Berger (Coz), SOSP 2015; Shapley values for root causes,
 Budhathoki et al., 2022.
@@ -53,15 +53,15 @@ FIT_FACTOR: Final = 0.25
 MODEL_ERROR: Final = 0.03
 """The standard deviation of a share is the root of a sum of three squares: `SPREAD_FACTOR` times
 the standard deviation over resampled windows, `FIT_FACTOR` times the relative error of the replayed
-growth, and `MODEL_ERROR`. The spread counts twice, because where the share depends strongly on the
-sample of requests, it also depends strongly on the model's error. These values were chosen with 202
-intervals of `benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002
-and 97004 with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
+growth, and `MODEL_ERROR`. The spread counts twice: a share that depends strongly on the sample of
+requests also depends strongly on the model's error. These values were chosen with 202 intervals of
+`benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002 and 97004
+with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
 
 MIN_EFFECT: Final = 2 * MAX_NAMED_SHARE
 """Minimum part of the growth that disappears if a cause with a small estimate is reset alone. A
-share is the mean over all orders of the causes, so it is about half of this part if the cause alone
-adds nothing."""
+share is the mean over all orders of the causes. If the cause alone does not increase the latency,
+its share is about half of this part."""
 
 _BLOCKS: Final = (FactorKind.BLOCKS, FactorKind.OUTGROWN_BLOCKS)
 
@@ -84,7 +84,7 @@ class CauseShares:
     causes: Sequence[Cause]
     """The causes that were tested."""
     shares: Sequence[Share]
-    """One for each of `causes`."""
+    """The share of each cause, in the order of `causes`."""
     unexplained: Share
     replay: Replay
 
@@ -128,8 +128,8 @@ def decide(
     Args:
         causes: the proposed causes, at least one, with the detectors' estimates of their shares
             (shares by accounting).
-        others: causes with smaller estimates. They are tested too if `causes` leave a part of the
-            growth unexplained, or if the growth depends on them (`MIN_EFFECT`).
+        others: causes with smaller estimates. The others are tested too if `causes` leave a part of
+            the growth unexplained, or if the growth depends on the others (`MIN_EFFECT`).
 
     Raises:
         UndecidedError: the replay cannot remove a cause, or does not reproduce the growth.
@@ -432,7 +432,8 @@ def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> 
 
 
 def tail_mean_s(latency_s: FloatArray, share: float) -> float:
-    """Return the mean of the slowest known latencies. `share` is the share of them that is slow."""
+    """Return the mean of the slowest known latencies. The argument `share` is 0.05 for the slowest
+    5 %."""
     known = latency_s[np.isfinite(latency_s)]
     if not known.size:
         return 0.0
@@ -447,8 +448,9 @@ def _share(
     come from any cause, so it widens every interval.
 
     The share is a ratio of two sums. The standard deviation of such a ratio is computed from the
-    deviations `part − share · growth`, not from the ratio of each resampled window: if a window
-    happens to contain none of a few long stalls, it has no growth, and its ratio has no meaning.
+    deviations `part − share · growth`, not from the ratio of each resampled window. If there are
+    only a few long stalls, a resampled window may contain none of them. Such a window has no
+    growth, and its ratio has no meaning.
 
     Args:
         value: the share in the recorded window.

@@ -127,9 +127,9 @@ def growth(
 ) -> TailGrowth | None:
     """Return how the phases of the slowest requests grew. See `JoinedExplanation.growth`.
 
-    The slowest requests are a share of all requests, for example the slowest 5 %. This is the
-    smallest share in `SHARES` that has enough requests in both ranges. If no share has enough
-    requests, the means are over all requests.
+    The slowest requests are a share of all requests, for example the slowest 5 %. The share is the
+    smallest in `SHARES` that has enough requests in both ranges. If no share has enough requests,
+    the means are over all requests.
     """
     known, present = ([_phases_of(each, metric) for each in side] for side in (before, now))
     old, new = ([each for each in side if each is not None] for side in (known, present))

@@ -9,11 +9,11 @@ from store.queries import Window
 PHASES: Final = (
     *("late", "dns", "connect", "tls", "server", "network", "not_split", "content", "transfer"),
 )
-"""The phases of a probe in the order of time. They sum to the time from the start of the probe to
-the end of its answer (the wait). If the store also has the row that the server reported for the
-probe, the time to the first event is divided into `server` and `network`. Otherwise it is
-`not_split`. `content` is the time from the first event to the first content. During this time, the
-model may send reasoning."""
+"""The phases of a probe in the order of time. The phases sum to the time from the start of the
+probe to the end of its answer (the wait). If the store also has the row that the server reported
+for the probe, the time to the first event is divided into `server` and `network`. Without this row,
+that time is `not_split`. `content` is the time from the first event to the first content. During
+this time, the model may send reasoning."""
 
 NEVER_MATCHED: Final = "No probe has ever matched these filters."
 
@@ -46,7 +46,7 @@ class CacheEffect:
     with a new prompt."""
 
     pairs: int
-    """Number of pairs: a new prompt and its repetition, if the model answered both."""
+    """Number of pairs. A pair is a new prompt and its repetition, if the model answered both."""
     new_s: float
     """Median time to the first event of the new prompts."""
     repeated_s: float
@@ -72,7 +72,7 @@ class CacheEffect:
 
 @dataclass(frozen=True, slots=True)
 class EndpointStep:
-    """The probes of one endpoint in one step of time, for a chart."""
+    """The probes of one endpoint in one time step, for a chart."""
 
     from_unix_ns: int
     sent: int
@@ -92,19 +92,19 @@ class EndpointResults:
     model: str | None
     kind: str
     hosting: Hosting
-    """`self-hosted` if the store has the row that the server reported for one of the probes;
-    otherwise `managed` if the probes have a list price."""
+    """`self-hosted` if the store has a row that the server reported for one of the probes. Without
+    such a row, `managed` if the probes have a list price."""
     sent: int
     """Probes that were sent and not stopped by the prober."""
     answered: int
     """Probes with a complete answer."""
     cached: int
-    """Number of probes that a gateway's cache answered. Latencies do not include them."""
+    """Number of probes that a gateway's cache answered. Latencies do not include these probes."""
     not_sent: Mapping[str, int]
     """Number of probes that were not sent (`over_budget`, `missed`) or that the prober stopped
-    (`abort`), by outcome. They count neither as successes nor as failures."""
+    (`abort`), by outcome. These probes count neither as successes nor as failures."""
     failures: Sequence[FailedProbes]
-    """The most frequent reasons first."""
+    """The reasons for failures, the most frequent first."""
     phases_s: Mapping[str, float] | None
     """Mean seconds of each of `PHASES`; they sum to `wait_mean_s`."""
     wait_mean_s: float | None
@@ -143,8 +143,8 @@ class OutsideAnswer:
 
     window: Window
     endpoints: Sequence[EndpointResults]
-    """The results for each place: each combination of endpoint, model and region. They are sorted
-    by endpoint, then model, then region."""
+    """The results for each place: each combination of endpoint, model and region. The places are
+    sorted by endpoint, then model, then region."""
     left_out: int
     """Number of places that are left out, because too many places have probes. The places with the
     fewest failures are left out, and among places with equal numbers of failures, those with the
@@ -156,4 +156,4 @@ class OutsideAnswer:
     and each probe of the sample stands for this many probes. Counts of answered probes are then
     estimates."""
     step_s: int
-    """Length of a step of time in seconds."""
+    """Length of a time step in seconds."""

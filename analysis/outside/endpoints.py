@@ -77,8 +77,8 @@ class Results:
 
         Args:
             server_s: from `store.requests.network_time.server_times`.
-            scale: number of answered probes in the store for which each answered probe in the table
-                stands. It is above 1 if the table is a sample.
+            scale: number of answered probes in the store, divided by their number in the table. The
+                scale is above 1 if the table is a sample.
         """
         seconds = {name: _floats(table, name) for name in TIMES}
         server = np.array(server_s, dtype=np.float64)

@@ -60,9 +60,9 @@ def network_times(engine: Engine, question: Question) -> list[NetworkTimes]:
 
 
 def _growth(times: NetworkTimes) -> NetworkGrowth | None:
-    """Return the growth of the median network time; None if the 95 % confidence interval of the
-    median in the baseline overlaps that in the window. If nothing changed, the two intervals
-    overlap in 99.4 % of the cases."""
+    """Return the growth of the median network time; None if the 95 % confidence intervals of the
+    median in the baseline and in the window overlap. If nothing changed, the two intervals overlap
+    in 99.4 % of the cases."""
     sides = [(each, rank_interval(each, 0.5)) for each in (times.before_s, times.now_s)]
     (before_s, usual), (now_s, present) = sides
     if usual is None or present is None or present[0] <= usual[1]:

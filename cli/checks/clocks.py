@@ -14,8 +14,8 @@ LATE_S = 60.0
 """Maximum age of data on arrival. Exporters send every few seconds, so older data was delayed, or
 its sender's clock is behind."""
 RETENTION_BEHIND_S = 3_600.0
-"""A delay of the deletion of old rows is reported if it is longer than this. After Tailspan was
-down, a delay is normal: deletion needs at most the length of the downtime to catch up."""
+"""Maximum delay of the deletion of old rows; a longer delay is reported. After a downtime of
+Tailspan, a delay is normal: deletion catches up within the length of the downtime."""
 _MAX_NAMED = 20
 SLO_LATE_S = 300.0
 """The same value as `exporters.totals.slo.LATE_NS`."""

@@ -22,8 +22,8 @@ RECENT_S = 60
 requests."""
 AHEAD_S = 5
 PRICED_NS = 600 * 10**9
-"""A server must have a price if its last report is at most this much older than the newest
-telemetry."""
+"""Only servers that reported within this time before the newest telemetry are checked for a
+price."""
 
 
 def database(url: str | None, *, server_expected: bool = False) -> Iterator[CheckFinding]:
@@ -197,7 +197,8 @@ def otlp_grpc(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Che
                 metadata=tuple(access.headers().items()),
             )
         except grpc.RpcError as error:
-            # gRPC's message lists all attempts to connect. Only its last error is shown.
+            # gRPC's message lists all attempts to connect. Only the last error in this message is
+            # shown.
             why = printable(error.details().rpartition("last error: ")[2], http_check.WIDEST_WHY)
             if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                 yield CheckFinding("OTLP gRPC", False, f"{where}: {why}", _TOKEN)
@@ -250,7 +251,8 @@ def metrics(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[Check
 
 
 def tasks(host: str, port: int, access: ClientAccess = OPEN) -> Iterator[CheckFinding]:
-    """Report components that failed earlier and work now. `/readyz` names those that fail now."""
+    """Report components that failed earlier and work now. `/readyz` lists the components that fail
+    now."""
     samples = own_series(host, port, access, "tailspan_task_")
     up = {s.labels.get("task"): s.value for s in samples if s.name == "tailspan_task_up"}
     working = 0

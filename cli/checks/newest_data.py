@@ -13,8 +13,8 @@ _Found = TypeVar("_Found")
 def query_newest_data(url: str | None, query: Callable[[Engine, int], _Found]) -> _Found | None:
     """Call `query` with the open database and the time of its newest data (unix ns).
 
-    Return the result of `query`, or None if the database is empty or does not respond. Another
-    check reports an empty or silent database.
+    Return the result of `query`, or None if the database is empty or does not respond. The check of
+    the database reports both problems.
     """
     from store.database import open_database
     from store.errors import StoreError

@@ -30,11 +30,11 @@ from telemetry.printable import printable
 def objectives(
     url: str | None, paths: Sequence[Path], host: str, port: int, access: ClientAccess = OPEN
 ) -> Iterator[CheckFinding]:
-    """Yield a finding for each blind objective. An objective is blind if it counts too few requests
-    or probes to alert. For example, its filter names a model that no server has.
+    """Yield a finding for each blind objective: one that counts too few requests or probes to
+    alert. For example, the filter of a blind objective names a model that no server has.
 
-    Then yield one finding that lists all other objectives on requests, and one that lists those on
-    probes. Yield nothing if the database has no recent requests.
+    Then yield one finding with all other objectives on requests, and one finding with all other
+    objectives on probes. Yield nothing if the database has no recent requests.
 
     Without `paths`, the built-in objectives are checked. `port` is the port of `/metrics`.
     """
@@ -73,12 +73,12 @@ def objectives(
 
 
 def _exported(host: str, port: int, access: ClientAccess) -> dict[str, str | None]:
-    """Map each objective on `/metrics` to the reason why it is blind, or to None if it counts
-    enough requests or probes to alert."""
+    """Map each objective on `/metrics` to the reason why it is blind, or to None without a
+    reason."""
     events: dict[str, int] = {}
     late: dict[str, int] = {}
-    # These counters are totals since Tailspan started, so they may count requests that arrived late
-    # in the past. Late requests are a problem only if a sender's clock is behind now.
+    # These counters are totals since Tailspan started, so the late requests may have arrived long
+    # ago. Late requests are a problem only if a sender's clock is behind now.
     late_now = False
     for sample in own_series(host, port, access, ("tailspan_slo_", LEAD)):
         slo = sample.labels.get(vocabulary.SLO, "")

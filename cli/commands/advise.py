@@ -38,10 +38,11 @@ def advise(
     """Rank changes by their predicted effect on the recorded traffic.
 
     `tailspan advise` replays the requests of the range with each common change that applies to the
-    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change, it
-    prints the effect on P50 and P99 with a 95 % interval, on each objective's attainment, and on
-    the cost. The change with the largest gain relative to its effort comes first. The list includes
-    changes without a gain, and changes that a replay cannot judge, such as a smaller model.
+    engines: quantisation, KV cache, batch and chunk sizes, routing, replicas. For each change, the
+    command prints the effect on P50 and P99 with a 95 % interval, on each objective's attainment,
+    and on the cost. The change with the largest gain relative to its effort comes first. The list
+    includes changes without a gain, and changes that a replay cannot judge, such as a smaller
+    model.
 
     Exit status 1: the range cannot be replayed, or the replay does not reproduce it.
     """

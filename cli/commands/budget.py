@@ -39,9 +39,9 @@ def budget(form: str, file: Path | None, preset: str | None, **options: Any) -> 
     and the reduction that each layer needs. The values are means over these requests, so they sum
     to the mean latency of these requests.
 
-    The network is known only for requests with a client's span. The application is known only if it
-    sends spans of OpenTelemetry's GenAI conventions. The time of an unknown layer is not compared
-    with its budget.
+    The time in the network is known only for requests with a client's span. The time in the
+    application is known only if the application sends spans of OpenTelemetry's GenAI conventions. A
+    layer whose time is unknown is not compared with its budget.
 
     Exit status 1: the percentile exceeds the budget.
     """

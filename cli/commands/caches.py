@@ -70,9 +70,9 @@ def caches(
     caches. Spans report their hits and misses (docs/caches.md lists the names). A hit is not a
     request, so percentiles, objectives, bills and diagnoses do not include it.
 
-    The hit rate is hits divided by hits and misses. Its 95 % interval (Wilson) treats lookups as
-    independent. The time of a hit is the time of the whole answer, as the client or the gateway
-    measured it. The time of the lookup alone is known only if the cache reports it.
+    The hit rate is hits divided by hits and misses. The 95 % interval of the hit rate (Wilson)
+    treats lookups as independent. The time of a hit is the time of the whole answer, as the client
+    or the gateway measured it. The time of the lookup alone is known only if the cache reports it.
 
     The saving is an estimate at the current prices: each hit saves the mean cost and engine time of
     the answered requests of its tenant and model in the range. If the tenant has no such requests,

@@ -15,8 +15,8 @@ from cli.options.shared import objectives_option
 from store.queries import Window
 
 METRICS: Final = ("ttft", "tpot", "itl_max", "e2e", "queue")
-"""The keys of `analysis.compare.work_terms.METRICS`. They are repeated here, because importing that
-module delays each command."""
+"""The keys of `analysis.compare.work_terms.METRICS`. The keys are repeated here, because importing
+that module delays each command."""
 WORSE: Final = 1
 """Exit status if the latency is worse, so that a pipeline stops."""
 
@@ -42,8 +42,8 @@ Examples:
     "before_where",
     multiple=True,
     metavar="LABEL=VALUE",
-    help="Select the requests before the change by this label, in addition to --where. version is"
-    " the version of vLLM.",
+    help="Select the requests before the change by this label, in addition to --where. The label"
+    " version has the version of vLLM.",
 )
 @click.option(
     "--after-where",
@@ -100,12 +100,12 @@ def compare(
     """Compare latencies before and after a change, at the same mix and load.
 
     Compare two ranges with --before and --after. To compare two sets of requests of one range, such
-    as a canary and the rest, use --before-where and --after-where, with --last, or with --from and
-    --to.
+    as a canary and the rest, use --before-where and --after-where, and select the range with
+    --last, or with --from and --to.
 
     The difference of the percentile is the sum of three parts: mix (the requests differ), load (the
-    other work on the engines differs) and change (the rest). To compute them, each request after
-    the change is matched with requests before the change that have the same tenant, route and
+    other work on the engines differs) and change (the rest). To compute these parts, each request
+    after the change is matched with requests before the change that have the same tenant, route and
     adapter, and about the same work. The length of the output is not matched, because a change can
     affect it.
 
@@ -118,8 +118,8 @@ def compare(
 
     The output also has the change at each load (number of running requests), and the coefficients
     of the engine steps (the time per unit of work). The total change in the output includes the
-    load that the change itself caused. To compute it, the requests are replayed on a model of the
-    server before the change; --fast omits this.
+    load that the change itself caused. To compute the total change, the requests are replayed on a
+    model of the server before the change; --fast omits this replay.
 
     If tailspan what-if predicted the change, the output compares the prediction with the measured
     change.

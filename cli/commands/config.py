@@ -28,11 +28,12 @@ Examples:
 @database_option
 @config_option
 def config(fingerprint: tuple[str, ...], form: str, database: str | None) -> None:
-    """Show each engine's configuration, one configuration's arguments, or how two of them differ.
+    """Show each engine's configuration, or one configuration's arguments, or how two configurations
+    differ.
 
-    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. Its
-    first digits are enough if they are unique. Without a fingerprint, the command lists the
-    configuration of each engine's last start.
+    A FINGERPRINT identifies a configuration, and is the value of `config` in each request. The
+    first digits of a FINGERPRINT are enough if they are unique. Without a fingerprint, the command
+    lists the configuration of each engine's last start.
     """
     if "" in fingerprint:
         raise click.UsageError(

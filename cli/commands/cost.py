@@ -91,8 +91,9 @@ def cost(
     --where selects the requests to group and to compare with a managed API. The bill still includes
     all requests. Only --where replica=NAME restricts the bill, to this replica.
 
-    The output divides the time in steps between prefill and decode. For each, it has the reached
-    share of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU).
+    The output divides the time in steps between prefill and decode. For prefill and for decode, it
+    states how much of the peak FLOP/s (MFU) and of the peak memory bandwidth (MBU) the engines
+    reached.
 
     The output also has the price of the same tokens at a managed API (genai-prices), and the volume
     at which self-hosting becomes cheaper. If GPUs report energy, the output has energy and CO₂.

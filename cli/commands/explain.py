@@ -69,9 +69,9 @@ Examples:
 @click.option(
     "--baseline",
     metavar="FROM/TO|AGO",
-    help="The range to compare with: FROM/TO, or how much earlier than the window it is. 24h is the"
-    " same time on the day before; 7d is the same time a week before.  [default: the previous"
-    " range of the same length, or the range before an open incident]",
+    help="The range to compare with: FROM/TO, or a duration. 24h is the same time on the day"
+    " before; 7d is the same time a week before.  [default: the previous range of the same length,"
+    " or the range before an open incident]",
 )
 @click.option(
     "--incident",
@@ -120,9 +120,9 @@ def explain(
     Each cause has a share, the evidence in numbers, and an action.
 
     To compute the shares, the command replays the window on a model of each engine, with and
-    without each cause. This takes some seconds; --fast omits it. If the replay does not reproduce
-    the growth, the shares are estimates from the step ledger, printed as "probably most" or "a
-    part".
+    without each cause. The replay takes some seconds; --fast omits the replay. If the replay does
+    not reproduce the growth, the shares are estimates from the step ledger, printed as "probably
+    most" or "a part".
 
     If prefill and decode are on different servers, the rows of both servers are joined to one
     request. The output then begins with the joined requests: the phases of their TTFT or E2E, and

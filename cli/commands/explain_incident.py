@@ -36,9 +36,9 @@ SHOWN = 5
 class IncidentAnswer(NamedTuple):
     """An incident, its verdict, and the explanation to print.
 
-    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`, it
-    explains the latency that the verdict is about. `stored` is None if the verdict was computed
-    now.
+    `explanation` explains the latency that the user chose with `--metric`. Without `--metric`,
+    `explanation` explains the latency that the verdict is about. `stored` is None if the verdict
+    was computed now.
     """
 
     incident: IncidentRow
@@ -157,7 +157,8 @@ def incident_line(incident: IncidentRow) -> str:
 
 
 def verdict_lines(answer: IncidentAnswer) -> Iterator[str]:
-    """Yield the verdict, and a line for each other latency that has a cause."""
+    """Yield lines with the verdict, with the time of a stored answer, and with the first cause of
+    each latency other than the explained latency."""
     if answer.verdict.sentence is not None:
         yield f"Verdict: {answer.verdict.sentence}"
     if answer.stored is not None:

@@ -78,9 +78,9 @@ def mcp(
 ) -> None:
     """Serve questions as tools of the Model Context Protocol (MCP).
 
-    An AI assistant can then ask the questions of stats, explain, requests, cost, caches, slo
-    status, compare, what-if, budget, outside and starts. The tools only read the database, which
-    contains neither prompts nor answers.
+    An AI assistant can then ask the same questions as the commands stats, explain, requests, cost,
+    caches, slo status, compare, what-if, budget, outside and starts. The tools only read the
+    database, which contains neither prompts nor answers.
 
     An answer has at most 20,000 characters. Longer lists are shortened, and the answer contains the
     number of omitted elements.

@@ -82,9 +82,10 @@ def requests(form: str, limit: int | None, sort: str, joined: bool, **options: A
 
     The JSON has one object per line. Durations are in seconds (_s), started_at is in unix seconds,
     and unknown values are null. The key network_s is the client's duration minus the server's
-    duration. It is known if a client's span or a probe reports the same request. If several sources
-    report a request, the command prints the best report, in the order instrumentation, native,
-    client. Requests of `tailspan probe` are printed only with --where tenant=tailspan-probe.
+    duration. This difference is known if a client's span or a probe reports the same request. If
+    several sources report a request, the command prints the best report, in the order
+    instrumentation, native, client. Requests of `tailspan probe` are printed only with --where
+    tenant=tailspan-probe.
 
     With --joined, --where selects a request if the row of at least one of its engines matches.
     """

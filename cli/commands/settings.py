@@ -47,7 +47,7 @@ def settings(file: Path | None, form: str) -> None:
     """Show the settings of `tailspan up`, and the source of each setting.
 
     `tailspan settings` reads and checks the settings file and the environment as `tailspan up`
-    does. It does not print passwords and tokens.
+    does. The command does not print passwords and tokens.
     """
     from cli.commands.up import up
 

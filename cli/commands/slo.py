@@ -134,8 +134,8 @@ Examples:
     default="tailspan",
     show_default=True,
     help=(
-        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. vLLM requires"
-        " thresholds that are bounds of buckets in its histograms."
+        "The target that Prometheus scrapes. Tailspan counts with exact thresholds. With vLLM, each"
+        " threshold must be a bucket bound of vLLM's histograms."
     ),
 )
 @click.option(
@@ -285,8 +285,8 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _alerted(rows: Sequence[IncidentRow], at_s: int) -> list[IncidentRow]:
-    """Return the incidents that had alerted by `at_s`. Incidents that ended after `at_s` are
-    returned as open incidents."""
+    """Return the incidents whose alert fired at `at_s` or before. Incidents that ended after `at_s`
+    are returned as open incidents."""
     return [
         row if (row.ended_unix_s or 0) <= at_s else replace(row, ended_unix_s=None)
         for row in rows

@@ -50,8 +50,9 @@ def starts(
     killed with SIGKILL, or that ends before its engine begins to start workers, reports nothing.
 
     After a start, the first request of each shape can be slow, because kernels are compiled when
-    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if it has
-    at least 19 later requests, and its first request was slower than all of them.
+    they are first used. A shape is a range of prompt tokens to compute. A shape is listed if at
+    least 19 requests of this shape followed the first request, and the first request was slower
+    than all of them.
     """
     selection = open_selection(last, start, end, where, database, LABELS)
     found = answer_starts(selection.engine, StartsQuestion(selection.window, selection.equals))

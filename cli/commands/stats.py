@@ -101,9 +101,10 @@ def stats(
     usually happens if --by has several labels.
 
     With --joined, `phases` has the percentiles of each phase, among the requests that had this
-    phase. `means` has the means of TTFT and E2E, and of the phases that sum to them. A request
-    without a decode row is `incomplete`: it is counted, but its latencies are not known. Only the
-    newest 100,000 rows are joined. If there are more, `truncated` is true and the rates are null.
+    phase. `means` has the mean TTFT, the mean E2E, and the means of the phases, which sum to the
+    mean TTFT or E2E. A request without a decode row is `incomplete`: it is counted, but its
+    latencies are not known. Only the newest 100,000 rows are joined. If there are more rows,
+    `truncated` is true and the rates are null.
     """
     dimensions = dimensions_of(
         by,

@@ -112,5 +112,6 @@ def ui(
         _, settings = sign_in_settings
         where = f"{settings.url}/, for readers with an account at {settings.provider}"
     click.echo(f"The explorer is at {where}  (Ctrl-C ends)")
-    # Replace this process, so that signals and the exit status are the explorer's.
+    # Replace this process with the explorer, so that the explorer receives the signals and sets the
+    # exit status.
     os.execve(start.command[0], start.command, {**os.environ, **start.environment})

@@ -278,7 +278,8 @@ def up(
     url = database or default_url(os.environ)
     separate_state = state_url() or default_state_url(os.environ)
     sent_on = _forwarder(forward, http_port, insecure_credentials) if forward else None
-    # Lock first: opening may upgrade the database, and another process may be writing to it.
+    # Lock the database before it is opened: opening may upgrade it, while another process writes to
+    # it.
     click.get_current_context().with_resource(sole_writer(url, click.echo))
     if separate_state is not None:
         check_two_files(url, separate_state)

@@ -112,9 +112,9 @@ def what_if(
 
     `tailspan what-if` replays the requests of the range on a model of each engine, once unchanged
     and once with the change. Each model is fitted to the engine's own samples. The output states
-    how much the latencies of the unchanged replay differ from the measured latencies. If they
-    differ too much, there is no prediction. All requests are replayed; --where selects the requests
-    to report. The cost is always the cost of all requests, and includes idle time.
+    how much the latencies of the unchanged replay differ from the measured latencies. If the
+    difference is too large, there is no prediction. All requests are replayed; --where selects the
+    requests to report. The cost is always the cost of all requests, and includes idle time.
 
     Each prediction has a 95 % interval. A warning is printed if the servers cannot keep up with
     the load after the change, because the latencies then depend on how long the load lasts.

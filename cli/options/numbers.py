@@ -7,8 +7,8 @@ import click
 
 
 class WholeRange(click.IntRange):
-    """A whole number in a range. The error for other text states the range, unlike click's own
-    error."""
+    """A whole number in a range. The error for a text that is not a number states the range, unlike
+    click's own error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""

@@ -45,13 +45,13 @@ _OTHER_VARIABLES: Final = frozenset(
     }
 )
 """Environment variables that are not settings (docs/configuration.md). The prefix TAILSPAN_ is left
-out here. They are listed because some of them resemble the variable of a setting: a user who sets
-one must not get a warning of a mistyped variable."""
+out here. These variables are listed because some resemble the variable of a setting: a user who
+sets such a variable must not get a warning of a mistyped variable."""
 _SIMILAR: Final = 0.8
 """Minimum similarity (difflib) of a mistyped variable and a setting's variable. For a name of six
 letters with one wrong letter, the similarity is 0.83. For a service with the name tailspan,
-Kubernetes sets variables such as `TAILSPAN_…_HOST`. Their similarity is below 0.7, so they cause
-no warning."""
+Kubernetes sets variables such as `TAILSPAN_…_HOST`. The similarity of these variables is below 0.7,
+so they cause no warning."""
 
 
 class Setting(click.Option):
@@ -122,7 +122,7 @@ def setting(*declarations: str, group: str, **attributes: Any) -> Callable[[_Com
 
 
 def with_options(command: _Command, *options: Callable[[_Command], _Command]) -> _Command:
-    """Add options to a command. The help lists them in the given order."""
+    """Add options to a command. The help lists the options in the given order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -83,7 +83,7 @@ block_size_option = click.option(
     default=512,
     show_default=True,
     metavar="TOKENS",
-    help="Number of prompt tokens per number in a trace's hash_ids.",
+    help="Number of prompt tokens for which hash_ids in a trace has one number.",
 )
 
 

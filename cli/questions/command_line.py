@@ -12,7 +12,8 @@ from cli.questions.refusal import QuestionRefused
 
 MAX_PARAMETERS: Final = 64
 LONGEST_VALUE: Final = 1_000
-"""Maximum length of a value, in characters. A label has at most 256 (docs/security.md)."""
+"""Maximum length of a value, in characters. A label has at most 256 characters
+(docs/security.md)."""
 _FLAGS: Final = {"true": True, "false": False}
 
 

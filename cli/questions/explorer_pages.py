@@ -25,8 +25,8 @@ PAGES: Final[Mapping[str, str]] = {
 }
 """The page of each question. Other questions have no link."""
 _FILTERS: Final = {"outside": ("region", "endpoint")}
-"""For each question whose page has other filters than `FILTERS`: the labels by which the page can
-be filtered. These labels are query parameters of the page."""
+"""The labels by which a page can be filtered, by question, for pages that do not have the usual
+`FILTERS`. These labels are query parameters of the page."""
 _NS: Final = 10**9
 
 

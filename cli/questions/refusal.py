@@ -62,7 +62,7 @@ def refusal_of(
     if parameter is None:
         return QuestionRefused(detail)
     values = [value for key, value in given if key == name]
-    # A parameter may have several values. The malformed value is the value in the message.
+    # A parameter may have several values. The message contains the malformed value.
     wrong = next((each for each in values if repr(each) in text or each in text), None)
     found = _ALLOWED.search(detail)
     return QuestionRefused(

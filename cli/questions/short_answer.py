@@ -13,7 +13,7 @@ MAX_CHARACTERS: Final = 20_000
 """Maximum length of an answer. JSON with numbers has about 2.5 characters per token, so an answer
 has at most 8,000 tokens."""
 DIGITS: Final = 6
-"""Significant digits. Fewer would round an attainment of 99.996 % to 100 %."""
+"""Number of significant digits. Fewer digits would round an attainment of 99.996 % to 100 %."""
 OMITTED: Final = "omitted"
 
 _List = list[Any]

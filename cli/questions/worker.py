@@ -4,7 +4,7 @@ The process reads messages from the standard input, as one JSON object per line.
 each answer to the standard output: a line of JSON with `status`, `type` and `bytes`, and then a
 body of `bytes` bytes.
 
-The process has no state. It ends when its input ends.
+The process has no state. The process ends when its input ends.
 """
 
 import json

@@ -45,7 +45,7 @@ def _lever(each: Advice) -> dict[str, Any]:
 
 
 def lines(found: AdviceAnswer) -> list[str]:
-    """Return all levers (changes to try) as text. Levers that help come first."""
+    """Return all levers (changes to try) as text. The changes that help come first."""
     title = TITLES[found.metric]
     helps = [each for each in found.advice if each.helps]
     others = [each for each in found.advice if not each.helps]

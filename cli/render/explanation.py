@@ -95,7 +95,7 @@ def _percent(ratio: float) -> str:
 def _still_slow(answer: ExplainAnswer) -> str | None:
     """Return a sentence about the incident, or, without an incident, about the missed SLO.
 
-    Return None if there is neither.
+    Return None if there is no incident and no missed SLO.
     """
     going_on = [row for row in answer.incidents if row.ended_unix_s is None]
     for row in going_on or answer.incidents:

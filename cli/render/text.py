@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the import loads Arrow, which needs too much memory for `ta
     from store.queries import Window
 
 UNKNOWN = "-"
-"""Stands for an unknown value, never for 0."""
+"""The text for an unknown value, never for 0."""
 
 WIDEST = 40
 """Maximum characters of a cell. A longer label ends in an ellipsis."""

@@ -178,7 +178,7 @@ def share(value: float | None) -> str:
 
 
 def binding(binds: str) -> str:
-    """Return what requests wait for."""
+    """Return the limit that makes requests wait, as text."""
     return _BINDS.get(binds, "nothing; the queue is empty")
 
 

@@ -121,7 +121,7 @@ class AmdSmiReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library. The next call of `read` opens it again."""
+        """Close the library. The next call of `read` opens the library again."""
         smi, self._smi = self._smi, None
         if smi is not None:
             with contextlib.suppress(smi.AmdSmiException):
@@ -204,7 +204,7 @@ def _read_memory(smi: Any, handle: Any, into: Measurements) -> None:
 
 def _read_power(smi: Any, handle: Any, into: Measurements) -> None:
     power = _value_or_absence(smi, lambda: smi.amdsmi_get_power_info(handle))
-    # MI300 and newer report the first key, older GPUs the second.
+    # MI300 and newer GPUs report `current_socket_power`; older GPUs report `average_socket_power`.
     key = "current_socket_power"
     if not isinstance(power, Absence) and _value(power, key) is None:
         key = "average_socket_power"

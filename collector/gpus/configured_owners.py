@@ -27,7 +27,7 @@ class ConfiguredOwners:
     """The configured replicas of GPUs.
 
     Attributes:
-        by_gpu: maps one of a GPU's names (see `names_of`) to its replica.
+        by_gpu: maps one of a GPU's names (see `names_of`) to the GPU's replica.
         template: the replica's name, for GPUs of dcgm-exporters. Its fields are labels, for example
             `{pod}`.
     """

@@ -3,7 +3,8 @@
 Pure. With MIG, each slice of a card has its own series, with the label GPU_I_ID. The exporter
 repeats the card's power and energy in the series of each slice. The parser drops these copies.
 Sources: dcgm-exporter, `etc/default-counters.csv` and `etc/dcp-metrics-included.csv`; DCGM, "Field
-Identifiers". Label names are those of versions 2.x to 4.x, including `--use-old-namespace`.
+Identifiers". The label names are those of dcgm-exporter 2.x to 4.x, with and without its option
+`--use-old-namespace`.
 """
 
 import re

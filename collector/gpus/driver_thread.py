@@ -41,8 +41,8 @@ class DriverThread:
         """Read on the separate thread.
 
         Raises:
-            ReaderError: reading failed or took too long. After a timeout, further calls fail until
-                the library's call has returned.
+            ReaderError: reading failed or took too long. After a timeout, `read` fails until the
+                library's call has returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(
@@ -57,8 +57,8 @@ class DriverThread:
         # Retrieve the exception of a call that fails late, so that asyncio does not log it.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            # Not `wait_for`: before Python 3.12, it loses a cancellation that arrives with the
-            # result.
+            # `asyncio.wait_for` is not used: before Python 3.12, it ignores a cancellation that
+            # arrives at the same time as the result.
             async with asyncio.timeout(self._timeout_s):
                 # Use `shield`, because a driver call cannot be cancelled.
                 return await asyncio.shield(answer)

@@ -95,7 +95,7 @@ class NvmlReader:
         return Reading(tuple(gpus), tuple(failures))
 
     def close(self) -> None:
-        """Close the library. The next call of `read` opens it again."""
+        """Close the library. The next call of `read` opens the library again."""
         nvml, self._nvml = self._nvml, None
         for window in self._windows.values():
             window.free()

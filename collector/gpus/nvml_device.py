@@ -13,9 +13,9 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""Number of bits that HBM and GDDR memory transfer per line in one cycle of the memory clock that
-NVML reports. Example: 2 × 2,619 MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an H100
-(SXM). The formula also holds for A100, H200, L4 and L40S.
+"""Number of bits that HBM and GDDR memory transfer per line in one clock cycle, at the memory clock
+that NVML reports. Example: 2 × 2,619 MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an
+H100 (SXM). The formula also holds for A100, H200, L4 and L40S.
 """
 
 

@@ -1,4 +1,4 @@
-"""Assigns GPUs to replicas, and counts the processes on each GPU that are not the replica's.
+"""Assigns GPUs to replicas, and counts the processes on each GPU that do not belong to the replica.
 
 The following sources are tried in this order, until one returns a replica: the user's
 configuration; the labels of a dcgm-exporter; the ancestors of the processes that compute on the
@@ -72,7 +72,7 @@ class Owners(Listener):
         now_unix_ns = self._clock_unix_ns()
         with self._lock:
             # `_forget` searches all known engines, and senders may invent any number of replica
-            # names. So it is called once per message, not once per sample.
+            # names. So `_forget` is called once per message, not once per sample.
             if len(self._engines) >= MAX_KNOWN:
                 self._forget(now_unix_ns)
             for each in samples:
@@ -82,14 +82,14 @@ class Owners(Listener):
                 if key not in self._engines and len(self._engines) >= MAX_KNOWN:
                     if not self._left_out:
                         _log.warning(
-                            "gpus: more than %d engine processes: GPUs of further processes are not"
+                            "gpus: more than %d engine processes: GPUs of other processes are not"
                             " assigned by process id; assign them with --gpu-replica",
                             MAX_KNOWN,
                         )
                     self._left_out += 1
                     continue
-                # If a sample has no counters, its start timestamp equals the time of the sample. Do
-                # not use it.
+                # If a sample has no counters, its start timestamp equals the time of the sample.
+                # Ignore such a start timestamp.
                 counts = each.started_unix_ns != each.at_unix_ns
                 engine = EngineProcess(*key, each.started_unix_ns if counts else None)
                 self._engines[key] = engine, now_unix_ns

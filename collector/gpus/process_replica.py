@@ -116,8 +116,7 @@ def _only_candidate(candidates: set[str], host: str | None) -> str | None:
     of_host = {each for each in candidates if host is not None and host in (each, host_of(each))}
     if len(of_host) == 1:
         return next(iter(of_host))
-    # The user may have configured a replica name without a host. The host of such a name cannot be
-    # checked.
+    # A replica name that the user configured may contain no host, so no host can be checked.
     chosen = {each for each in candidates if host_of(each) is None}
     return next(iter(chosen)) if len(chosen) == 1 and not of_host else None
 

@@ -130,8 +130,8 @@ class HostProcesses:
             return False
 
     def _process(self, pid: int, status: dict[str, str]) -> HostProcess:
-        # NSpid has the process's id in each namespace, from Tailspan's to its own. Linux before 4.1
-        # does not report NSpid.
+        # NSpid lists the process's id in each namespace: Tailspan's namespace comes first, the
+        # process's own namespace last. Linux before 4.1 does not report NSpid.
         numbers = status.get("NSpid", str(pid)).split()
         contained = len(numbers) > 1
         return HostProcess(pid, int(numbers[-1]), contained, self._started(pid), self._program(pid))

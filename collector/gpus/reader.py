@@ -165,6 +165,7 @@ class Measurements:
     def set_rest_absent(self, absence: Absence) -> None:
         """Set this reason for all fields that have neither a value nor a reason."""
         for name in MEASURED:
-            # `owners` sets this field later: it counts the processes that are not the replica's.
+            # `owners` sets this field later: it counts the processes that do not belong to the
+            # replica.
             if name != "foreign_processes":
                 self.set_absent(name, absence)

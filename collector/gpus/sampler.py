@@ -51,8 +51,8 @@ class ReaderState:
     duration_s: float | None = None
     last_success_unix_ns: int | None = None
     failures: Counter[str] = field(default_factory=Counter)
-    """The number of failures by reason. A failure is a call that failed, or a GPU that could not be
-    read in a call that succeeded for other GPUs."""
+    """The number of failures by reason. A failed call counts as one failure. If a call succeeds
+    only for some GPUs, each GPU that could not be read counts as a failure."""
     lost: dict[str, Absence] = field(default_factory=dict)
     """The GPUs and addresses that could not be read in the last call, with the reasons."""
 

@@ -44,7 +44,7 @@ class SourcePreference:
 def _rank(gpu: GpuReading) -> tuple[bool, bool]:
     absence = gpu.absent.get(_BANDWIDTH)
     # The first sample of a source never has a bandwidth, so it does not show whether the source
-    # reports one.
+    # reports bandwidth.
     reports = _BANDWIDTH in gpu.values or (
         absence is not None and absence.why is AbsenceReason.FIRST_LOOK
     )

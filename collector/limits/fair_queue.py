@@ -99,7 +99,7 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Remove the sender only afterwards: the time of this message must be added first.
+            # Add the time of this message before the sender is removed.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:
@@ -109,7 +109,7 @@ class FairQueue:
         return True
 
     def refuse_all(self, error: Callable[[], Exception]) -> None:
-        """Remove all queued work. Set an exception that `error` creates on each of its futures."""
+        """Remove all queued work. Each of its futures gets an exception from `error`."""
         with self._lock:
             waiting = [done for each in self._senders.values() for _, done in each.waiting]
             for each in self._senders.values():

@@ -57,7 +57,7 @@ class _Bucket:
     """A token bucket that refills at a constant rate.
 
     It holds at most the bytes that one second allows. After a large message, the balance is
-    negative, and further messages are refused until it is positive again.
+    negative, and new messages are refused until the balance is positive again.
     """
 
     left: float

@@ -134,8 +134,8 @@ class _LimitedServer(uvicorn.Server):
         assert sockets, "AsgiHost.start passes one"
         listening = sockets[0]
         acceptor = Acceptor(listening, protocol, self._limits, self.config.ssl)
-        # Make the acceptor one of uvicorn's servers: at its end, uvicorn closes them, and waits
-        # until they are closed.
+        # Add the acceptor to uvicorn's list of servers. When uvicorn stops, it closes these servers
+        # and waits until they are closed.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
 

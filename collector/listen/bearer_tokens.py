@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens. A file or an environment variable lists the valid ones.
+"""Authenticates requests by bearer tokens. A file or an environment variable lists the tokens.
 
 Tokens are compared in constant time. Only digests of tokens are stored, and no token appears in a
 log or an error. Source: RFC 6750, "The OAuth 2.0 Authorization Framework: Bearer Token Usage".
@@ -115,7 +115,8 @@ def read_tokens(file: Path | None, environ: Mapping[str, str]) -> tuple[list[str
     is set. The tokens are not checked.
 
     Args:
-        file: one token per line; `#` begins a comment. None for `TAILSPAN_TOKEN_FILE`.
+        file: one token per line; `#` begins a comment. If None, the file that `TAILSPAN_TOKEN_FILE`
+            names is read.
         environ: `TAILSPAN_TOKENS` has tokens separated by blanks or commas.
 
     Raises:

@@ -205,10 +205,11 @@ class Acceptor:
         )
 
     def _close_longest_waiting(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest for its client. Return false if none waits.
+        """Close the connection that has waited longest for its client. Return false if no
+        connection waits.
 
         Args:
-            peer: the sender whose connection to close; None for the sender with the most
+            peer: the sender whose connection is closed; None for the sender with the most
                 connections.
         """
         if peer is None:
@@ -240,7 +241,7 @@ class Acceptor:
 def within_descriptors(connections: int, ports: int) -> int:
     """Return the number of connections per port that the limit of file descriptors allows.
 
-    Before that, raise the process's soft limit of file descriptors. The result is at most
+    The process's soft limit of file descriptors is raised first. The result is at most
     `connections`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

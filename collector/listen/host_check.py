@@ -37,7 +37,7 @@ class AllowedHosts:
     """
 
     names: frozenset[str] = frozenset()
-    """Further names, in lower case. `*.example.org` matches every name below it."""
+    """Other allowed names, in lower case. `*.example.org` matches every name below it."""
     private: bool = False
     """Whether names without a dot and names under `PRIVATE_SUFFIXES` are also allowed."""
     any_name: bool = False

@@ -1,8 +1,8 @@
 """Adds time limits to uvicorn's HTTP/1.1 protocol.
 
 uvicorn itself limits only the time between a response and the next request. This protocol also
-closes a connection if the client sends no request, only a part of a head, or a body in tiny chunks,
-or does not read the response.
+closes a connection if the client sends no request, only a part of a head, or a body in tiny chunks.
+It also closes a connection if the client does not read the response.
 """
 
 import asyncio

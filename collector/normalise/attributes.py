@@ -84,9 +84,9 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            A list of the values in the order of the fields (None if absent), followed by one
-            element that the caller must ignore; the first reason to refuse the item, or None; the
-            number of truncated texts.
+            Three elements. The first is a list of the values in the order of the fields (None if
+            absent), followed by one element that the caller must ignore. The second is the first
+            reason to refuse the item, or None. The third is the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

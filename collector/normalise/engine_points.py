@@ -110,7 +110,8 @@ def _take(
     if origin.process is None:
         raise RefusalError(Refusal.MISSING_PROCESS)
     at_unix_ns = instant(point.time_unix_nano, now_unix_ns)
-    # Only a total needs a start timestamp: OpenTelemetry's exporters send none with a gauge.
+    # Only a total needs a start timestamp, because OpenTelemetry's exporters send gauges without a
+    # start timestamp.
     started_unix_ns = point.start_time_unix_nano
     if started_unix_ns == 0 and target.shape == "sum":
         raise RefusalError(Refusal.MISSING_START)

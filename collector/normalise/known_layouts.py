@@ -59,7 +59,7 @@ in place of its numbers."""
 
 
 class KnownLayouts:
-    """The learned layouts. The least recently used ones are removed first."""
+    """The learned layouts. The least recently used layouts are removed first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -81,9 +81,9 @@ class KnownLayouts:
         """Return the samples of a metrics message, like `normalise_points`.
 
         Returns:
-            The samples, or None if the message must be read with `normalise_points`, because a
-            scope has no known layout, a number is invalid, two samples have the same key, or there
-            are too many points.
+            The samples, or None if the message must be read with `normalise_points`. The reason can
+            be an unknown layout, an invalid number, two samples with the same key, or too many
+            points.
 
         Raises:
             MalformedError: the body is not an OTLP message.

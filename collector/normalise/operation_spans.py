@@ -2,11 +2,11 @@
 
 Pure. A span is an operation if it has the attribute `gen_ai.operation.name`. Names that are not in
 `NAMED` are stored as `other`, because a sender could put any text, even a prompt, into the name.
-Apart from this attribute, only ids and times are read. If a span of kind SERVER has an operation
-that generates tokens, and is not from an engine, it reports a request at a router. From a router's
-span, the time to the first byte and the response's id are also read. The spans of llm-d's gateway
-and proxy have no operation name; they are recognised by their own names.
-`llm_d.pd_proxy.true_ttft_ms` is not read, because this duration ends when the decode begins.
+Apart from this attribute, only ids and times are read. A span of kind SERVER reports a request at a
+router, if the operation generates tokens and no engine sent the span. From a router's span, the
+time to the first byte and the response's id are also read. The spans of llm-d's gateway and proxy
+have no operation name; they are recognised by their own names. `llm_d.pd_proxy.true_ttft_ms` is not
+read, because this duration ends when the decode begins.
 
 Source of the names: llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
 """

@@ -29,7 +29,7 @@ from collector.normalise.values import (
 from telemetry.requests import Basis, Outcome, RequestTimeline, Source
 
 Names = tuple[str, ...]
-"""Names of an attribute. The first one that is present is used."""
+"""Names of an attribute. The first name that is present is used."""
 
 SLACK_S: Final = 1e-3
 """The sum of a request's phases may exceed its duration by this much, because another clock
@@ -93,7 +93,7 @@ class _Given:
         self.reader = AttributeReader(attributes)
 
     def named(self, names: Names) -> str | None:
-        """Return the first of the names that is present, or None."""
+        """Return the first name that is present, or None."""
         return next((name for name in names if name in self._attributes), None)
 
     def text(self, names: Names) -> str | None:
@@ -125,7 +125,8 @@ class _Given:
         return finite(value)
 
     def texts(self, names: Names) -> list[str]:
-        """Return texts that were sent as an array, as one text, or as a text with a JSON array."""
+        """Return a list of texts. The span may contain an array, a single text, or a JSON array as
+        text."""
         name = self.named(names)
         if name is None:
             return []
@@ -154,8 +155,8 @@ def _timeline(
     e2e_s = latencies.pop("e2e_s", None)
     if e2e_s is None:
         e2e_s = length_s
-    # The span's own end and the start plus the reported latency can differ. The later of these two
-    # times must not be in the future.
+    # The span contains two times for its end, which can differ: the end timestamp, and the start
+    # plus the reported latency. The later of these times must not be in the future.
     instant(max(span.end_time_unix_nano, start_unix_ns + int(e2e_s * 1e9)), now_unix_ns)
     phases_s = [latencies.get(phase) or 0.0 for phase in ("queue_s", "prefill_s", "decode_s")]
     if sum(phases_s) > e2e_s + SLACK_S:
@@ -209,7 +210,7 @@ def _latencies(
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """Return the outcome. If the span does not report it, derive it from the token limit."""
+    """Return the outcome. If the span reports no outcome, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -14,7 +14,7 @@ STALL_S: Final = 5.0
 """Time limit without new bytes. Retransmission after a lost packet takes one or two seconds."""
 MAX_MEMBERS: Final = 1024
 """Maximum number of gzip members in a body. A small body could contain a million empty members.
-bgzip writes one per 64 KiB: 256 for 16 MiB."""
+bgzip writes one member per 64 KiB, so 16 MiB have 256 members."""
 
 _BLOCK_BYTES: Final = 64 * 1024
 
@@ -48,7 +48,7 @@ async def read_body(
 
     Args:
         reservation: the message's memory reservation. It is enlarged before each chunk is stored.
-        timeout: the time limit that is running. Each chunk postpones the end of this limit.
+        timeout: the current time limit, which each chunk extends.
 
     Raises:
         TooLargeError: the body exceeds `max_bytes`.

@@ -50,9 +50,9 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # protobuf also raises OverflowError for a too large integer, and SystemError for a lone
-    # surrogate in a key. Do not include the exception in the error: it may contain a value, even a
-    # prompt.
+    # protobuf also raises OverflowError if an integer is too large, and SystemError if a key
+    # contains a lone surrogate. Do not include the exception in the error: it may contain a value,
+    # even a prompt.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(

@@ -43,8 +43,7 @@ class LayoutReader:
             return None
 
     def read(self, signal: Signal, body: bytes, json: bool, now_unix_ns: int) -> NormalisedBatch:
-        """Read a message of any kind. If its layout is known, read it by the layout, otherwise with
-        the other reader."""
+        """Read a message of any kind. If its layout is unknown, the other reader reads it."""
         if signal is not METRICS or json:
             return self._other.read(signal, body, json, now_unix_ns)
         known = self._layouts.read(body, now_unix_ns)

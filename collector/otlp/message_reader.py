@@ -241,7 +241,7 @@ def serve(
 
 
 def _error_position(error: Exception) -> str:
-    """Return an error's type and position. Its message may contain a span's content."""
+    """Return an error's type and position, but not its text, which may contain a span's content."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
@@ -254,8 +254,8 @@ def _rows(batch: NormalisedBatch) -> Any:
 
 
 class _TakesTooLongError(BaseException):
-    """Reading a message took too much CPU time. A BaseException, so that the reading code does not
-    catch this exception."""
+    """Reading a message took too much CPU time. The base class is BaseException, so that the
+    reading code does not catch this exception."""
 
 
 @contextmanager

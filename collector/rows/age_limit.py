@@ -29,9 +29,9 @@ class AgeLimit:
 
     Attributes:
         keep_ns: retention of rows, or None for ever.
-        deletable_unix_ns: returns the current time of the clock that decides about deletion, in
-            unix ns. A row is too old if its timestamp is more than `keep_ns` before this time. If
-            None, the arrival of the message is used as the current time.
+        deletable_unix_ns: returns the current time of the clock that deletion uses, in unix ns. A
+            row is too old if its timestamp is more than `keep_ns` before this time. If
+            `deletable_unix_ns` is None, the arrival of the message is used as the current time.
     """
 
     keep_ns: int | None
@@ -93,7 +93,7 @@ def _rows_within_age(
     horizon_unix_ns: int,
 ) -> tuple[list[_Row], list[int]]:
     """Return the rows with a timestamp of at least `horizon_unix_ns`, and the number of items of
-    each. Refuse older rows."""
+    each returned row. Refuse older rows."""
     kept, kept_items = [], []
     for row, number in zip(rows, items, strict=True):
         if instant(row) >= horizon_unix_ns:

@@ -52,8 +52,8 @@ class Lead:
             few.
         proven_ns: the correction for rows whose timestamps are not later than their arrival:
             `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
-        shared_ns: if the sender uses the same clock as Tailspan: by how much this clock has jumped;
-            else 0.
+        shared_ns: the jump of the clock that the sender shares with Tailspan; 0 if the sender uses
+            another clock.
         measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
     """
 

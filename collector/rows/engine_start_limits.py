@@ -36,7 +36,7 @@ _COMPARED: Final = tuple(
 
 @dataclass(slots=True)
 class EngineStartAllowance:
-    """Allows `burst` starts at once, and one more per `refill_ns`."""
+    """Allows `burst` engine starts at once, and one more engine start per `refill_ns`."""
 
     burst: int
     refill_ns: int

@@ -26,7 +26,7 @@ outliers. A sender's lead is the median over its last messages.
 Each row stores its correction: sent timestamp = stored timestamp + `clock_ahead_s`. A row that is
 sent again gets the same correction. Timestamps are part of the row's key, so another correction
 would store the row twice. The store keeps the corrections, so that other collectors and restarted
-collectors use the same ones (`store/clock_corrections.py`, `store/sender_clocks.py`).
+collectors use the same corrections (`store/clock_corrections.py`, `store/sender_clocks.py`).
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), the timestamps of senders on the
 same clock jumped too, and are corrected by the same amount in either direction.
@@ -52,11 +52,11 @@ MIN_MESSAGES: Final = 3
 """Minimum number of messages before all rows of a sender are corrected. With fewer messages, a
 single wrong lead could be the median."""
 SPREAD_NS: Final = 600 * 10**9
-"""Maximum excess of a row's lead over its message's median; rows with a larger excess are outliers.
-An exporter's queue contains minutes of data, not hours."""
+"""A row is an outlier if its lead exceeds the median lead of its message by more than this time. An
+exporter's queue contains minutes of data, not hours."""
 MAX_SOURCES: Final = MAX_TRACKED
-"""Maximum number of tracked senders. The messages of all further senders are corrected
-individually."""
+"""Maximum number of tracked senders. If more senders exist, each message of an untracked sender is
+corrected individually."""
 SILENT_NS: Final = 600 * 10**9
 """A sender that is silent for this time is not reported, and a new sender may replace it."""
 MAX_REPEATS: Final = 100_000

@@ -145,7 +145,7 @@ class Scraper(Listener):
             await clients.aclose()
 
     async def discover(self) -> None:
-        """Discover targets once. If this fails, the previous targets stay in use."""
+        """Discover targets once. If a discovery fails, its previous targets stay in use."""
         for discovery in self._discoveries:
             try:
                 self._found[discovery.name] = await discovery.targets()
@@ -255,9 +255,9 @@ class Scraper(Listener):
     ) -> int:
         """Return the start timestamp of the totals.
 
-        If the response reports the start of the server, the result is this start. Otherwise, the
-        result is the time of the first scrape after the start: if a total is lower than in the last
-        scrape, the server has restarted.
+        If the response reports the start of the server, the result is this start. If the response
+        does not report the start, the result is the time of the first scrape after the start. A
+        server has restarted if a total is lower than in the last scrape.
         """
         reported_unix_ns = 0
         # The start is from the server's clock, which may be wrong, so ignore a start before 2020 or

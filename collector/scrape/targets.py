@@ -108,7 +108,8 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class DnsName:
-    """A DNS name: each of its addresses, or each host and port of its SRV records."""
+    """Finds the targets of a DNS name: each of its addresses, or each host and port of its SRV
+    records."""
 
     name: str
     kind: str

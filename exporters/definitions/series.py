@@ -4,8 +4,8 @@ Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), so each bound is a
 the previous bound. The usual thresholds of objectives (100, 200, 300 and 500 ms; 1, 2 and 5 s) are
 among the bounds. For queue times, the first bound is 0.1 ms, the queue time of an idle server. For
 latencies that contain at least one engine step, the first bound is 1 ms. These buckets are for
-heatmaps. Tailspan computes no quantiles and no objectives from them. Quantiles of the last minutes
-are exported as summaries, under separate names. Do not average or sum these quantiles.
+heatmaps. Tailspan computes no quantiles and no objectives from these buckets. Quantiles of the last
+minutes are exported as summaries, under separate names. Do not average or sum these quantiles.
 
 Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
 """

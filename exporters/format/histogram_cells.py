@@ -8,7 +8,8 @@ cells:
     1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
 The zero threshold is the power of two below the first classic bound. The last native bucket ends at
-the power of two above the last classic bound. One cell contains all larger values.
+the power of two above the last classic bound. One more cell contains all values above the last
+native bucket.
 
 Source: Prometheus, "Native histograms" specification, standard schemas.
 """

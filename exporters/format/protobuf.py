@@ -135,7 +135,8 @@ def upper_bound(bound_s: float) -> bytes:
 
 
 def exemplar(trace_id: str, value_s: float, at_unix_s: float) -> bytes:
-    """Encode an exemplar of a classic bucket. Prometheus uses it for the native histogram too."""
+    """Encode an exemplar of a classic bucket. Prometheus uses the exemplar for the native histogram
+    too."""
     encoded_id, at = trace_id.encode(), timestamp(at_unix_s)
     label = _trace_label(len(encoded_id)) + encoded_id
     return _sized(b"\x1a", label + _exemplar(b"\x11", value_s, b"\x1a", len(at)) + at)
@@ -177,8 +178,8 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     summed = of.native(counts)
     zeros, buckets = summed[:, 0].tolist(), summed[:, 1:]
     written = _buckets_to_write(buckets > 0)
-    # The first bucket is written as its count, each later bucket as the difference from the one
-    # before.
+    # The first bucket is written as its count. Each later bucket is written as the difference from
+    # the count of the previous bucket.
     owners, _ = np.nonzero(written)
     heights = buckets[written]
     steps = np.diff(heights, prepend=0)
@@ -189,9 +190,9 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # A `BucketSpan` is a run of consecutive buckets. The first one contains the index of its
-        # first bucket. Each later one contains the number of buckets between it and the previous
-        # one.
+        # A `BucketSpan` is a run of consecutive buckets. The first span contains the index of its
+        # first bucket. Each later span contains the number of buckets between the previous span and
+        # itself.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)

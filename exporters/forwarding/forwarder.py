@@ -108,7 +108,7 @@ class Forwarder(Families):
 
     def close(self, within_s: float) -> None:
         """Try to send each queued message once more, then end the thread. Wait at most `within_s`
-        seconds for this."""
+        seconds for these attempts."""
         self._queue.put(None)
         self._closed.set()
         if self._thread.ident is not None:

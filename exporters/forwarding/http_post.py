@@ -16,7 +16,7 @@ class HttpPost:
     Args:
         url: the base address of the backend, without /v1/….
         headers: headers of every message.
-        context: the trusted certificates, or None for the system's.
+        context: the trusted certificates, or None for the system's certificates.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ from telemetry.engines import EngineSample
 
 _GAP_NS: Final = GAP_S * 10**9
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. A further process replaces the process that was seen
-first.
+"""Maximum number of processes of one engine. At the maximum, a new process replaces the process
+that was seen first.
 """
 
 
@@ -85,9 +85,9 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """Return the uptime in seconds that a sample adds, and the index of the process's server.
 
-        Usually a process sends no more step totals when its successor has started. If it still
-        sends step totals, both processes run at the same time. It then counts as a separate server,
-        beginning with its previous sample.
+        Usually a process sends no more step totals when its successor has started. If the old
+        process still sends step totals, both processes run at the same time. The old process then
+        counts as a separate server, beginning with its previous sample.
         """
         number = report.server
         before = self.processes.get(process)

@@ -22,15 +22,15 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""If the last sample of a process was more than this before the start of another process, the first
-process has ended. After a restart, the gap is always longer than this, because loading a model
-takes longer."""
+"""If a process sent no sample for more than this time before the start of another process, the
+first process has ended. After a restart, the gap is always longer, because loading a model takes
+longer than this time."""
 AHEAD_NS: Final = 600 * 10**9
-"""A stored sample whose timestamp is more than this in the future was stored while Tailspan's clock
-was ahead. The next sample replaces it."""
+"""If the timestamp of a stored sample is more than this time in the future, the sample was stored
+while Tailspan's clock was ahead. The next sample replaces such a sample."""
 MAX_PROCESSES: Final = 64
-"""Maximum number of processes of one engine. A further process replaces the process whose last
-sample is oldest."""
+"""Maximum number of processes of one engine. At the maximum, a new process replaces the process
+whose last sample is oldest."""
 
 _OVER_PROCESSES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "longest_step_s": max,

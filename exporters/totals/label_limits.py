@@ -45,7 +45,7 @@ class LabelCap(Generic[_Value]):
         self._since_unix_ns: dict[_Value, int] = {}
         self.overflows = 0
         self.partial: set[Hashable] = set()
-        """The owners with an admitted value for which another value was refused or removed."""
+        """The owners that have an admitted value, and another value that was refused or removed."""
 
     def admits(self, value: _Value, now_unix_ns: int, rows: int = 1) -> bool:
         """Admit a value, which occurs in `rows` rows. Return False if the value is beyond the
@@ -81,8 +81,9 @@ class LabelCap(Generic[_Value]):
 
     @property
     def since_unix_ns(self) -> dict[_Value, int]:
-        """Return the unix nanoseconds at which each value was admitted. Rows with the value that
-        arrived earlier may have the label `other`. 0 if no row had the label `other` before."""
+        """Return the unix nanoseconds at which each value was admitted. Earlier rows with the value
+        may have the label `other`. The result for a value is 0 if no row had the label `other`
+        before."""
         return dict(self._since_unix_ns)
 
     def __contains__(self, value: object) -> bool:

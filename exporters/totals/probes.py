@@ -25,8 +25,8 @@ STALE_NS: Final = 300 * 10**9
 """An endpoint's gauges are omitted after this time without results. The value is Prometheus'
 default lookback."""
 STALE_INTERVALS: Final = 3
-"""If this many probe intervals together are longer than `STALE_NS`, the gauges of an endpoint are
-omitted after this many intervals without a result."""
+"""Number of probe intervals without a result after which an endpoint's gauges are omitted. If these
+intervals together are shorter than `STALE_NS`, `STALE_NS` applies instead."""
 
 ProbeKey = tuple[str, str, str]
 """Region, endpoint and model."""

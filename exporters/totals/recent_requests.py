@@ -53,7 +53,8 @@ class RecentSources:
         self._older: dict[str, bool] = {}
 
     def from_another(self, request_id: str | None, source: str) -> bool:
-        """Return whether another source has reported this request. If not, store this source."""
+        """Return whether another source has reported this request. If no other source has reported
+        it, store this source."""
         if request_id is None:
             return False
         native = source == Source.NATIVE

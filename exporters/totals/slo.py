@@ -7,9 +7,10 @@ Prometheus cannot store the count with the time of the request's end.
 
 A request in flight is reported several times. A bad request is counted once, at the first report
 that shows that it is bad. Each report contains the request's age at the previous report. If the
-request was not yet bad at that age, this report is the first one. When the request has ended, its
-row contains the age of the request at the last report. Counters cannot decrease: if a request was
-counted as bad and then ends with a client error, it stays counted as bad.
+request was not yet bad at that age, this report is the first that shows that it is bad. When the
+request has ended, its row contains the age of the request at the last report. Counters cannot
+decrease: if a request was counted as bad and then ends with a client error, it stays counted as
+bad.
 """
 
 from collections.abc import Callable, Mapping, Sequence

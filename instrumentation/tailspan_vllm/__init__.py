@@ -1,2 +1,2 @@
-"""Tailspan's plugin for vLLM. It sends one span per request, and one sample per engine each
+"""Tailspan's plugin for vLLM. The plugin sends one span per request, and one sample per engine each
 second."""

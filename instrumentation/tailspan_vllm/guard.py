@@ -2,7 +2,7 @@
 
 `Hooks` creates every wrapper that replaces a method of vLLM. A wrapper calls the original method
 exactly once, with the same arguments, and returns its result or raises its exception. The plugin's
-own code runs before or after, inside a guard.
+own code runs before or after the method, inside a guard.
 """
 
 import inspect
@@ -164,8 +164,8 @@ class Hooks:
         if self._switched_off is not None:
             catch_exceptions("switch_off")(self._switched_off)()
 
-    # Two functions, because one function with a `*given` parameter takes twice as long at every
-    # step.
+    # `_before` and `_after` are separate, because one function with a `*given` parameter would take
+    # twice as long at every step.
 
     def _before(
         self, hook: str, step: Before | None, failed: Callable[[], None] | None = None

@@ -176,7 +176,7 @@ IN_FLIGHT: Final = _metric("tailspan.engine.requests.in_flight", "{request}")
 OLDEST_REQUEST_AGE: Final = _metric("tailspan.engine.requests.oldest_age", "s")
 LAST_STEP_AGE: Final = _metric("tailspan.engine.step.last_age", "s")
 UNFINISHED_GAUGES: Final = (IN_FLIGHT, OLDEST_REQUEST_AGE, LAST_STEP_AGE)
-"""Gauges of unfinished requests. A front end reports them even while the engine hangs."""
+"""Gauges of unfinished requests. A front end reports these gauges even while the engine hangs."""
 KV_USAGE: Final = _metric("tailspan.engine.kv_cache.usage", "1")
 WAITING_LORAS: Final = _metric("tailspan.engine.lora.waiting", "{request}")
 RUNNING_LORAS: Final = _metric("tailspan.engine.lora.running", "{request}")

@@ -23,8 +23,9 @@ from tailspan_vllm.front_end.capture import process_capture
 from tailspan_vllm.settings import settings_from
 
 STEPS_WAITING = 1024
-"""Maximum number of steps that wait for the reading thread. If more steps wait, `record` adds them
-up itself, which takes about 2 ms. With 256 running requests, a step takes about 8 kB."""
+"""Maximum number of steps that wait for the reading thread. If more steps wait, the method `record`
+adds up the steps itself, which takes about 2 ms. With 256 running requests, a step takes about 8
+kB."""
 
 STEPS_LIMIT = 4 * STEPS_WAITING
 """Maximum number of stored steps. This maximum is reached only if the reading thread is stopped

@@ -1,6 +1,6 @@
 """The protocols of the prober, by the value of `kind` in the file of probes.
 
-To add a protocol, write a module with `build`, `read` and `decoder`, and add it here.
+To add a protocol, write a module with `build`, `read` and `decoder`, and add the module here.
 """
 
 from typing import Final

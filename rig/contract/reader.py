@@ -118,7 +118,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """Return the method that an instance uses, which may be inherited."""
+        """Return the method that an instance uses. The method may be inherited."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:

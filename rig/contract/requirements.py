@@ -43,14 +43,14 @@ class RequiredMethod:
 
     Attributes:
         takes: the names of the method's leading parameters. If the plugin wraps the method,
-            `guard.argument` looks for them by name, then by position. If the plugin implements the
-            method, vLLM's calls with keywords must use these names.
-        called_on: the objects on which vLLM calls the method. Each is given by the last part of its
-            name.
+            `guard.argument` looks for these parameters by name, then by position. If the plugin
+            implements the method, vLLM's calls with keywords must use these names.
+        called_on: the objects on which vLLM calls the method. Each object is given by the last part
+            of its name.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder with subclasses. If they override the method, they must call the
-            plugin's replacement with super().
+        overridden_in: a folder with subclasses. If these subclasses override the method, they must
+            call the plugin's replacement with super().
     """
 
     owner: str
@@ -89,7 +89,7 @@ class RequiredMethod:
 
     def _suits(self, call: ast.Call) -> bool:
         """Return whether the plugin's replacement of the method accepts this call. The replacement
-        has the parameters `takes`, and accepts any further parameters."""
+        has the parameters `takes`, and accepts any other parameters."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:

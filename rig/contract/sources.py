@@ -32,10 +32,10 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored. They contain more files than the contract needs now,
-so that a new requirement rarely needs another download."""
+"""The folders of an archive that are stored. These folders contain more files than the contract
+needs now, so that a new requirement rarely needs another download."""
 FILE_LIMIT_BYTES = 4_000_000
-"""Maximum size of a file in an archive in bytes, over ten times the size of vLLM's largest module.
+"""Maximum size in bytes of a file in an archive: over ten times the size of vLLM's largest module.
 Larger files are not read."""
 MANIFEST = "sources.json"
 

@@ -48,7 +48,7 @@ def faults_of(
     The random values of a fault are the same, whether the fault is alone or in a pair.
 
     Args:
-        rate_per_s: mean rate of the usual traffic. The seed changes it by up to 1/16.
+        rate_per_s: mean rate of the usual traffic. The seed changes the rate by up to 1/16.
         output_tokens: minimum and maximum output tokens of a request of the usual traffic.
     """
     usual = PlannedTraffic(

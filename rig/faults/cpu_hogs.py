@@ -53,7 +53,7 @@ def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic)
     """Start two CPU-bound processes per core, with the server's own priority.
 
     On a machine with an NVIDIA GPU, start one process that uses the GPU instead of these processes.
-    `severity` then has no effect.
+    The argument `severity` has no effect on such a machine.
     """
     if has_gpu():
         return ServerFault(

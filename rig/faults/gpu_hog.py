@@ -30,7 +30,7 @@ def has_gpu() -> bool:
 
 @contextmanager
 def gpu_hog(server: DisturbedServer, draw: random.Random) -> Iterator[None]:
-    """Multiply matrices on the GPU in a process of its own, without pause. Needs PyTorch.
+    """Multiply matrices on the GPU without pause, in a separate process. Needs PyTorch.
 
     Raises:
         RuntimeError: the process did not start.

@@ -1,7 +1,7 @@
 """Sends each request at its own time, even if earlier requests are still unanswered.
 
-Clients that waited for responses would send fewer requests to a slow server, and its queue would
-stay short. The load is limited by the number of arrivals and a time limit per request.
+Clients that waited for responses would send fewer requests to a slow server, and the server's queue
+would stay short. The load is limited by the number of arrivals and a time limit per request.
 """
 
 import http.client

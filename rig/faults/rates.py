@@ -1,5 +1,5 @@
-"""Faults of the request rate: all tenants, or one tenant, send more requests than fit into the
-batch or the memory."""
+"""Faults of the request rate: all tenants, or one tenant, send more requests than the batch or the
+memory can hold."""
 
 import random
 from dataclasses import replace
@@ -93,7 +93,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraff
 
 
 def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send requests that start with few KV-cache blocks and need more and more, until none is
+    """Send requests that start with few KV-cache blocks and need more and more, until no block is
     free."""
     usual = replace(
         usual,

@@ -138,7 +138,7 @@ def _last_words(log: Path) -> str:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
-    """Run a Tailspan that stores in `folder`/tailspan.db, and yield its OTLP port."""
+    """Run a Tailspan that stores its data in `folder`/tailspan.db, and yield its OTLP port."""
     database = f"sqlite:///{folder / 'tailspan.db'}"
     with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
         yield up.is_up().port("http")
@@ -152,7 +152,8 @@ def serving(
     """Run a vLLM with these arguments, and warm it up.
 
     Args:
-        command: starts another server instead of the tiny model; see `rig.serve.command`.
+        command: the command of another server to start instead of the tiny model's; see
+            `rig.serve.command`.
     """
     port, log = free_port(), folder / "vllm.log"
     process = _start(port, otlp_port, log, command, arguments)
@@ -178,7 +179,8 @@ def record(
     """Record each fault into its own folder inside `folder`, and return these folders.
 
     Args:
-        command: starts another server instead of the tiny model; see `rig.serve.command`.
+        command: the command of another server to start instead of the tiny model's; see
+            `rig.serve.command`.
     """
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []

@@ -44,7 +44,8 @@ def api_app(pool: WorkerPool, readers: Readers | None = None) -> Starlette:
 
 
 def with_api_paths(metrics: ASGIApp, api: ASGIApp) -> ASGIApp:
-    """Return an application that passes the paths of the API to `api`, and others to `metrics`."""
+    """Return an application that passes requests for the API to `api`, and all others to
+    `metrics`."""
 
     async def choose(scope: Scope, receive: Receive, send: Send) -> None:
         of_api = scope["type"] == "http" and scope["path"].startswith(PREFIX)

@@ -19,7 +19,7 @@ def problem(status: int, detail: str, **members: Any) -> dict[str, Any]:
 
     Args:
         detail: what failed, what is allowed, and how to fix it.
-        members: further members, such as `parameter`, `value` and `allowed`. A member with the
+        members: additional members, such as `parameter`, `value` and `allowed`. A member with the
             value None is omitted.
     """
     found = {key: each for key, each in members.items() if each is not None}

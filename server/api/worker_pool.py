@@ -50,7 +50,7 @@ class WorkerReply:
     """The answer of a worker."""
 
     head: Mapping[str, Any]
-    """`status`, `type` and further members of the answer (`cli.questions.worker`)."""
+    """`status`, `type` and other members of the answer (`cli.questions.worker`)."""
     body: bytes
 
 

@@ -88,8 +88,8 @@ def pauses(fault: SimulatedFault, chance: random.Random) -> Iterator[Stall]:
 def cold_starts(
     fault: SimulatedFault, config: FleetConfig, chance: random.Random
 ) -> Iterator[Event]:
-    """Restart a server repeatedly. After each restart, its cache is empty, and the first step of
-    each batch shape takes longer."""
+    """Restart a server repeatedly. After each restart, the server's cache is empty, and the first
+    step of each batch shape takes longer."""
     at_s = fault.start_s
     while at_s < fault.end_s:
         down_s = chance.uniform(8.0, 14.0)

@@ -67,8 +67,8 @@ def _changed_flag(fault: SimulatedFault, config: FleetConfig) -> tuple[str, Engi
 
 
 def deploy(fault: SimulatedFault, config: FleetConfig, _chance: random.Random) -> Iterator[Event]:
-    """Restart the replicas one by one with a changed flag. At the fault's end, restart them without
-    the change."""
+    """Restart the replicas one by one with a changed flag. At the fault's end, restart the replicas
+    without the change."""
     _, changed = _changed_flag(fault, config)
     turns = [(fault.start_s, changed)]
     if fault.end_s < float("inf"):

@@ -134,8 +134,8 @@ def long_context_requests(
     token_s = engine.step.context_token_s * (context_tokens + output_tokens / 2)
     token_s += engine.step.sequence_s
     # A step takes γ/(1 − s), where γ is its fixed time and s is the share of its time that depends
-    # on its tokens. With the usual traffic, s is `usual`. The fault increases s. If `usual` is at
-    # most 0.8, the increased s is below 0.9.
+    # on its tokens. With the usual traffic, s has the value `usual`. The fault increases s. If
+    # `usual` is at most 0.8, the increased s is below 0.9.
     usual = config.rate_per_s * (means.prefill_s + means.output_tokens * token_s)
     free = max(0.9 - usual, 0.1)
     rate_per_s = free * capacity.target_utilisation(fault.severity, 0.4) / (output_tokens * token_s)
@@ -178,8 +178,8 @@ def longer_prompts(
     means = capacity.means_of(config.workload, config.engine)
     usual = config.rate_per_s * means.prefill_s
     more = max(0.6 - usual, 0.1) * capacity.target_utilisation(fault.severity, 1.0)
-    # `usual` does not contain the tokens of shared prefixes, because engines compute them only
-    # once. The fault lengthens whole prompts, so `whole` also contains these tokens.
+    # The variable `usual` does not contain the tokens of shared prefixes, because engines compute
+    # them only once. The fault lengthens whole prompts, so `whole` also contains these tokens.
     token_s = config.engine.step.prefill_token_s
     whole = usual + config.rate_per_s * means.shared_tokens * token_s
     factor = min(1.0 + more / whole, 1.0 + 2.0 * fault.severity)

@@ -54,8 +54,8 @@ class Access:
 
     Attributes:
         grants: at least one. Grants that another grant covers are left out.
-        slos: names of the visible objectives and groups. Used only if `limits_rows`.
-        definitions: digests of the visible objectives. Used only if `limits_rows`.
+        slos: names of the visible objectives and groups. Used only if `limits_rows` is true.
+        definitions: digests of the visible objectives. Used only if `limits_rows` is true.
     """
 
     grants: tuple[Grant, ...]
@@ -126,7 +126,8 @@ class Access:
         return any(each.allows(labels) for each in self.grants)
 
     def selects(self, labels: Mapping[str, str | None]) -> bool:
-        """Return whether every request that has these labels and a visible model is visible."""
+        """Return whether all requests with these labels are visible, apart from the requests to
+        hidden models."""
         tenant, model = labels.get("tenant"), labels.get("model")
         return any(
             (each.models is None or model in each.models)
@@ -136,7 +137,7 @@ class Access:
         )
 
     def with_objectives(self, slos: Iterable[str], definitions: Iterable[str]) -> "Access":
-        """Return a copy of this access with these objectives as the visible ones."""
+        """Return a copy of this access in which these objectives are visible."""
         return replace(self, slos=frozenset(slos), definitions=frozenset(definitions))
 
     @property

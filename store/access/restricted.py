@@ -2,7 +2,7 @@
 
 Before each statement, `_Rewriter` replaces each table by a subquery with the visible rows and
 columns (`store.access.tables`). It refuses statements that are SQL text, statements that write, and
-queries of tables without a rule in that module.
+queries of tables that have no rule in `store.access.tables`.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from store.state import separate_state, use_state
 _REWRITER: Final = "tailspan_rewriter"
 READER: Final[ContextVar[Access | None]] = ContextVar("reader", default=None)
 """What the current reader may see, or None if nothing is hidden. `open_database` returns an engine
-that is restricted to this."""
+that is restricted to this access."""
 EVERY: Final = "*"
 COMPARED: Final = "tailspan_compared"
 """Name of the SQLAlchemy annotation for a column of ids that a query compares but does not
@@ -91,7 +91,8 @@ def cache_key(engine: Engine) -> str:
 def rewritten(engine: Engine, statement: Select[Any]) -> Select[Any]:
     """Return a statement, restricted to the rows that the engine's reader may see.
 
-    SQLAlchemy's connections restrict statements automatically. Other reads must call this function.
+    SQLAlchemy's connections restrict statements automatically. Reads that do not use these
+    connections must call this function.
 
     Raises:
         NotAllowed: the statement cannot be restricted.

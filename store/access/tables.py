@@ -39,8 +39,8 @@ request's user: they describe the server, or have one of a few fixed values."""
 OTHER_ADAPTER: Final = "(other adapter)"
 
 Rule = Callable[[Table, Access], Select[Any] | None]
-"""A function that returns the query that replaces the table for a reader, or None if the reader may
-see the whole table."""
+"""A function that returns a query to replace the table for a reader, or None if the reader may see
+the whole table."""
 
 
 def _everything(_table: Table, _access: Access) -> None:
@@ -188,12 +188,13 @@ MASKED: Final = frozenset({REQUESTS.name, IN_FLIGHT.name})
 
 
 def visible_rows(table: Table, access: Access) -> ColumnElement[bool]:
-    """Return the SQL condition that the reader may see a row. It is never NULL."""
+    """Return the SQL condition for the rows that the reader may see. The condition is never
+    NULL."""
     return or_(*(_grant_condition(table, each) for each in access.grants))
 
 
 def served(table: Table, access: Access) -> ColumnElement[bool] | None:
-    """Return the SQL condition that a row's model is visible, or None if all models are visible."""
+    """Return the SQL condition for rows with a visible model, or None if all models are visible."""
     return None if access.models is None else table.c.model.in_(sorted(access.models))
 
 
@@ -209,8 +210,8 @@ def _grant_condition(table: Table, grant: Grant) -> ColumnElement[bool]:
 def visible_groupings(access: Access) -> list[int]:
     """Return the groupings (lists of labels) of rollups that a reader may see.
 
-    These groupings have the label model. If some tenants are hidden, they also have the label
-    tenant.
+    These groupings have the label `model`. If some tenants are hidden, they also have the label
+    `tenant`.
 
     Returns: indices in `GROUPINGS`.
     """

@@ -151,8 +151,8 @@ def due_notifications(engine: Engine, channel: str, now_s: int) -> list[Notifica
     """
     rows = NOTIFICATIONS.c
     of_channel = select(NOTIFICATIONS).where(rows.channel == channel)
-    # Without `ahead`, a row that was created while the clock was ahead would wait until the clock
-    # reaches the row's time again.
+    # Without the condition `ahead`, a row that was created while the clock was ahead would wait
+    # until the clock reaches the row's time again.
     ahead = and_(
         rows.state == Delivery.PENDING.value,
         rows.created_unix_s > now_s + AHEAD_S,

@@ -93,8 +93,8 @@ def read_counted_range(engine: Engine, definition: str) -> CountedRange | None:
 
 
 def earliest_counted_s(engine: Engine, *, probes: bool) -> int | None:
-    """Return the start of the earliest stored counts, in unix seconds. With `probes`, only counts
-    of probes are considered; otherwise, only counts of requests."""
+    """Return the start of the earliest stored counts, in unix seconds. If `probes` is true, only
+    counts of probes are considered; if false, only counts of requests."""
     of_probes = COUNTED_RANGES.c.definition.startswith(PROBE_DEFINITIONS)
     earliest = select(func.min(COUNTED_RANGES.c.from_unix_s))
     with reading(state_of(engine)) as connection:
@@ -223,10 +223,10 @@ def mark_counts_incomplete(
     """Record that all counts after a time are incomplete. Delete the given marks (`slo_marks`).
 
     If the state and the telemetry are in one database, both changes are in one transaction.
-    Otherwise, the marks are deleted in a second transaction, after the commit in the state
-    database. After a crash between the two transactions, the time steps of these marks are counted
-    again. The counts of objectives that were removed from the configuration become incomplete too,
-    because an operator may add such an objective again.
+    If they are in two databases, the marks are deleted in a second transaction, after the commit in
+    the state database. After a crash between the two transactions, the time steps of these marks
+    are counted again. The counts of objectives that were removed from the configuration become
+    incomplete too, because an operator may add such an objective again.
 
     Args:
         from_s: unix seconds. All new requests ended after this time. None if there are no new

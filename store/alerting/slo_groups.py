@@ -45,7 +45,7 @@ def place_groups(engine: Engine, definition: str, groups: Mapping[str, CountedRa
 def active_hours(
     engine: Engine, definition: str, groups: Sequence[str], from_s: int
 ) -> dict[str, int]:
-    """Return, for each group, in how many hours since a time it had requests."""
+    """Return, for each group, the number of hours with requests since a time."""
     found = dict.fromkeys(groups, 0)
     with reading(state_of(engine)) as connection:
         for table in (COUNTS, SIMULATED_COUNTS):

@@ -118,8 +118,8 @@ def read_marks(engine: Engine, transactions: int, from_s: int | None = None) -> 
 
 
 def remove_marks(connection: Connection, marks: Sequence[Mark]) -> None:
-    """Delete these marks, and the other marks that the same transactions added, except for marks of
-    time steps before the earliest time step in `marks`.
+    """Delete these marks, and the other marks that the same transactions added. Marks of time steps
+    before the earliest time step in `marks` are kept.
     """
     if not marks:
         return

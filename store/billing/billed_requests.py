@@ -25,7 +25,8 @@ from telemetry.counter_series import FloatArray, IntArray
 _MINUTE_NS: Final = MINUTE_S * SECOND_NS
 _LONGEST_S: Final = 3_600.0
 """To find requests that span the end of an hour, the rows received up to this many seconds before
-the end are read. Longer requests are assigned to the hour in which they were received."""
+the end are read. A request with a longer duration is assigned to the hour in which it was
+received."""
 _SPAN: Final = ("frontend_s", "queue_s", "prefill_s", "decode_s", "e2e_s")
 _SECONDS: Final = ("billed_s", "wasted_s")
 

@@ -36,7 +36,7 @@ class ColumnReader:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        """Passes to the process, for each query, the socket for its answer."""
+        """For each query, passes a socket to the process, which answers on this socket."""
         self.task = Task("column reader")
 
     def read(

@@ -6,9 +6,9 @@ Each result is an anonymous file, which the client maps into its memory.
 
     python -m store.columns.adbc_process SOCKET
 
-Queries arrive on standard input. For each query, another socket, on which the query is answered,
-arrives on SOCKET. The process ends when standard input is closed, or after a minute without a
-query.
+Queries arrive on standard input. For each query, the client also sends a new socket through SOCKET.
+The process answers the query on the new socket. The process ends when standard input is closed, or
+after a minute without a query.
 """
 
 import os
@@ -35,16 +35,17 @@ IDLE_S: Final = 60.0
 LENGTH: Final = Struct("<I")
 _BATCH_ROWS: Final = 32_768
 _AT_ONCE: Final = 4
-"""Maximum number of queries that run at the same time. An explanation needs three: requests, engine
-samples and GPU samples."""
+"""Maximum number of queries that run at the same time. An explanation needs three queries:
+requests, engine samples and GPU samples."""
 _FIRST: Final[dict[pa.DataType, tuple[str, object]]] = {
     pa.string(): ("''", ""),
     pa.int64(): ("-9223372036854775807", -(2**63) + 1),
     pa.bool_(): ("-9223372036854775807", -(2**63) + 1),
     pa.float64(): ("0.0", 0.0),
 }
-"""For each type, the value of an additional first row, in SQL and in Arrow. Without this row, ADBC
-gives the type integer to a column that begins with NULLs."""
+"""Each result gets an additional first row. This table lists the row's value for each column type,
+in SQL and in Arrow. Without this row, ADBC gives the type integer to a column that begins with
+NULLs."""
 
 
 class AdbcQuery(NamedTuple):

@@ -169,7 +169,7 @@ class ColumnCache:
 
     @cached_property
     def _question(self) -> CompoundSelect[Any]:
-        """Return the query for the stamps of consecutive chunks."""
+        """Return the query for the stamps (numbers of rows and checksums) of consecutive chunks."""
         edges = [bindparam(f"edge_{each}", type_=BigInteger) for each in range(_ASKED_AT_ONCE + 1)]
         rest = func.coalesce(func.sum(self._instant % _PRIME), 0)
         return union_all(

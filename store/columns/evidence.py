@@ -38,7 +38,7 @@ class EvidenceColumns(NamedTuple):
 
     @property
     def known_of_requests(self) -> list[str]:
-        """Return the columns of requests that the store has."""
+        """Return the names in `requests` that are columns of the requests table."""
         return [name for name in self.requests if name in REQUEST_COLUMNS]
 
 

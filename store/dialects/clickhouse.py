@@ -2,8 +2,9 @@
 
 Tests run ClickHouse inside their own process, with the package chdb. ClickHouse has no unique keys.
 The tables use the engine ReplacingMergeTree: a repeated row is stored twice until ClickHouse merges
-parts, and `final` removes duplicates from query results. ClickHouse has no transactions: after a
-failed write, a part of the rows may be stored. It is safe to write all these rows again.
+parts, and the setting `final` removes duplicates from query results. ClickHouse has no
+transactions: after a failed write, a part of the rows may be stored. It is safe to write all these
+rows again.
 """
 
 import logging
@@ -48,7 +49,7 @@ _SETTINGS: Final = {
     "aggregate_functions_null_for_empty": "1",
     # An insert is acknowledged when the shard has stored it.
     "distributed_foreground_insert": "1",
-    # Allow any number of days (partitions) per insert: late requests can have more days than
+    # Allow any number of days (partitions) per insert: late requests can belong to more days than
     # ClickHouse allows by default.
     "throw_on_max_partitions_per_insert_block": "0",
     "mutations_sync": "1",
@@ -178,7 +179,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
 
 
 def remove(connection: Connection, table: Table, which: ColumnElement[bool]) -> int:
-    """Delete rows. Return their number, which is counted before the deletion."""
+    """Delete rows. Return the number of rows, which is counted before the deletion."""
     found: int = connection.scalar(select(func.count()).select_from(table).where(which)) or 0
     if found:
         cluster = connection.get_execution_options().get(_CLUSTER)

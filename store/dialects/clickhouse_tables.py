@@ -2,7 +2,7 @@
 
 A table is sorted by the time column that queries filter by, then by its key. Rows with the same
 time and key count as one row. Among such rows, `row_version` selects the row that was written last.
-If the table's `info` contains `KEEP_FIRST`, it selects the row that was written first.
+If the table's `info` contains `KEEP_FIRST`, `row_version` selects the row that was written first.
 
 In a cluster, each table exists twice: `requests_local` stores rows on each server and is replicated
 within its shard; `requests` is distributed over the shards.

@@ -26,8 +26,8 @@ from store.schema import BY_DAY
 
 DAY_NS: Final = 86_400 * 10**9
 EARLIER_DAYS: Final = 30
-"""In a new database, all rows of days more than this many days ago share one partition. It usually
-stays empty, because rows are kept for a week by default."""
+"""In a new database, all rows older than this number of days share one partition. This partition
+usually stays empty, because rows are kept for a week by default."""
 AHEAD_DAYS: Final = 3
 """A table that an older version created becomes one partition. This partition accepts rows up to
 this many days after the newest row. PostgreSQL must have checked the stored rows before that

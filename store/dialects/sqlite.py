@@ -86,8 +86,8 @@ def file(url: URL) -> Path:
 
 
 def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
-    """Return an engine. With `create`, create the folder and the file. Otherwise, check that the
-    file exists."""
+    """Return an engine. If `create` is true, create the folder and the file. If it is false, check
+    that the file exists."""
     path = _path(url)
     if create:
         try:

@@ -21,8 +21,8 @@ APART_NS: Final = 480 * 10**9
 """Maximum time between two hops of a request. After this time, a prefill engine frees the request's
 KV cache. Source: vLLM, VLLM_NIXL_ABORT_REQUEST_TIMEOUT, default 480 s."""
 MAX_HOPS: Final = 16
-"""Maximum number of hops of a request. Further rows become separate requests, because a client may
-use one trace id for all its requests."""
+"""Maximum number of hops of a request. Rows beyond this number become separate requests, because a
+client may use one trace id for all its requests."""
 
 PREFIXES: Final = ("", "chatcmpl-", "cmpl-")
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")

@@ -50,8 +50,8 @@ class JoinedBasis(StrEnum):
     CLIENT = "client"
     ROUTER = "router"
     ENGINES = "engines"
-    """Measured from the first receipt to the last delivery at an engine, without the router's
-    time."""
+    """Measured from the first receipt to the last delivery at an engine. The router's time is not
+    included."""
 
 
 class JoinedBy(StrEnum):

@@ -103,7 +103,7 @@ def joined_request_of(engine: Engine, row: Row) -> JoinedRequest | None:
 
 
 def _window_of_all_hops(window: Window) -> Window:
-    """Return a window that also contains the other hops of the requests in it."""
+    """Return a longer window, which contains all hops of each request in the given window."""
     return Window(
         max(window.from_unix_ns - APART_NS, 0), min(window.to_unix_ns + APART_NS, 2**63 - 1)
     )
@@ -175,7 +175,7 @@ def _router_reports(
 
     Args:
         trace: start of the trace's first row, and end of its last row (unix nanoseconds).
-        clocks_agree: True to ignore routers with a wrong clock. Needed if the reports were found
+        clocks_agree: True to ignore routers with a wrong clock. Use True if the reports were found
             only by the response's id, because clients can choose this id.
     """
     middle_ns = (int(last["received_unix_ns"]) + end_ns(last)) // 2

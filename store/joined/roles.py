@@ -56,7 +56,7 @@ def roles_of(rows: Sequence[Row], roles: Roles) -> list[EngineRole]:
     if EngineRole.DECODE not in found and one_request and stated_role(rows[-1], roles) is None:
         # No row looks like a decode: the client asked for one token, and the transfer failed or was
         # not reported. The last row is then the decode, if all rows have the same request id.
-        # Otherwise, the rows could be two attempts of a client.
+        # If the request ids differ, the rows could be two attempts of a client.
         found[-1] = EngineRole.DECODE
     return found
 

@@ -1,8 +1,8 @@
 """Replace the rows of prefill and decode engines by one row per user's request.
 
 The counts per objective use this module. In the result, the row of the decode engine stands for the
-joined request. Its start, E2E, TTFT and time to first content are replaced by those of the joined
-request, measured at the engines. The rows of earlier attempts are left out.
+joined request. Its start, E2E, TTFT and time to first content are replaced by the values of the
+joined request, measured at the engines. The rows of earlier attempts are left out.
 
 The row of a prefill engine is left out if the prefill succeeded with at most one token. The row of
 a failed prefill is kept, because the user received the error.

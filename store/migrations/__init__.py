@@ -1,8 +1,8 @@
 """Create and upgrade the schema of a database.
 
-In a new database, the whole schema is created. In an older one, Alembic runs the missing revisions
-(`versions/`) in one transaction. Only a writer upgrades a database; a reader raises an error.
-Revisions have numbers, so the program can compare them without Alembic.
+In a new database, the whole schema is created. In an older database, Alembic runs the missing
+revisions (`versions/`) in one transaction. Only a writer upgrades a database; a reader raises an
+error. Revisions have numbers, so the program can compare them without Alembic.
 
 The tables of telemetry and of the state (`store.state`) are separate schemas with separate
 revisions, because the state can be in another database. By default one database has both schemas.
@@ -51,7 +51,7 @@ class Schema(NamedTuple):
     folder: str
     """The name of the revisions' folder, which is in `FOLDER`."""
     revision: Table
-    """Alembic's version table. Its name identifies a database of Tailspan."""
+    """Alembic's version table. A database with a table of this name is a database of Tailspan."""
     first: str
     """The oldest revision that can be upgraded."""
     oldest: str

@@ -1,4 +1,4 @@
-"""Find the older versions of Tailspan that can use a database, and those that use it now.
+"""Find the older versions of Tailspan that can use a database, and the older versions in use now.
 
 A database stores the oldest revision whose code can still use it. Versions with this or a newer
 revision continue to work, so collectors can be upgraded one after another, and an upgrade can be

@@ -78,7 +78,7 @@ def _bounds_s(reports: Reports, row: dict[str, Any]) -> tuple[float, float] | No
     ):
         return None
     report: ClientReport | None = reports.of(row["trace_id"], row["request_id"])
-    # If the client's duration is shorter, the report is about another request.
+    # If the client's duration is shorter than the server's, the report is about another request.
     if report is None or report.clock_ahead_s is not None or report.e2e_s < row["e2e_s"]:
         return None
     high_s = (row["received_unix_ns"] - report.received_unix_ns) / 1e9

@@ -143,8 +143,7 @@ def deletable(
             continue
         for key in keys:
             age_ns = now_unix_ns - key.at_unix_ns
-            # If the start is older than `keep_rows_ns`, its samples may have existed and be deleted
-            # already.
+            # If the start is older than `keep_rows_ns`, its samples may already have been deleted.
             made_up = UNSEEN_NS < age_ns < keep_rows_ns
             old = keep_hours_ns is not None and age_ns > keep_hours_ns
             (gone if made_up or old else kept).append(key)

@@ -38,7 +38,7 @@ class HungReplica(NamedTuple):
 
 
 class ReplicaProgress(NamedTuple):
-    """The replicas that sent a sample within the last `RECENT_NS`, and those that hang."""
+    """The replicas that sent a sample within the last `RECENT_NS`, and the hung replicas."""
 
     reporting: frozenset[str]
     hung: tuple[HungReplica, ...]
@@ -50,8 +50,8 @@ class ReplicaProgress(NamedTuple):
 
 
 def progress(engine: Engine, now_unix_ns: int) -> ReplicaProgress:
-    """Return the replicas that report, and those that hang: they completed no step for more than
-    `HUNG_S` seconds.
+    """Return the replicas with a recent sample, and the replicas that hang. A replica hangs if it
+    completed no step for more than `HUNG_S` seconds.
 
     The requests in flight are summed over the front ends of a replica. A step counts if one of the
     front ends reports it. If a replica has several engines, the longest time without a step among

@@ -2,8 +2,8 @@
 
 One process of each engine sends the totals of the engine's steps. If two processes with the same
 replica name send totals at the same time, two servers have the same `service.instance.id`. In
-containers, the process id is usually 1, so two servers can also have the same process id. They are
-detected by their different start times.
+containers, the process id is usually 1, so two servers can also have the same process id. Such
+servers are detected by their different start times.
 """
 
 from collections import defaultdict

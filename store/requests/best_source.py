@@ -1,12 +1,12 @@
 """Select the best row of a request that several sources reported.
 
-The plugin reports the most fields. An engine's native spans report fewer, and a client reports only
-its own measurements. Every row is stored. A query skips a row if a better source reported the same
-request. Two rows belong to the same request if their request ids are equal. If a row has no request
-id, the trace ids are compared.
+The plugin reports the most fields. An engine's native spans report fewer fields, and a client
+reports only its own measurements. Every row is stored. A query skips a row if a better source
+reported the same request. Two rows belong to the same request if their request ids are equal. If a
+row has no request id, the trace ids are compared.
 
 If a cache answered a client's call, the call is not a request to a model. If a span inside the call
-reports the hit, queries skip the call's row.
+reports that the cache answered, queries skip the call's row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ this time before and after a window."""
 def counts(
     from_unix_ns: int, to_unix_ns: int, equals: Mapping[str, str | None] = _ALL
 ) -> ColumnElement[bool]:
-    """Return the SQL condition that a row in this window is the best row of its request.
+    """Return the SQL condition that selects the best row of each request in this window.
 
     The prober's requests are excluded, unless the query selects the prober's tenant or a single
     request. The database searches for better rows only if there are several sources.
@@ -61,7 +61,7 @@ def asks_for_probes(equals: Mapping[str, str | None]) -> bool:
 
 
 def not_of_the_prober(tenant: ColumnElement[str | None]) -> ColumnElement[bool]:
-    """Return the SQL condition that a row is not a request of the prober."""
+    """Return the SQL condition that excludes the prober's requests."""
     return or_(tenant.is_(None), tenant != PROBE_TENANT)
 
 

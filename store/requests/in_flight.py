@@ -86,7 +86,8 @@ def in_flight_tables(
     """Yield the requests in flight with a last report in (from, to], `ROWS` at a time.
 
     Requests with a row are left out. If a row arrives during the query, its request may be missing
-    in this result and also in the rows that the caller read. The next evaluation counts it.
+    in this result and also in the rows that the caller read. The next evaluation counts this
+    request.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -42,9 +42,9 @@ def networks(engine: Engine, window: Window, requests: pa.Table) -> list[float |
     """Return the seconds that each request spent outside the server, in the order of the table.
 
     The time is the difference of the TTFTs if the client and the server both measured a TTFT and
-    the response was streamed. Otherwise, it is the difference of the E2Es. The time is None if the
-    HTTP edge was not measured, if there is not exactly one client report, or if the client's
-    duration is shorter than the server's.
+    the response was streamed. If one of these conditions is not met, the time is the difference of
+    the E2Es. The time is None if the HTTP edge was not measured, if there is not exactly one client
+    report, or if the client's duration is shorter than the server's.
     """
     found = pairs(engine, window, requests)
     return [None if pair is None else pair.network_s for pair in found]

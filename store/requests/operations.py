@@ -1,4 +1,4 @@
-"""Query the operations of applications by trace id, and those of routers by response id."""
+"""Query operations of applications by trace id, and operations of routers by response id."""
 
 from collections import defaultdict
 from collections.abc import Collection, Set

@@ -47,7 +47,7 @@ class RollupBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The numbers of buckets that were built, and of ended buckets that are not built yet.
+    """The number of built buckets, and the number of ended buckets that are not built yet.
 
     `defect` is the first error of a bucket that cannot be built, or None. The two numbers do not
     include such buckets.
@@ -86,7 +86,7 @@ def build_some_marked(
     Args:
         engine: if this database has no rollups yet, the minutes of all its rows are marked first.
         most: maximum number of buckets; None for no limit.
-        failed: buckets to leave out. Those that fail now are added.
+        failed: buckets to leave out. Buckets that fail now are added.
 
     Raises:
         StoreUnavailable: the database does not respond.

@@ -1,8 +1,9 @@
 """Sum and merge rollups in memory, as arrays with one element per cell. Pure.
 
-A cell stands for the requests of one label set (one value for each label), or for those of a group
-of label sets in a time step. Buckets, for example of several shards, can be merged in any order.
-The result equals a bucket built from all their requests, except for rounding errors of sums.
+A cell stands for the requests of one label set (one value for each label), or for the requests of a
+group of label sets in a time step. Buckets, for example of several shards, can be merged in any
+order. Merging gives the same result as building one bucket from all requests, except for rounding
+errors of sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,10 @@ from telemetry.sketches import HIGHEST, IntArray, bins_of, estimate_s
 
 FloatArray = NDArray[np.float64]
 Ranks = Callable[[IntArray], IntArray]
-"""A function from the number of durations in each of n cells, an array (n,), to the k ranks to look
-up in each cell, an array (n, k). The smallest duration has rank 1. For rank 0, and for ranks above
-the number of durations, there is no duration."""
+"""A function that returns the ranks to look up in each cell. The argument is the number of
+durations in each cell, an array (cells,). The result is an array (cells, ranks). The smallest
+duration has rank 1. For rank 0, and for ranks above the number of durations, there is no
+duration."""
 
 _DENSE: Final = 20_000_000
 _DENSE_EACH: Final = 8
@@ -65,7 +67,7 @@ class RollupBucket:
 
 
 def merged(several: Sequence[RollupBucket]) -> RollupBucket:
-    """Merge buckets, such as those of several shards, or of the minutes of an hour.
+    """Merge buckets, such as the buckets of several shards or of the minutes of an hour.
 
     The result has only the groupings that all merged buckets have. Buckets of older versions have
     fewer groupings.
@@ -231,8 +233,8 @@ def ranked(several: Sketches, cells: IntArray, number: int, ranks: Ranks) -> Qua
     """Return the durations with given ranks, for each cell.
 
     Args:
-        cells: the number of each sketch's cell, from 0.
-        number: the number of cells. Sketches with a higher cell are left out.
+        cells: the index of each sketch's cell.
+        number: the number of cells. Sketches with a cell index of `number` or higher are left out.
     """
     low = int(several.bins.min(initial=0))
     span = int(several.bins.max(initial=0)) - low + 1
@@ -301,7 +303,7 @@ def _added_up(at: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def nothing(cells: int) -> FloatArray:
-    """Return the facts (count, sum, minimum, maximum) of this number of cells without values."""
+    """Return the initial facts (count, sum, minimum, maximum) of cells that have no values yet."""
     facts = np.empty((cells, 4))
     facts[:] = (0.0, 0.0, np.inf, -np.inf)
     return facts

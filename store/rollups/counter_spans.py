@@ -45,7 +45,7 @@ class CounterSpans:
     means: Mapping[str, FloatArray]
 
     def only(self, entries: NDArray[Any]) -> "CounterSpans":
-        """Return the spans that `entries` selects. It is a mask, or an array of indices."""
+        """Return some of the spans. `entries` is a mask, or an array of indices."""
         return CounterSpans(
             self.owners,
             self.about,
@@ -113,7 +113,7 @@ class SpanOwners:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def place(self, owner: tuple[Any, ...], about: str | None) -> int:
-        """Return the number of an engine or GPU; a new one gets the next number."""
+        """Return the number of an engine or GPU. A new engine or GPU gets the next number."""
         found = self._places.setdefault(owner, len(self.owners))
         if found == len(self.owners):
             self.owners.append(owner)

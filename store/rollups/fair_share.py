@@ -1,4 +1,4 @@
-"""Divide a limited number of places fairly between owners of candidates. Pure.
+"""Divide a limited number of places fairly between owners of candidates for a place. Pure.
 
 For example, the candidates are label values, their owners are tenants, and a place is the right to
 be stored by name.

@@ -1,9 +1,9 @@
 """Find the groups of a query's result that may be incomplete because of `_other`. Pure.
 
 Rollups store a limited number of values of a label by name, and all other values as `_other`.
-Example: a result by tenant and route has requests with tenant `acme` and route `_other`. They may
-belong to any group with tenant `acme`, so all these groups may be incomplete. A group that has
-`_other` itself never counts as incomplete.
+Example: a result by tenant and route has requests with tenant `acme` and route `_other`. These
+requests may belong to any group with tenant `acme`, so all these groups may be incomplete. A group
+that has `_other` itself never counts as incomplete.
 """
 
 from collections.abc import Callable, Mapping, Sequence

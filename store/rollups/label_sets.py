@@ -2,10 +2,10 @@
 
 `GROUPINGS` contains the groupings. The number of values of each label is limited (`names.py`), and
 so is the number of label sets. If a label set is beyond this limit, some of its values are replaced
-by `_other`. In a grouping with a label of `NAMED`, such as the tenant, the model is replaced, so
-that all requests of a tenant that is stored by name remain under its name. In the grouping that
-has every label, the labels of `_FOLDS` are replaced. The permitted label sets are divided fairly
-between tenants (`fair_share.py`).
+by `_other`. In a grouping with a label of `NAMED`, such as the tenant, the model is replaced. All
+requests of a tenant that is stored by name therefore remain under the tenant's name. In the
+grouping that has every label, the labels of `_FOLDS` are replaced. The permitted label sets are
+divided fairly between tenants (`fair_share.py`).
 """
 
 import json
@@ -32,20 +32,20 @@ from store.rollups.tables import GROUPINGS, LABELS, NAMED
 from telemetry.sketches import IntArray
 
 SETS: Final = 1_000
-"""Maximum number of label sets in the grouping with all labels. The limit applies separately to the
-label sets without a replaced value, to those in which the labels of the first set in `_FOLDS` are
-replaced, and to those in which the labels of the second set are replaced."""
+"""Maximum number of label sets in the grouping with all labels. Label sets without a replaced
+value, label sets after the first step of `_FOLDS`, and label sets after the second step are limited
+separately."""
 MODELS_EACH: Final = 4
-"""Limits a grouping with one label of `NAMED`: the maximum number of pairs (model, value of this
-label) is this number times the maximum number of the label's values that are stored by name."""
+"""Limits the pairs (model, value of the label) in a grouping with one label of `NAMED`. The maximum
+number of pairs is this number times the maximum number of values that are stored by name."""
 _FOLDS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"replica"}),
     frozenset({"replica", "region", "lora", "route"}),
     frozenset(NAMED),
 )
-"""Sets of labels. If a label set is beyond the limit, the values of the first set's labels are
-replaced by `_other`. If the result is still beyond the limit, the labels of the second set are
-replaced too, and then those of the third."""
+"""The labels of each replacement step. If a label set is beyond the limit, the values of the first
+step's labels are replaced by `_other`. If the result is still beyond the limit, the labels of the
+second step are replaced too, and then the labels of the third step."""
 _REFRESH_S: Final = 3_600
 _TENANT: Final = LABELS.index("tenant")
 _MODEL: Final = LABELS.index("model")
@@ -184,7 +184,7 @@ class LabelSets:
         if before is None:
             self.known[labels] = KnownLabelSet(from_unix_s, grouping)
             self.changed.add(labels)
-        # The time of the newest bucket need not be exact, so it is not stored each time.
+        # The time of the newest bucket need not be exact, so it is not updated for each bucket.
         elif from_unix_s - before.newest_unix_s >= _REFRESH_S or grouping < before.grouping:
             before.newest_unix_s = max(before.newest_unix_s, from_unix_s)
             before.grouping = min(before.grouping, grouping)
@@ -200,7 +200,7 @@ def grouped(sets: Iterable[LabelSet], grouping: int) -> list[LabelSet]:
 
 
 def _folds(labels: LabelSet) -> int:
-    """Return the number of sets in `_FOLDS` whose labels all have the value `_other` in a label
+    """Return the number of steps in `_FOLDS` whose labels all have the value `_other` in a label
     set."""
     other = {name for name, value in zip(LABELS, labels, strict=True) if value == OTHER}
     return sum(fold <= other for fold in _FOLDS)

@@ -73,7 +73,7 @@ def meaning(
     """Return the label sets of a grouping, by their numbers (`label_sets.number_of`).
 
     Args:
-        numbers: the wanted numbers. The result may contain more.
+        numbers: the wanted numbers. The result may also contain label sets with other numbers.
     """
     columns = LABEL_SETS.c
     # Search from an earlier time, because the stored time of a label set's newest bucket may be up
@@ -101,7 +101,7 @@ def _of_grouping(rows: Sequence[Row[Any]], grouping: int) -> dict[int, LabelSet]
 
 
 def known_values(engine: Engine, from_unix_s: int, label: str) -> set[str]:
-    """Return the values of a label whose stored last occurrence is at or after a time.
+    """Return the values of a label with a stored last occurrence at or after a time.
 
     The last occurrence is updated at most once per hour. To find all values since a time, pass a
     time that is an hour earlier.

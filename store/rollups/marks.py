@@ -1,11 +1,11 @@
-"""Mark the buckets (minutes and hours) whose rollups must be built, and store since when their
-source data is complete.
+"""Mark the buckets (minutes and hours) whose rollups must be built.
 
 The writer marks the minutes of new rows in the transaction that writes the rows. If a minute is
 marked, readers use its rows instead of its rollup. Each transaction adds its own marks. When a
 bucket is built, only the marks that existed before its rows were read are removed. Requests and
 samples have separate marks. If they shared marks, the samples, which arrive all the time, would
-keep the minutes of requests marked for longer.
+keep the minutes of requests marked for longer. The module also stores the time since which the
+source data of the buckets is complete.
 """
 
 from collections import defaultdict

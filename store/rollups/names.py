@@ -1,10 +1,10 @@
-"""Decide which values of a label rollups store by name. All other values are stored as `_other`.
+"""Decide which values of a label are stored by name in rollups.
 
-Pure. Each label has a limited number of places for values that are stored by name. The values that
-occurred in the most hours of the last day get a place. A value loses its place only to a value that
-occurred in more than twice as many hours. A burst of invented values occurs in only a few hours, so
-it takes no places from other values (as in decision 075). Clients can invent routes and LoRA names,
-so their places are divided fairly between tenants.
+Pure. All other values are stored as `_other`. Each label has a limited number of places for values
+that are stored by name. The values that occurred in the most hours of the last day get a place. A
+value loses its place only to a value that occurred in more than twice as many hours. A burst of
+invented values occurs in only a few hours, so it takes no places from other values (as in decision
+075). Clients can invent routes and LoRA names, so their places are divided fairly between tenants.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ class LabelValues:
         return (value for value, each in self.known.items() if each.named_from_unix_s is not None)
 
     def assign(self, occurred: Mapping[str, Occurrence], from_unix_s: int) -> set[str]:
-        """Record the values that occurred in a bucket. Return those of them that are stored by
+        """Record the values that occurred in a bucket. Return the values that are stored by
         name."""
         hour = from_unix_s // HOUR_S
         new = [value for value in occurred if value not in self.known]
@@ -124,8 +124,8 @@ class LabelValues:
             placed = ranked[: self.limit]
             self._forget(self.known.keys() - ranked)
         # If every value had a place before, no value was stored as `_other` in the last day.
-        # Otherwise, a value that gets a place now may have been stored as `_other`, even earlier in
-        # this minute.
+        # If some value had no place, the values that get a place now may have been stored as
+        # `_other`, even earlier in this minute.
         first_unix_s = from_unix_s + MINUTE_S if waiting else from_unix_s - ALIVE_S
         chosen = set(placed)
         for value, name in self.known.items():

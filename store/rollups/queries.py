@@ -80,7 +80,7 @@ class Rollups:
     equals: Mapping[str, str | None]
     unless: Mapping[str, str]
     groups: list[LabelSet] = field(default_factory=list)
-    """The label values of each group. Reading results adds groups."""
+    """The label values of each group. Groups are added when results are read."""
     simulated: bool = False
     """Whether the results include simulated requests."""
     _places: dict[LabelSet, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Rollups:
             return IncompleteGroups()
         # A value is `_other` because it is not stored by name, or because its label set is beyond
         # the limit. The limit never replaces the label that a grouping adds to `COMMON`, nor the
-        # model in the second grouping. For these, only the stored names matter.
+        # model in the second grouping. For these two labels, only the stored names matter.
         label: str | None = "model" if grouping == 1 else GROUPINGS[grouping][-1]
         if self._older:
             label = None
@@ -139,10 +139,9 @@ class Rollups:
         )
 
     def _may_lack_names(self) -> bool:
-        """Return whether the label sets that a reader may see can lack requests that the reader may
-        see.
-
-        Rollups store the tenant or the model of such a request as `_other`.
+        """Return whether visible requests can be missing from the visible label sets. Rollups store
+        the tenant or the model of such a request as `_other`, so the reader may not see its label
+        set.
         """
         access = access_of(self.engine)
         if access is None or not access.limits_rows:
@@ -154,11 +153,9 @@ class Rollups:
         )
 
     def _not_visible(self, grouping: int) -> int:
-        """Return how many requests of the reader's tenants the grouping with all labels does not
-        show.
-
+        """Return the number of visible requests that are missing from the grouping with all labels.
         This grouping stores the tenants of these requests as `_other`, and the reader may not see
-        requests of this tenant.
+        the tenant `_other`.
         """
         access = access_of(self.engine)
         if grouping or access is None or not access.by_tenant:

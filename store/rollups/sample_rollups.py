@@ -26,12 +26,11 @@ from these rollups."""
 MAX_BY_MINUTES: Final = 1_000_000
 """Maximum number of engine minutes plus GPU minutes that are read from rollups per minute.
 
-If a window has more, rollups per hour are read. Reading a minute of an engine takes about 1 µs of
-CPU time (benchmarks/fleet_questions.py).
+If a window has more of these minutes, rollups per hour are read. Reading a minute of an engine
+takes about 1 µs of CPU time (benchmarks/fleet_questions.py).
 """
 _EDGE_S: Final = MINUTE_S
-"""Samples up to this time before and after a window are also read, for the counters at its
-edges."""
+"""A window is extended by this time on both sides, to include the counters at its edges."""
 
 
 class SampleRollups:

@@ -2,9 +2,9 @@
 
 A bucket is a minute or an hour. The row of a bucket stores the first and the last value of each
 counter, as parallel arrays. There is one element for each span, a time range of an engine or GPU
-without interruption. Element i of each array belongs to element i of the JSON list in `things`,
-which contains the key and the text of the engine or GPU. Arrays are little-endian without a header,
-as in `tables.py`. An array without any value is NULL.
+without interruption. Element i of each array belongs to element i of the JSON list in the column
+`things`, which contains the key and the text of the engine or GPU. Arrays are little-endian without
+a header, as in `tables.py`. An array without any value is NULL.
 """
 
 from typing import Final, NamedTuple

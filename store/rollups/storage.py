@@ -42,8 +42,8 @@ def store_buckets(
     """Replace a stored bucket.
 
     Args:
-        buckets: the rollup of simulated requests (key True) and of the others (key False). If a key
-            is absent, the stored rollup of these requests is deleted.
+        buckets: the rollup of simulated requests (key True) and of the other requests (key False).
+            If a key is absent, the stored rollup of these requests is deleted.
     """
     dialect = dialects.of(connection.engine)
     key = {"width_s": width_s, "from_unix_s": from_unix_s}
@@ -99,7 +99,8 @@ def load_sums(
     to_unix_s: int,
     names: Sequence[str],
 ) -> list[tuple[int, bool, RollupSums]]:
-    """Load start, simulated flag and sums of the buckets that start in a time range."""
+    """Load the buckets that start in a time range: the start, the simulated flag and the sums of
+    each bucket."""
     columns = [ROLLUPS.c[name] for name in (*_HEAD, *names)]
     statement = select(*columns).where(
         ROLLUPS.c.grouping == grouping, _buckets_between(ROLLUPS, width_s, from_unix_s, to_unix_s)

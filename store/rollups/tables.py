@@ -7,9 +7,9 @@ little-endian, without a header.
 
 `rollups` stores the label sets of each bucket and grouping, their numbers of requests, and the
 FACTS of each quantity. `rollup_bins` stores the sketches of each latency (telemetry/sketches.py),
-with the smallest integer type that fits the counts. `rollup_labels` stores the label sets,
-`rollup_names` the label values that are stored by name, `rollup_marks` the buckets to build, and
-`rollup_state` since when the source data is complete.
+with the smallest integer type that fits the counts. `rollup_labels` stores the label sets.
+`rollup_names` stores the label values that are stored by name. `rollup_marks` stores the buckets to
+build. `rollup_state` stores the time since which the source data is complete.
 """
 
 import base64
@@ -57,11 +57,12 @@ GROUPINGS: Final[tuple[tuple[str, ...], ...]] = (
     COMMON,
     *((*COMMON, label) for label in NAMED),
 )
-"""The labels of each grouping. The first has all labels; in some of its label sets, values are
-replaced by `_other`. The second serves the most frequent queries, which then read only a few
-sketches per minute. Each further grouping has the labels of the second and one more label. If a
-value of this label is stored by name, this grouping stores all requests with the value under this
-name (decision 098). A bucket that an older version built has only the first two groupings.
+"""The labels of each grouping. The first grouping has all labels; in some of its label sets, values
+are replaced by `_other`. The second grouping serves the most frequent queries, which then read only
+a few sketches per minute. Each of the other groupings has the labels of the second grouping and one
+more label. If a value of this label is stored by name, this grouping stores all requests with the
+value under this name (decision 098). A bucket that an older version built has only the first two
+groupings.
 """
 
 

@@ -3,8 +3,8 @@
 A view is the reader's selection: page, range, filters and settings. A link reproduces the view. An
 address is untrusted input: a parameter that cannot be parsed gets its default value, and a notice
 on the page names the parameter. The path selects the page (`root-cause?last=1h`). Links in alerts
-and dashboards have no path, but `page=root-cause` in the query. The server redirects them to an
-address with the path.
+and dashboards have no path, but `page=root-cause` in the query. The server redirects such links to
+an address with the path.
 
     last=15m                    the last 15 minutes, live
     last=15m&to=1763635452      the 15 minutes before that instant, paused
@@ -80,7 +80,7 @@ LONGEST_RANGE_S: Final = 400 * 86_400
 
 
 def destination(parameters: Mapping[str, str]) -> str:
-    """Return the page that the query of an address without a path names or implies."""
+    """Return the page of an address without a path, from the parameters of its query."""
     page = parameters.get("page", _implied_page(parameters))
     page = RENAMED.get(page, page)
     return page if page in BY_KEY else FIRST

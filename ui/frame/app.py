@@ -105,8 +105,8 @@ def _page() -> None:
 
 
 def _first_minute(engine: Engine, _zone: tzinfo) -> None:
-    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all has
-    arrived."""
+    """Draw how much of the simulated fleet's past data has arrived. Rerun the page when all this
+    data has arrived."""
     found = first_minute.current(engine, _objectives(engine), time.time_ns())
     if found is None:
         st.rerun()
@@ -121,7 +121,8 @@ def _title(page: ExplorerPage) -> None:
 
 
 def _body(engine: Engine, zone: tzinfo) -> None:
-    """Draw the page's content. Streamlit calls this again at each refresh of a live page."""
+    """Draw the page's content. Streamlit calls this function again at each refresh of a live
+    page."""
     view = navigation.current()
     if view != st.session_state[FRAMED]:
         st.rerun()  # redraw navigation and controls
@@ -179,8 +180,8 @@ def _objectives(engine: Engine) -> Objectives:
 def _resolve_incident(engine: Engine, now_unix_ns: int, zone: tzinfo) -> None:
     """Show the range and the filters of the incident that the address names.
 
-    The address does not change. If it changed, the Back button would first return to the address
-    without the range, and would leave the incident only at the second press.
+    The address does not change. If the address changed, the Back button would first return to the
+    address without the range, and would leave the incident only at the second press.
     """
     context = _context(engine, navigation.current(), now_unix_ns, zone)
     with st.spinner("Reading …"), store_reads.store_errors():
@@ -227,7 +228,7 @@ def _wait_for_database() -> None:
 
 
 def _try_again() -> None:
-    # Streamlit first calls this function while it runs the page. A rerun at that time would call it
-    # again, without end.
+    # Streamlit first calls this function while it runs the page. A rerun at that time would call
+    # this function again, without end.
     if time.time_ns() - st.session_state["now_unix_ns"] > SECOND_NS:
         st.rerun()

@@ -93,7 +93,7 @@ class Background:
 
 
 def background(engine: Engine) -> Background:
-    """Return the answers of one database. All viewers with the same access share them."""
+    """Return the answers of one database. All viewers with the same access share the answers."""
     found: Background = _of(cache_key(engine))
     return found
 

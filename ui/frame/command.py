@@ -1,7 +1,7 @@
 """The command that prints a page's result in a terminal. Pure.
 
-A page shows the browser's time zone. The command contains the start and the end of the range in
-UTC.
+A page shows times in the browser's time zone. The command contains the start and the end of the
+range in UTC.
 """
 
 import shlex
@@ -17,7 +17,7 @@ from ui.kit.time_bins import SECOND_NS
 from ui.kit.wording import plain
 
 LONGEST_VALUE: Final = 256
-"""Maximum characters of a filter's value. No label in the store is longer."""
+"""Maximum characters of a filter's value. No label in the store is longer than this maximum."""
 _EDITS: Final = ("replicas", "router", "rate", "prompt", "output")
 """The changes that are options of `tailspan what-if`. All other changes are engine arguments, which
 `--set` takes."""

@@ -78,8 +78,8 @@ class Context:
                 return read()
 
         filters = tuple(sorted(self.view.equals.items()))
-        # `settled` is in the key, so that a result that was read before the data was complete is
-        # not used after the data is complete.
+        # `settled` is in the key. A result that was read from incomplete data is therefore not used
+        # when the data is complete.
         key = (self.page.key, self.window, self.settled, filters, *more)
         return shared(self.engine, key, read_store, large=large)
 

@@ -1,4 +1,4 @@
-"""The controls above a page. They show the view, and their callbacks change it."""
+"""The controls above a page. The controls show the view, and their callbacks change the view."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -167,8 +167,8 @@ def _value_box(
     on_change: Callable[[str], None],
     **more: Any,
 ) -> None:
-    """Draw a list of a label's values. It includes the chosen value, even if no request has this
-    value."""
+    """Draw a list of a label's values. The list includes the chosen value, even if no request has
+    this value."""
     key = f"{kind}_{name}"
     st.session_state[key] = chosen
     st.selectbox(
@@ -330,8 +330,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
         chosen = st.session_state[f"{key}_{name}"]
         if chosen is None:
             return None
-        # The widget does not show seconds. Keep them if the reader did not change this end of the
-        # range.
+        # The widget does not show seconds. Keep the seconds if the reader did not change this end
+        # of the range.
         kept = chosen == _shown_minute(at, zone)
         ends.append(at if kept else int(chosen.replace(tzinfo=zone).timestamp()) * 10**9)
     if 0 <= ends[0] < ends[1]:
@@ -343,8 +343,8 @@ def _chosen_window(key: str, shown: Window, zone: tzinfo) -> Window | None:
 def _shown_minute(at_unix_ns: int, zone: tzinfo) -> datetime:
     """Return an instant as local time in whole minutes.
 
-    The time widget drops seconds. If it were given an instant with seconds, Streamlit would report
-    the dropped seconds as a change by the reader.
+    The time widget drops seconds. If the widget were given an instant with seconds, Streamlit would
+    report the dropped seconds as a change by the reader.
     """
     at = datetime.fromtimestamp(at_unix_ns // 10**9, zone)
     return at.replace(tzinfo=None, second=0)

@@ -1,9 +1,9 @@
 """Find the range and the baseline for a link to an incident.
 
-The server stores its explanation of an incident, which contains both. If no explanation is stored,
-the range and the baseline are the same as in `tailspan explain --incident`. The range and the
-baseline are read once, when the address is opened. The page's links contain the range, the
-baseline, the filters and the latency, so that "Copy link" reproduces the view.
+The server stores its explanation of an incident, which contains this range and this baseline. If no
+explanation is stored, the range and the baseline are the same as in `tailspan explain --incident`.
+The range and the baseline are read once, when the address is opened. The page's links contain the
+range, the baseline, the filters and the latency, so that "Copy link" reproduces the view.
 """
 
 from collections.abc import Sequence
@@ -90,9 +90,9 @@ def find(
 def named(view: View, incidents: Sequence[IncidentRow]) -> IncidentRow | None:
     """Return the incident among `incidents` that the view's address names.
 
-    If the address names none of them, return the first incident. If the first incident has the
-    severity "ticket", and an incident of the same SLO with the severity "page" overlaps it, return
-    the incident with the severity "page". Return None if there are no incidents.
+    If the address names none of these incidents, return the first incident. If the first incident
+    has the severity "ticket", and an incident of the same SLO with the severity "page" overlaps it,
+    return the incident with the severity "page". Return None if there are no incidents.
     """
     name, at_s, _ = _parts(view.incident or "")
     its = sorted((row for row in incidents if row.slo == name), key=lambda row: -row.fired_unix_s)

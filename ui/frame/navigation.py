@@ -1,7 +1,7 @@
 """Keep this session's view in the browser's address, and draw the links to other pages.
 
-The address contains the whole view. It changes only by a choice of the reader, or by the browser's
-Back and Forward buttons. Each entry of the browser's history is therefore one choice.
+The address contains the whole view. The address changes only by a choice of the reader, or by the
+browser's Back and Forward buttons. Each entry of the browser's history is therefore one choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ Given = ParamSpec("Given")
 _VIEW: Final = "view"
 _ADDRESS: Final = "address"
 _REPLACED: Final = "replaced_addresses"
-"""Session key: the addresses that the reader's choices replaced. They are kept until the browser
-sends the newest address."""
+"""Session key: the addresses that the reader's choices replaced. The addresses are kept until the
+browser sends the newest address."""
 _NOTICES: Final = "notices"
 _PAGES: Final = "pages"
 """Session key: Streamlit's page objects, by the key of the page."""
@@ -82,7 +82,7 @@ def notices() -> list[str]:
 
 
 def warn(notice: str) -> None:
-    """Show this notice. It replaces the notices about the address."""
+    """Show this notice in place of the notices about the address."""
     st.session_state[_NOTICES] = [notice]
 
 

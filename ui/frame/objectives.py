@@ -37,7 +37,7 @@ class Objectives:
     @property
     def counted(self) -> list[Objective]:
         """The objectives for which Tailspan itself counts good and bad requests or probes.
-        Prometheus counts for the other objectives, which contain queries."""
+        All other objectives contain queries, which Prometheus evaluates."""
         return [each for each in self.parsed if isinstance(each.indicator, GoodEvents)]
 
     @property

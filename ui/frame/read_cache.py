@@ -38,7 +38,7 @@ def shared(
 
     Args:
         key: all values on which the result depends.
-        read: reads the store. Callers share its result, and must not change it.
+        read: reads the store. Callers share the result of `read`, and must not change it.
         large: whether the result contains a row per request.
     """
     kept = _read_large if large else _read_small
@@ -71,8 +71,8 @@ def opened(url: str) -> Engine:
 def cached_evidence(engine: Engine) -> EvidenceCache:
     """Return the cache with a database's requests, from which latency increases are explained.
 
-    All ranges, and all viewers with the same access rights, share this cache. It also contains
-    requests that these viewers may not see, but with their names removed.
+    All ranges, and all viewers with the same access rights, share this cache. The cache also
+    contains the requests that these viewers may not see, without the names in these requests.
     """
     whole = with_masked_rows(engine)
     kept = _evidence if access_of(engine) is None else _restricted_evidence
@@ -97,7 +97,7 @@ class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
     `caught_up_unix_ns` is the time at which old data arrived last: the timestamp advanced, but was
-    still old. It is None if no old data has arrived, or if recent data has arrived since.
+    still old. This time is None if no old data has arrived, or if recent data has arrived since.
     """
 
     at_unix_ns: int
@@ -112,8 +112,8 @@ def _newest(url: str) -> dict[str, _Newest]:
 def catching_up(engine: Engine, newest_unix_ns: int, now_unix_ns: int, old_s: float) -> bool:
     """Return whether old data is arriving.
 
-    This is true if the newest timestamp is more than `old_s` seconds old, and advanced within the
-    last `old_s` seconds.
+    The result is true if the newest timestamp is more than `old_s` seconds old, and advanced within
+    the last `old_s` seconds.
     """
     last = _newest(cache_key(engine)).setdefault("newest", _Newest(newest_unix_ns))
     old = now_unix_ns - newest_unix_ns > old_s * 10**9

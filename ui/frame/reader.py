@@ -15,7 +15,8 @@ from ui.sign_in import gate
 
 MINUTE_S: Final = 60
 MAX_ENGINES: Final = 64
-"""Maximum number of restricted database engines to keep. They share the same connections."""
+"""Maximum number of restricted database engines to keep. All these engines share the same
+connections."""
 
 
 def readers_engine(engine: Engine) -> Engine:
@@ -33,7 +34,7 @@ def readers_engine(engine: Engine) -> Engine:
     def find() -> tuple[Access | None]:
         return (access_of(restricted_with_objectives(engine, access, objectives.parsed)),)
 
-    # Read again each minute, because a request may have added a group to an objective.
+    # Read the groups of the objectives again each minute, because a request may have added a group.
     minute = int(time.time()) // MINUTE_S
     (found,) = shared(engine, ("access", access.key, objectives.key, minute), find)
     return engine if found is None else _restricted(cache_key(engine), found.key, engine, found)

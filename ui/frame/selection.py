@@ -21,7 +21,7 @@ from ui.kit.time_bins import SECOND_NS
 HELP: Final = (
     "Drag over a time range to zoom in, explain it, make it the baseline or list its requests."
 )
-"""A sentence that the explanation of every chart over time contains."""
+"""A sentence in the explanation of every chart over time."""
 SHORTEST_S: Final = 5.0
 """A shorter drag is ignored, because it is probably an accident."""
 
@@ -51,8 +51,8 @@ def time_chart(context: Context, figure: go.Figure, key: str, alt: str | None = 
 def offer(context: Context, window: Window, explain: View | None = None) -> None:
     """Draw the actions for a range that the reader dragged over.
 
-    `explain` is the view that the button "Explain it" opens. If it is None, the button opens the
-    Root cause page for the range, with the default baseline.
+    `explain` is the view that the button "Explain it" opens. If `explain` is None, the button opens
+    the Root cause page for the range, with the default baseline.
     """
     view, zone = context.view, context.zone
     inside = view.between(window.from_unix_ns, window.to_unix_ns)

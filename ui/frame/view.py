@@ -24,15 +24,15 @@ LATENCIES: Final = {
 }
 CONTENT: Final = "first_content"
 """The time to first content, a latency that only some pages show. Rollups and replays do not have
-it."""
+this latency."""
 LABELS: Final = ("model", "replica", "tenant", "route", "outcome")
 STEPS: Final = ("day", "hour")
 """The time steps of the compliance history on the SLOs page."""
 DECIDERS: Final = ("slo", "size")
 """The ways to detect incidents: by SLO compliance, or by how much the latency grew."""
 EARLIER: Final = {"24h": "vs. one day earlier", "7d": "vs. one week earlier"}
-"""The baselines that a page offers. A key is how much earlier than the range the baseline is, and a
-value is the baseline's name. An address may contain any other duration."""
+"""Names of the baselines that a page offers. The keys are durations: 24h is the same range one day
+earlier. An address may contain any other duration."""
 QUANTILES: Final = ("p50", "p95", "p99")
 DEFAULT_QUANTILE: Final = "p95"
 NO_BUDGET: Final = "none"
@@ -60,8 +60,8 @@ class View:
     """The open request, or the id that the reader typed on the Request page."""
     page: str = FIRST
     baseline: Window | str | None = None
-    """The range to compare with, or how much earlier it is, such as 24h. None selects the previous
-    range."""
+    """The range to compare with. A duration such as 24h selects the range that is 24 hours earlier.
+    None selects the previous range."""
     incident: str | None = None
     decide: str = DECIDERS[0]
     by: str = STEPS[0]
@@ -74,8 +74,8 @@ class View:
     endpoint: str = ""
     quantile: str = DEFAULT_QUANTILE
     split: str = ""
-    """The label of the values `before` and `after`, which the Compare page compares. If empty, the
-    page compares the range with its baseline."""
+    """The label of the values `before` and `after`, which the Compare page compares. If the label
+    is empty, the page compares the range with its baseline."""
     before: str = ""
     """The label's value before the change, such as the stable replica."""
     after: str = ""

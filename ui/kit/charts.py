@@ -167,7 +167,7 @@ def over_time(figure: go.Figure, window: Window, zone: tzinfo, height: int) -> g
 
 
 def row_title(figure: go.Figure, row: int, title: str) -> None:
-    """Write a title above the left end of a row of subplots. The first row is 1."""
+    """Write a title above the left end of a row of subplots. The number of the first row is 1."""
     figure.add_annotation(
         text=title,
         font={"size": 12},

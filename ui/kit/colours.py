@@ -1,8 +1,9 @@
 """The colours of all charts.
 
 Colour-blind readers can distinguish the phases, on light and dark backgrounds
-(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline, which makes the
-black of a stall visible on a dark background, and the light grey of delivery on white.
+(tests/ui/kit/test_colours.py measures the contrast). Fills have a thin outline, so that the black
+of a stall is visible on a dark background, and the light grey of delivery is visible on a white
+background.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ PAYERS: Final = ("#4f8fd6", "#c9822b", "#5d9e5f", "#b0679b", "#8c7350", "#29a3a3
 """Colours for the values of the label by which costs are grouped, such as tenants. The most
 expensive value has the first colour."""
 OTHERS_PAY: Final = "#a3a8af"
-"""Colour of all other values of this label, which are drawn as one sum."""
+"""Colour of the sum of all values that have no colour of their own."""
 
 SCALE: Final = ((0.0, "rgba(79,143,214,0.06)"), (0.5, "#4f8fd6"), (1.0, "#e5641f"))
 """A heatmap's colours, from the lowest to the highest value."""

@@ -18,8 +18,8 @@ from store.queries import Window, request_count
 from ui.kit.time_bins import SECOND_NS
 
 MAX_JUDGED: Final = 200_000
-"""Approximate maximum number of requests to count. If there are more, only the newest are counted,
-because counting all would take seconds."""
+"""Approximate maximum number of requests to count. If there are more requests, only the newest
+requests are counted, because counting all requests would take seconds."""
 
 
 def judged_window(engine: Engine, window: Window) -> Window:

@@ -88,8 +88,8 @@ def _series(ordered: FloatArray, starts: IntArray, number: IntArray, q: float) -
 
 @dataclass(frozen=True, slots=True)
 class PercentileEstimate:
-    """A percentile of requests, and its 95 % confidence interval. All are None for too few
-    requests."""
+    """A percentile of requests, and its 95 % confidence interval. The percentile and the interval
+    are None for too few requests."""
 
     requests: int
     value_s: float | None

@@ -75,9 +75,10 @@ def read_rolled(
 ) -> Rolled | None:
     """Read a range from rollups, or return None if the page must read the requests.
 
-    The page must read the requests if there are no rollups or no requests in them. It must also
-    read the requests if there are few, and all are still stored. The slowest requests are those
-    with the highest `latency`. Only these requests are read, with the columns `columns`.
+    The page must read the requests if there are no rollups or no requests in them. The page must
+    also read the requests if there are few requests, and all of them are still stored. The slowest
+    requests are those with the highest `latency`. Only these requests are read, with the columns
+    `columns`.
     """
     whole = rollups(engine, window, equals=equals)
     if whole is None:
@@ -221,8 +222,8 @@ def _slowest(
 ) -> pa.Table:
     """Return the slowest requests. The result is exact.
 
-    The search begins with the minute that has the slowest request. It ends when no remaining minute
-    can contain a request of the result.
+    The search begins with the minute that has the slowest request. The search ends when no
+    remaining minute can contain a request of the result.
     """
     found = rollups(engine, window, equals=equals, unless=_labels_to_omit(latency), step_s=60)
     assert found is not None

@@ -75,7 +75,7 @@ def _counted_range(each: SloState, zone: tzinfo) -> str:
 
 def blind(each: SloState) -> str:
     """Return the reason why an objective counts no recent requests, and how to fix this. Return ""
-    if it counts requests."""
+    if the objective counts requests."""
     if each.blind is None:
         return ""
     why, remedy = map(wording.code_html, REASONS[each.blind])
@@ -160,8 +160,8 @@ def _group(each: SloState, silent_s: float | None) -> str:
 def windows(each: SloState) -> str:
     """Return a table of the window pairs of the objective's alerts.
 
-    A pair is a long and a short window. It alerts if the burn rates over both windows are above the
-    factor of the pair.
+    A pair is a long and a short window. The pair alerts if the burn rates over both windows are
+    above the factor of the pair.
     """
     head = (
         "<tr><th>alert</th><th>windows</th><th>burn rate</th><th>alerts above</th>"

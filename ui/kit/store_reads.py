@@ -1,4 +1,4 @@
-"""Functions with which several pages read the store. They convert the store's errors to
+"""Functions with which several pages read the store. These functions convert the store's errors to
 `Unreadable`."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def without_ttft_of_whole_answers(requests: pa.Table) -> pa.Table:
     """Set the TTFT of non-streamed responses to null.
 
     The first byte of a non-streamed response is also its last byte. Without this function, a few
-    long responses would be the slowest by TTFT. Their E2E latency is kept.
+    long responses would be the slowest by TTFT. The E2E latency of these responses is kept.
     """
     whole = pc.equal(requests["streamed"], False).fill_null(False)
     ttft_s = pc.if_else(whole, pa.scalar(None, pa.float64()), requests["ttft_s"])

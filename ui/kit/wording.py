@@ -1,7 +1,7 @@
 """Format numbers, times and external text for readers.
 
-Pure. This is the only module that rounds, and that adds units such as ms and %. It also escapes
-text from requests (ids, tenants, routes), which is untrusted.
+Pure. Only this module rounds numbers, and adds units such as ms and %. The module also escapes text
+from requests (ids, tenants, routes), which is untrusted.
 """
 
 import html

@@ -11,10 +11,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving.routes import MAX_OPEN
 
 MAX_CONNECTIONS: Final = 6 * MAX_OPEN
-"""Maximum number of connections. Each further connection is closed at once.
+"""Maximum number of connections. At the maximum, each new connection is closed at once.
 
-Each open page has up to six connections, the maximum of a browser to one host. The result, 768, is
-below the usual limit of 1,024 open files.
+Each open page has up to six connections, the maximum of a browser to one host. The maximum of 768
+connections is below the usual limit of 1,024 open files.
 """
 HEAD_S: Final = 20.0
 """Maximum time to receive a request's head.

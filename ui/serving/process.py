@@ -54,16 +54,17 @@ def main() -> None:
     """Run until terminated."""
     for page in PAGES:
         module_of(page)  # imports the page
-    # Do not use Arrow's own allocator, which reserves more memory than it uses, and is slower.
+    # Use the system's allocator, because Arrow's own allocator is slower, and reserves more memory
+    # than it uses.
     pa.set_memory_pool(pa.system_memory_pool())
     options = read_options(sys.argv[1:])
     app = application(options, in_force(), os.environ)
     bootstrap.load_config_options(options)
     threading.Thread(target=_read_ahead, name="read ahead", daemon=True).start()
     threading.Thread(target=compile_later, name="compile the replay", daemon=True).start()
-    # This replaces `streamlit run`, which has two problems. It accepts messages of 200 MB from a
-    # browser. If it listens on all addresses, it asks a server on the internet for this machine's
-    # address.
+    # This call replaces `streamlit run`, which has two problems. `streamlit run` accepts messages
+    # of 200 MB from a browser. If `streamlit run` listens on all addresses, it asks a server on the
+    # internet for this machine's address.
     uvicorn.run(
         app,
         host=options["server.address"],

@@ -138,8 +138,8 @@ class Routes:
         return self._redirection(path, scope["query_string"].decode("latin-1"))
 
     def _redirection(self, path: str, query: str) -> Response | None:
-        """Redirect to the path of the page that the query names, or return None if the path is
-        right. The path must be right, because the links on a page are relative to it."""
+        """Return a redirect to the page that the query names, or None if the address already has
+        the page's path. The links on a page are relative to this path."""
         there = moved(query) if path in ("", "/") else None
         if there is None and path in ("", f"/{FIRST}"):
             there = f"?{query}" if query else ""

@@ -1,8 +1,8 @@
 """Check, before every page, who the reader is, and whether they may see the page.
 
 The OpenID provider's claims about the reader, such as the e-mail address, are in a cookie that
-Streamlit signs. They are checked each time that a page is drawn, so an open page shows no new data
-after the session has ended.
+Streamlit signs. The claims are checked each time that a page is drawn, so an open page shows no new
+data after the session has ended.
 """
 
 import time
@@ -133,7 +133,7 @@ def _judge(claims: Mapping[str, Any], settings: SignIn, now_s: float) -> SignInV
 
 
 def passes() -> bool:
-    """Return whether the page may be shown. If not, show the sign-in link."""
+    """Return whether the page may be shown. If it may not be shown, show the sign-in link."""
     settings = in_force()
     if settings is None:
         return True

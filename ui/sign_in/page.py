@@ -1,4 +1,4 @@
-"""Serve the page for a reader who has not signed in. It runs without Streamlit."""
+"""Serve the page for a reader who has not signed in. This module does not use Streamlit."""
 
 import time
 from collections import OrderedDict

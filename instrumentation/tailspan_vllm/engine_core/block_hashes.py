@@ -16,8 +16,8 @@ from tailspan_vllm.request.prefix_ladder import BLOCK_TOKENS_LIMIT, HASH_BYTES, 
 _PLACES: Final = tuple(
     tuple(position - 1 for position in POSITIONS[:number]) for number in range(len(POSITIONS) + 1)
 )
-"""Indices of the hashes to copy from vLLM's list. For a prefix ladder with n digests, the element n
-applies."""
+"""Indices of the hashes to copy from vLLM's list. Element n of this tuple contains the indices for
+a prefix ladder with n digests."""
 
 
 class BlockHashes(NamedTuple):

@@ -1,9 +1,10 @@
 """The link from an engine core to the front ends of its server, over a local socket.
 
-An account is what the step ledger measured for one request; the front end adds it to the request's
-span. Engine core and front end find each other by a token that child processes inherit in their
-environment. Any local process can read the token in /proc/net/unix. Each end of the link therefore
-also asks the kernel which user runs the other process, and accepts only processes of its own user.
+An account is what the step ledger measured for one request; the front end adds the account to the
+request's span. Engine core and front end find each other by a token that child processes inherit in
+their environment. Any local process can read the token in /proc/net/unix. Each end of the link
+therefore also asks the kernel which user runs the other process, and accepts only processes of its
+own user.
 
 The engine never waits for a front end. The engine stores messages in one log of limited size, and
 remembers which messages of this log each front end has received. A message that is removed before a
@@ -32,7 +33,8 @@ contain about 50 s of accounts at 200 requests per second.
 """
 
 RECENT = 512
-"""A front end that has just connected receives at most this many earlier messages."""
+"""A front end that has just connected receives at most this many messages from before its
+connection."""
 
 PACKET_BYTES = 32768
 """Maximum size of a packet in bytes. The kernel's send buffer holds several packets (212,992 bytes
@@ -107,7 +109,7 @@ class EngineEnd:
         packets: dict[int, tuple[bytes, int]] = {}
         for front in tuple(self._fronts):
             self._push(front, packets)
-        # Shorten only a long log: flushes are frequent, and the search takes time.
+        # Shorten the log only if it is long, because this takes time and flushes are frequent.
         if len(self._log) > 2 * RECENT:
             read_by_all = min((front.position for front in self._fronts), default=self._end)
             while self._first < read_by_all and len(self._log) > RECENT:
@@ -190,10 +192,11 @@ class EngineEnd:
             front.position += count
 
     def _packet(self, position: int) -> tuple[bytes, int]:
-        """Return a packet with the messages that begin at `position`, and their number."""
+        """Return a packet with the messages that begin at `position`, and the number of these
+        messages."""
         framed: list[bytes] = []
         size = 0
-        # An index near the end of a deque is fast, and most front ends read near the end.
+        # A deque is indexed quickly near its end, and most front ends read near the end.
         for index in range(position - self._first, len(self._log)):
             message = self._log[index]
             size += 4 + len(message)

@@ -44,8 +44,8 @@ _UNKNOWN = (_NAN,) * 5
 
 
 class Identity(NamedTuple):
-    """Properties of an engine. A front end without a stat logger learns them only from this
-    message."""
+    """Properties of an engine. A front end without a stat logger receives these properties only
+    with this message."""
 
     engine: int
     started_unix_ns: int
@@ -126,12 +126,14 @@ def decode(message: bytes) -> RequestAccount | Identity | dict[str, Any]:
 
 
 def is_account(message: bytes) -> bool:
-    """Return whether a message has the first byte of an account. The rest may be malformed."""
+    """Return whether a message has the first byte of an account. The rest of the message is not
+    checked."""
     return message[:1] == b"A"
 
 
 def request_of(account: bytes) -> bytes:
-    """Return the request id of an encoded account. This is quicker than decoding the account.
+    """Return the request id of an encoded account. Reading only the id is quicker than decoding the
+    account.
 
     Raises:
         ValueError: the message is too short.

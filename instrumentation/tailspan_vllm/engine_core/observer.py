@@ -5,9 +5,9 @@ and catches and counts its exceptions. After an exception, the requests in the e
 accounts.
 
 In each step, this module computes a few sums, and loops only over the requests in prefill. All
-other work is done ten times a second, for several steps together. If it were done in each step, it
-would take three times as long, because running the model evicts this module's code from the CPU
-caches.
+other work is done ten times a second, for several steps together. If this work were done in each
+step, it would take three times as long, because running the model evicts this module's code from
+the CPU caches.
 
 Source: vllm/v1/core/sched/scheduler.py and output.py, 0.12 to 0.33.
 """
@@ -44,17 +44,17 @@ SAMPLE_S = 1.0
 idle, because its next step may begin hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Maximum number of tracked requests. Further requests are counted as dropped accounts."""
+"""Maximum number of tracked requests. Requests above this limit are counted as dropped accounts."""
 
 STEPS_UNDER_WAY = 1024
-"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one such step per
-stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed the ends
-of steps."""
+"""Maximum number of scheduled steps that have not ended. Pipeline parallelism has one unfinished
+step per stage, and asynchronous scheduling adds one. If the maximum is reached, the hook has missed
+the ends of steps."""
 
 UNSEEN_ENDS = 1024
-"""How many more requests the ledger may track than the scheduler has. If it tracks even more, the
-hook has missed the ends of requests, and the observer removes the tracks (the ledger's records) of
-these requests."""
+"""The ledger may track this many requests more than the scheduler has. Above this limit, the hook
+has missed the ends of requests, and the observer removes the tracks (the ledger's records) of these
+requests."""
 
 
 class _EndedStep(NamedTuple):
@@ -282,8 +282,8 @@ class EngineObserver:
             self._link.flush()
 
     def _last_planned(self, request_id: str) -> int:
-        """Return the last step with work for the request. If there is none, return the last ended
-        step."""
+        """Return the last step with work for the request. If there is no such step, return the last
+        ended step."""
         before = self._last_step
         for place in range(len(self._planned), 0, -1):
             if request_id in self._planned[place - 1][0].num_scheduled_tokens:

@@ -1,9 +1,9 @@
 """Finds the obstacle that keeps requests in a scheduler's queue after a scheduling decision.
 
-The checks repeat the conditions that end vLLM's own loop over the waiting requests. The conditions
-are checked in the order of their usual duration, longest first: a full batch (until a request
-ends), full KV-cache memory (until a request ends or grows), an exhausted token budget (until the
-next step).
+The checks duplicate the conditions that end vLLM's own loop over the waiting requests. The
+conditions are checked in the order of their usual duration, longest first: a full batch (until a
+request ends), full KV-cache memory (until a request ends or grows), an exhausted token budget
+(until the next step).
 
 Source: vllm/v1/core/sched/scheduler.py, `Scheduler.schedule`, 0.12 to 0.33.
 """
@@ -17,7 +17,8 @@ from tailspan_vllm.engine_core.queue_waits import HoldReason, Obstacle
 _NONE: Final[Mapping[str, HoldReason]] = {}
 
 _GRAMMAR: Final = frozenset({"WAITING_FOR_FSM", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"})
-"""The status of a request whose grammar is being compiled. Its name depends on vLLM's version."""
+"""The status of a request whose grammar is being compiled. The name of this status depends on
+vLLM's version."""
 
 
 class QueueObstacles:
@@ -46,7 +47,7 @@ class QueueObstacles:
             scheduler, "skipped_waiting"
         )
         """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
-        0.18 or newer, until reading a reason fails.
+        0.18 or newer. False after reading a reason has failed.
         """
 
     def batch_changed(self) -> None:
@@ -75,8 +76,9 @@ class QueueObstacles:
         """Return why a request that vLLM skipped is not eligible (not allowed to join the batch).
         Return None if it has become eligible.
 
-        vLLM examines a skipped request again only when the batch has room. Until then, a request
-        that has become eligible waits because of the same obstacle as all other eligible requests.
+        vLLM examines a skipped request again only when the batch has room. Until the batch has
+        room, a request that has become eligible waits because of the same obstacle as all other
+        eligible requests.
         """
         status = request.status.name
         if status == "WAITING_FOR_REMOTE_KVS":
@@ -146,8 +148,7 @@ class QueueObstacles:
         return None
 
     def _lacks_blocks(self, request: Any) -> bool:
-        """Return whether the request would need more blocks than are free if it had no cache
-        hits."""
+        """Return whether there are too few free blocks for the request if it has no cache hits."""
         cache = self._scheduler.kv_cache_manager
         groups = len(cache.kv_cache_config.kv_cache_groups)
         needed: int = -(-request.num_tokens // self._block_tokens) * groups

@@ -54,8 +54,8 @@ class _Wait:
     before: list[float] = field(default_factory=list)
     """A copy of `Queue._sums` (for each obstacle, the seconds for which it has applied so far) from
     the first decision after the request's arrival. When the request becomes eligible again, the
-    seconds in which it was ineligible are added, so that they do not count as the obstacles'
-    seconds."""
+    increase of `Queue._sums` in the meantime is added to this copy, so that this time counts only
+    as ineligible time."""
     hold: HoldReason | None = None
     held_s: list[float] = field(default_factory=lambda: [0.0] * len(HoldReason))
     """Seconds in which the request was ineligible, by `HoldReason`. A period that has not ended is
@@ -76,7 +76,7 @@ class Queue:
         self._new: list[_Wait] = []
         self._held: Mapping[str, HoldReason] = {}
         self.holds_known = True
-        """Whether `decided` receives the real `HoldReason` of each request. If not, the parts of
+        """Whether `decided` receives the real `HoldReason` of each request. If False, the parts of
         the held time are unknown."""
 
     def __len__(self) -> int:
@@ -94,7 +94,8 @@ class Queue:
             del self._waits[request_id]
 
     def left(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an aborted request and return its wait, or None if the request was never added."""
+        """Remove an aborted request and return its `QueueWait`, or None if the request was never
+        added."""
         if request_id not in self._waits:
             return None
         self._elapse(at)
@@ -136,7 +137,7 @@ class Queue:
         return changed
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove an admitted request and return its wait, or None if the request was never
+        """Remove an admitted request and return its `QueueWait`, or None if the request was never
         added.
         """
         return self._over(request_id, at)
@@ -153,7 +154,7 @@ class Queue:
         if wait is None:
             return None
         self._release(wait, at)
-        # `before` is empty if no decision was made since the request arrived.
+        # The list `before` is empty if no decision was made since the request arrived.
         since = wait.before or self._sums
         seats, kv, budget, held = (
             now - before for now, before in zip(self._sums, since, strict=True)
@@ -165,8 +166,8 @@ class Queue:
         return QueueWait(wait.queued, parts, known)
 
     def _release(self, wait: _Wait, at: float) -> None:
-        """Mark a request as eligible. The time in which it was not eligible counts only in
-        `held_s`, not in the seconds by obstacle."""
+        """Mark a request as eligible. The time in which the request was not eligible is counted
+        only in `held_s`, not in the seconds by obstacle."""
         if wait.hold is None:
             return
         wait.held_s[wait.hold] += at - wait.held_since

@@ -23,9 +23,10 @@ def install(make_observer: Callable[[], EngineObserver], *, early: bool = False)
     """Wrap the methods of vLLM's scheduler.
 
     Args:
-        make_observer: creates the observer; called when the scheduler is created. The first request
-            would be too late, because the front ends then already look for the observer's link.
-        early: whether the observer begins to observe when the scheduler is created. Otherwise it
+        make_observer: creates the observer; called when the scheduler is created. Creating it at
+            the first request would be too late, because the front ends then already look for the
+            observer's link.
+        early: whether the observer begins to observe when the scheduler is created. If False, it
             begins at the first request.
 
     Returns: the names of methods that this vLLM lacks. Nothing is wrapped unless `schedule`,

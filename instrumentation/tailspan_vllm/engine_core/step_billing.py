@@ -10,9 +10,9 @@ The whole duration is split, including stalls, so the shares of all requests sum
 step model is fitted, the weights are the numbers of tokens. A request's share of many steps is a
 difference of running sums. Work that is computed again after a preemption is reported as wasted.
 
-Pure. Without speculative decoding, the result is exact. With it, a request's context grows by
-several tokens per step, but this module counts one token per step. The request's share is then
-slightly too low.
+Pure. Without speculative decoding, the result is exact. With speculative decoding, a request's
+context grows by several tokens per step, but this module counts one token per step. The request's
+share is then slightly too low.
 """
 
 from array import array
@@ -104,8 +104,8 @@ class Billing:
         self.forgotten += count
 
     def of(self, chunks: Iterable[Chunk], decodings: Sequence[Decoding], last: int) -> BilledTime:
-        """Return the billed engine time of one request up to step `last`. The sums of all of its
-        steps must still be stored."""
+        """Return the billed engine time of one request up to step `last`. The sums of all the
+        request's steps must still be stored."""
         billed = wasted = reached = 0.0
         for chunk in chunks:
             if chunk.step > last or not chunk.tokens:

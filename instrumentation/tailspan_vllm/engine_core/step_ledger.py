@@ -141,9 +141,9 @@ class Ledger:
         Args:
             begun: the end of the previous step, or, after idle time, when the engine became busy.
             ended: when the step's outputs were read.
-            encodes: whether the encoder of images or audio ran in the step. If so, the part of the
-                duration above the model's prediction counts as the encoder's time, and the model is
-                not updated with the step.
+            encodes: whether the encoder of images or audio ran in the step. If True, the part of
+                the duration above the model's prediction counts as the encoder's time, and the
+                model is not updated with the step.
             prefill_follows: whether the next step has prefill and was scheduled before this step
                 ended.
 
@@ -289,7 +289,7 @@ class Ledger:
         return sums[high] - (sums[low] if low >= 0 else 0)
 
     def _preempted(self, track: Track, prefill_end: int, last: int) -> tuple[float, float]:
-        """Return the seconds lost to preemptions before the first token, and after it.
+        """Return the seconds lost to preemptions before the first token, and after the first token.
 
         The lost time begins at the preemption, and ends when the discarded work has been computed
         again.
@@ -329,8 +329,8 @@ class Ledger:
             mine_stall += self._between(self._stall, before, step)
         # Some steps of the prefill phase contain no work for the request. The steps between a
         # preemption and the next work for the request count as preempted time. The time of the
-        # other such steps is divided among the other requests' prefill and decode, in proportion to
-        # their work.
+        # other steps without work for the request is divided among the other requests' prefill and
+        # decode, in proportion to their work.
         steps_with = sum(
             self._end_of(chunk.step) - self._begun(chunk.step, track.scheduled)
             for chunk in track.chunks

@@ -3,13 +3,13 @@
     step ≈ γ + α·P + κ·Q + β·C + δ·N + λ·L
 
 P: prefill tokens. Q: attention work of the prefill chunks, Σ p·(start + p/2), for a chunk of p
-tokens after `start` earlier tokens of its request. C: context tokens that decodes read. N: decoding
-sequences. L: 1 in a step with prefill, otherwise 0. λ is the additional time to launch such a step:
-on a GPU, vLLM runs decodes as one CUDA graph, but usually launches the kernels of a prefill one by
-one. The coefficients are not negative. The fit is relative least squares with exponential
-forgetting, and with Huber weights, so that a long stall does not bias it. The fit is stored as
-normal equations. A step's duration is predicted before the step updates the model, so the reported
-error is an out-of-sample error.
+tokens after `start` earlier tokens of its request. C: context tokens that decoding requests read.
+N: decoding sequences. L: 1 in a step with prefill, otherwise 0. λ is the additional time to launch
+such a step: on a GPU, vLLM runs decodes as one CUDA graph, but usually launches the kernels of a
+prefill one by one. The coefficients are not negative. The fit is relative least squares with
+exponential forgetting, and with Huber weights, so that a long stall does not bias it. The fit is
+stored as normal equations. A step's duration is predicted before the step updates the model, so the
+reported error is an out-of-sample error.
 
 Pure. docs/ledger.md describes the limits of the model.
 Source: for the weights, Huber, "Robust Estimation of a Location Parameter", 1964.
@@ -22,13 +22,13 @@ SCALES = (1.0, 1e3, 1e6, 1e5, 1e2, 1.0)
 equations are well conditioned."""
 
 FORGET = 1 - 1 / 4000
-"""The weight of a step halves after 2,800 further steps."""
+"""The weight of a step halves after 2,800 more steps."""
 
 MIN_STEPS = 64
 
 SOLVE_EVERY, SETTLED_SOLVE_EVERY = 8, 32
-"""Number of steps after which the equations are solved again: at first, and after
-`SETTLED_STEPS`."""
+"""Number of steps after which the equations are solved again. The first number applies to the first
+`SETTLED_STEPS` steps, and the second number to all later steps."""
 
 SETTLED_STEPS = 512
 SWEEPS = 12
@@ -117,7 +117,7 @@ class FittedStepModel:
         prefill.
 
         The result is 0 if the excess over the prediction is within the usual noise. If all recent
-        steps took longer than predicted, the machine has become slower. This is not a stall.
+        steps took longer than predicted, the machine has become slower, which is not a stall.
         """
         expected = predicted * max(self.pace, 1.0)
         surplus = duration - expected
@@ -133,8 +133,9 @@ class FittedStepModel:
             self.pace = min(max(self.pace * (_UP if up else _DOWN), _MIN), PACE_LIMIT)
             residual = duration - predicted
             ratio = abs(residual) / max(predicted, 1e-9)
-            # The residual is relative to the pace. If it were relative to the prediction, a
-            # slowdown of all steps would give all steps a low weight, and the fit could not follow.
+            # The residual is relative to the pace. If the residual were relative to the prediction,
+            # a slowdown of all steps would give all steps a low weight, and the fit could not
+            # follow.
             around = max(predicted * self.pace, 1e-9)
             stray = abs(duration - around) / around
             kind = work.prefill_tokens > 0

@@ -1,8 +1,8 @@
 """The requests in the scheduler's queue: why each request waits, and the KV cache loaded for it.
 
 After each scheduling decision, this module determines why requests still wait, and sums the waiting
-time by reason. If this fails once, the sums are incomplete. From then on, the reasons of all
-requests are unknown.
+time by reason. If this fails once, the sums are incomplete. After such a failure, the reasons of
+all requests are unknown.
 """
 
 import time
@@ -58,7 +58,7 @@ class WaitingRequests:
             self.queue = None
 
     def admitted(self, request_id: str, at: float) -> QueueWait | None:
-        """Remove a request that joins the batch, and return its wait."""
+        """Remove a request that joins the batch, and return its `QueueWait`."""
         return None if self.queue is None else self.queue.admitted(request_id, at)
 
     def load_for(self, scheduler: Any, request_id: str, request: Any) -> KvLoad | None:
@@ -69,7 +69,7 @@ class WaitingRequests:
         return self._load_of(scheduler, request)
 
     def left(self, request_id: str) -> QueueWait | None:
-        """Remove a request that was never scheduled, and return its wait."""
+        """Remove a request that was never scheduled, and return its `QueueWait`."""
         return None if self.queue is None else self.queue.left(request_id, time.monotonic())
 
     def batch_changed(self, request_id: str, *, evicted: bool) -> None:
@@ -82,7 +82,7 @@ class WaitingRequests:
             self._obstacles.batch_changed()
 
     def keep(self, alive: Container[str], most: int) -> None:
-        """If there are more than `most` requests, remove those that vLLM no longer has."""
+        """If the number of requests exceeds `most`, remove those that vLLM no longer has."""
         if self.queue is not None and len(self.queue) > most:
             self.queue.keep(alive)
 

@@ -60,7 +60,8 @@ class Processors:
 
 
 def _begin_of(path: str) -> bytes:
-    """Return the first kilobyte of a file as bytes. Reading text takes twice as long."""
+    """Return the first kilobyte of a file as bytes. Reading the file as text takes twice as
+    long."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, 1024)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 MAX_LOADING_S = 3_600.0
 """Maximum plausible loading time: six times vLLM's limit for an engine's start
-(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). A process that is older than this created the engine long
+(VLLM_ENGINE_READY_TIMEOUT_S, 600 s). If a process is older than this, it created the engine long
 after its own start, so the age of the process is not the loading time."""
 
 

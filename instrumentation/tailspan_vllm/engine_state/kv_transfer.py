@@ -31,7 +31,7 @@ _METRICS: Final[Mapping[str, str | tuple[str, ...]]] = {
     "vllm:kv_offload_tiering_write_time": names.KV_TIER_WRITE_TIME,
 }
 """Maps each of the connectors' metrics to one or two of Tailspan's metrics. A transfer between the
-GPU and an offloading tier counts in the metric of all transfers, and in the metric of its
+GPU and an offloading tier is counted in the metric of all transfers, and in the metric of its
 direction."""
 _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
     "CPU_to_GPU": {
@@ -43,9 +43,9 @@ _BY_DIRECTION: Final[Mapping[str, Mapping[str, str]]] = {
         "op_time": names.KV_OFFLOAD_STORE_TIME,
     },
 }
-"""Maps, for each direction of a transfer, the short names to this direction's metrics. In the
-offloading connector's statistics, each direction is a key, and its value has the short names as
-keys."""
+"""For each direction of a transfer, maps the connector's short names to this direction's metrics.
+In the offloading connector's statistics, each direction is a key, and its value has the short names
+as keys."""
 
 _MAX_DEPTH: Final = 4
 """Maximum nesting depth: multi connector, its connectors, a metric, the metric's labels."""

@@ -1,7 +1,7 @@
 """Reads the shape of a served model: the configuration values that determine bytes and FLOPs.
 
 The keys of Hugging Face's configuration and of vLLM's arguments are reported unchanged.
-`roofline/shape_from_config.py` interprets the keys, so further models need no new version of the
+`roofline/shape_from_config.py` interprets the keys, so a new model needs no new version of the
 plugin. Only numbers, booleans and type names are reported, never a path or the name of a
 checkpoint. A key inside a part of the configuration has the part's name as prefix. A list is
 reported as the number of occurrences of each value: `layer_types.sliding_attention` = 20.

@@ -128,8 +128,8 @@ _HITS_BY_TIER = {
     "p2p": names.P2P_CACHE_HITS,
     "disk": names.DISK_CACHE_HITS,
 }
-"""Maps vLLM's names of tiers to metrics. Hits of other tiers count only in the metric of all
-external hits."""
+"""Maps vLLM's names of tiers to metrics. Cache hits in other tiers are counted only in the metric
+of all external hits."""
 
 
 def _add_where_present(state: EngineState, stats: Any) -> None:

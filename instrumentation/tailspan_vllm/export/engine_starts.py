@@ -45,7 +45,8 @@ class EngineStarts:
         self._due.update(self._in_force)
 
     def send(self, states: Iterable[EngineState], resource: Resource, now: float) -> None:
-        """Send the starts that the collector has not accepted, unless the retry pause is running.
+        """Send the starts that the collector has not accepted. Do nothing during a retry
+        pause.
 
         Args:
             now: monotonic seconds.

@@ -21,7 +21,8 @@ from tailspan_vllm.request.in_flight import InFlight
 from tailspan_vllm.request.record import RequestRecord
 
 YOUNGEST_S: Final = 5.0
-"""Minimum age of a reported request. Most younger requests end before the next message is sent."""
+"""Minimum age of a reported request. Most requests below this age end before the next message is
+sent."""
 
 REPORT_S: Final = 10.0
 """Interval between two reports. Objectives are evaluated every 15 s, so each evaluation uses a new

@@ -25,8 +25,8 @@ class Outbox(Generic[T]):
     """Sends the items of a queue in batches. Use it only on one thread.
 
     Args:
-        encode: encodes a batch as a message. If it raises an exception for a single item, the item
-            is dropped.
+        encode: encodes a batch as a message. If this function raises an exception for a single
+            item, the item is dropped.
         drop: called with the number of dropped items and the reason.
         note: called with every outcome, for the log.
     """

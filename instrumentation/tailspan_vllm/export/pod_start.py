@@ -1,5 +1,4 @@
-"""Asks the Kubernetes API how long each part of a start took before the server's first process
-began.
+"""Asks the Kubernetes API for the durations of a start's parts before the server's first process.
 
 The API is asked once per start, and only with `TAILSPAN_KUBERNETES=true`. A separate thread sends
 two GET requests, for this pod and for its events, with the token of the pod's service account.
@@ -38,8 +37,8 @@ _RIGHTS: Final = "the service account needs `get pods` and `list events` in its 
 
 
 class _UnknownError(Exception):
-    """Parts of the pod's start before the server's first process are unknown. The message is the
-    reason."""
+    """Parts of the pod's start before the server's first process are unknown. The exception's
+    message is the reason."""
 
 
 class PodStart:

@@ -48,8 +48,8 @@ class EngineCoreReader:
         self.served: float | None = None
         """When the HTTP server was ready, in monotonic seconds; None without an HTTP server."""
         self.before: Callable[[], Mapping[str, float] | None] = dict
-        """Returns, by name, how long each part of the start took before the server's first process
-        began. Returns None if this is not known yet."""
+        """Returns, by name, the durations of the start's parts before the server's first process.
+        Returns None if this is not known yet."""
         self.messages = 0
         self._started: set[int] = set()
         self._last_step = LastStep()
@@ -125,7 +125,8 @@ class EngineCoreReader:
         """Queue a span of each engine's start after the engine core has reported its own
         measurements.
 
-        The engine core reports them at its first step. By then, the HTTP server is ready.
+        The engine core reports these measurements at its first step. By then, the HTTP server is
+        ready.
 
         Args:
             closing: whether this is the last call, which does not wait for the parts before the

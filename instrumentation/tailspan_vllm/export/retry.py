@@ -30,7 +30,7 @@ class Backoff:
 
     Args:
         jitter: returns a random factor around 1.
-        first_s: the first pause. Each further pause is twice as long.
+        first_s: the first pause. Each later pause is twice as long as the pause before it.
         longest_requested_s: the longest pause that the receiver may request.
     """
 

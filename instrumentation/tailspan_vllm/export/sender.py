@@ -3,7 +3,7 @@
 The server's threads only append to a queue. The reading thread reads the engine cores' messages,
 completes ended requests and samples the engines each second. The reading thread never waits for the
 network. The sending thread exports when a batch is full, or every few seconds. While the collector
-is unreachable, requests wait in the queue. If the queue is full, further requests are dropped and
+is unreachable, requests wait in the queue. If the queue is full, new requests are dropped and
 counted. A span has the same ids in every retry, so the receiver can discard duplicates.
 """
 
@@ -57,7 +57,8 @@ between two attempts. The number is limited, because an engine on another machin
 NAME_WAIT_S: Final = 120.0
 """Maximum time to wait for the server's port before the first export, because the port is part of
 the replica's name. The port is known when the server builds its application, usually seconds after
-the engine is ready. Until then, requests and up to ten minutes of samples are queued."""
+the engine is ready. Until the port is known, requests and up to ten minutes of samples are
+queued."""
 
 REFUSED_SHARE: Final = 4
 """Refused requests have a separate queue, whose limit is the main limit divided by this number."""
@@ -70,7 +71,7 @@ Kind = Literal["served", "refused", "unauthenticated"]
 
 
 class OtlpSender:
-    """Queues ended requests and exports them over OTLP. `submit` is thread-safe.
+    """Adds ended requests to a queue, and exports them over OTLP. `submit` is thread-safe.
 
     Args:
         settings: where to send.

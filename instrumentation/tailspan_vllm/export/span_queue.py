@@ -57,7 +57,7 @@ class SpanAllowance:
         self._at = clock()
 
     def take(self) -> bool:
-        """Take a token, and return whether one was left."""
+        """Take a token. Return False if no token was left."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._per_s, self._burst)
         self._at = now
@@ -71,8 +71,8 @@ class SpanQueue:
     """The ended requests that wait for export: either the served requests or the refused requests.
     The number of requests and the bytes of their spans are limited.
 
-    The server's threads append requests to `ended`. The reading thread completes them and moves
-    them to `spans`. The sending thread takes the spans from there.
+    The server's threads append requests to `ended`. The reading thread completes these requests and
+    moves them to `spans`. The sending thread takes the spans from `spans`.
 
     Args:
         limit: maximum number of requests, whether or not their spans are encoded.

@@ -1,4 +1,4 @@
-"""Reports a failed start: the server's first process ends before the server was ready.
+"""Reports a failed start: the server's first process ends before the server is ready.
 
 Nothing is sent if the first process itself is killed (SIGKILL).
 """
@@ -31,7 +31,7 @@ class StartWatch:
     """Watches the start of this server. Used in its first process.
 
     Args:
-        environ: contains the link's token and the start of the first process.
+        environ: contains the link's token and the start time of the first process.
         port: the server's port; None without an HTTP server.
     """
 

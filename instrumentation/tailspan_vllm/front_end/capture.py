@@ -39,10 +39,10 @@ class Capture:
         self._records = RecordBuilder(self.engines, settings.tenant_header)
         self.in_flight = InFlight()
         self._entering: tuple[str, Flight] | None = None
-        """The id and flight of the latest request, until an engine is chosen for it."""
+        """The id and `Flight` of the latest request, until an engine is chosen for it."""
         self._removed: list[Flight] = []
         self._unsettled: dict[int, Exchange] = {}
-        """Ended exchanges with a request whose end the engine has not reported yet."""
+        """Exchanges that have ended before the engine reported the end of all their requests."""
         self._lost: dict[int, Exchange] = {}
         """Unfinished exchanges for which a hook failed."""
         self.sender.observe(
@@ -174,8 +174,8 @@ class Capture:
 
 def facts_of(state: Any) -> RequestSnapshot:
     """Return a copy of the values in vLLM's `RequestState` that a span reports."""
-    # `given` is the id in the response. Before vLLM 0.14, the engine used the same id, with a
-    # prefix for child requests.
+    # The variable `given` is the id in the response. Before vLLM 0.14, the engine used the same id,
+    # with a prefix for child requests.
     given = getattr(state, "external_req_id", None)
     if given is None and state.parent_req is not None:
         given = state.parent_req.request_id
@@ -184,7 +184,7 @@ def facts_of(state: Any) -> RequestSnapshot:
     output_tokens = None if detokenizer is None else detokenizer.num_output_tokens()
     if stats is not None:
         output_tokens = stats.num_generation_tokens
-    # This number is 0 until vLLM sets it with the first output.
+    # The number of cache-creation tokens is 0 until vLLM sets it with the first output.
     written = getattr(state, "num_cache_creation_tokens", None) if output_tokens else None
     return RequestSnapshot(
         bounded_id(str(given or state.request_id)),
@@ -206,8 +206,8 @@ _capture: Capture | None = None
 
 
 def process_capture() -> Capture:
-    """Return the `Capture` object of this process. It is created at the first call, after vLLM has
-    forked its processes."""
+    """Return the `Capture` object of this process. The object is created at the first call, after
+    vLLM has forked its processes."""
     global _capture
     if _capture is None:
         _capture = Capture(settings_from(os.environ))

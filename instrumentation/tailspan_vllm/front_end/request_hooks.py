@@ -93,8 +93,8 @@ def install_on(
     def edge_alone() -> None:
         capture.sees_engine = False
 
-    # All hooks of this group are required. If one were missing, requests would be reported twice or
-    # never.
+    # All hooks of this group are required. If a hook were missing, requests would be reported twice
+    # or never.
     requests = Hooks("requests, inside the front end", switched_off=edge_alone)
     targets: list[tuple[Any, str, Wrap, Hooks]] = [
         (output_processor, "add_request", _add_request, requests),
@@ -172,10 +172,10 @@ def _routed(original: Any, capture: Capture, hooks: Hooks) -> Any:
 
 
 def _open(processor: Any) -> dict[str, Any]:
-    """Return the states of a processor's unfinished requests, by id.
+    """Return the states of an output processor's unfinished requests, by id.
 
-    This dictionary is kept in addition to vLLM's own, from which an abort removes the aborted
-    requests. Copying vLLM's dictionary before each abort would take quadratic time.
+    This dictionary is kept in addition to vLLM's own dictionary, from which an abort removes the
+    aborted requests. Copying vLLM's dictionary before each abort would take quadratic time.
     """
     states: dict[str, Any] | None = getattr(processor, OPEN, None)
     if states is None:

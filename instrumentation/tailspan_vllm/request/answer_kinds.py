@@ -31,7 +31,7 @@ CONTENT, REASONING, TOOL_CALL = 0, 1, 2
 class KindTokens(NamedTuple):
     """Number of output tokens of each kind, or None if unknown. If all three numbers are known,
     they sum to the number of output tokens. Tokens that an answer does not show, such as a tag that
-    ends the reasoning, count for the kind that follows."""
+    ends the reasoning, are counted for the kind that follows."""
 
     reasoning: int | None = None
     tool_call: int | None = None
@@ -50,7 +50,7 @@ def _by_kind(markers: Markers) -> tuple[tuple[int, bytes], ...]:
 
 
 class Flights(Protocol):
-    """The engine requests of an exchange, as in `Exchange.flights`."""
+    """The requests to the engine of one exchange, as in `Exchange.flights`."""
 
     def __len__(self) -> int: ...
 
@@ -61,8 +61,8 @@ class StreamedAnswer:
     """Finds the kinds in an event stream.
 
     Args:
-        flights: the engine requests of this answer. Tokens are counted if there is exactly one
-            request when the first kind is found.
+        flights: the requests to the engine that produce this answer. Tokens are counted if there is
+            exactly one request when the first kind is found.
     """
 
     __slots__ = (

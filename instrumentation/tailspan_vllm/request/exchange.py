@@ -1,7 +1,7 @@
-"""An HTTP request in progress (`Exchange`), and the engine requests made for it (`Flight`).
+"""An HTTP request in progress (`Exchange`), and its requests to the engine (`Flight`).
 
 An exchange can have several flights (`n > 1`, or several prompts), or none if the request was
-refused before the engine. A flight of an offline `LLM` has no exchange.
+refused before it reached the engine. A flight of an offline `LLM` has no exchange.
 """
 
 import random
@@ -36,7 +36,7 @@ WANTED = frozenset({REQUEST_ID, TRACEPARENT})
 
 
 class Exchange:
-    """An HTTP request, its response, and the engine requests made for it.
+    """An HTTP request, its response, and its requests to the engine.
 
     The path and a few headers of the ASGI scope are kept, up to a maximum length.
     """

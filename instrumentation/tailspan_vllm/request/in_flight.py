@@ -1,4 +1,5 @@
-"""Measures unfinished requests: their number, the age of the oldest, and the time without a step.
+"""Measures unfinished requests: their number, the age of the oldest request, and the time without a
+step.
 
 If an engine hangs, no request ends and no span is sent. Only these gauges show the hang, because
 the front end continues to run.
@@ -23,7 +24,7 @@ means that this process itself was stopped. Such an interval is not reported as 
 
 
 class InFlight:
-    """The engine requests whose clients are waiting."""
+    """Requests to the engine whose clients still wait for the response."""
 
     def __init__(self) -> None:
         self._flights: dict[Flight, None] = {}
@@ -37,7 +38,8 @@ class InFlight:
         return flight in self._flights
 
     def oldest(self, most: int) -> list[Flight]:
-        """Return up to `most` requests, oldest first, or [] if the requests keep changing."""
+        """Return the oldest requests, or [] if the requests keep changing. `most` is their maximum
+        number."""
         for _ in range(3):
             with suppress(RuntimeError):
                 return list(islice(self._flights, most))
@@ -137,8 +139,8 @@ class LastStep:
         if not known:
             newest = max(self._at.values(), default=0.0)
             return {state.engine: max(newest, in_flight.since) for state in states}
-        # `_since` does not advance when the oldest request ends. If it did, a hang would stay
-        # undetected when clients give up early.
+        # `_since` does not advance when the oldest request ends. If `_since` advanced, a hang would
+        # stay undetected when clients give up early.
         self._since = {engine: self._since.get(engine, at) for engine, at in known.items()}
         return {
             engine: max(self._at.get(engine, 0.0), since) for engine, since in self._since.items()

@@ -84,7 +84,8 @@ class HeldParts(NamedTuple):
 
 class KvLoad(NamedTuple):
     """The KV cache that a connector loaded for a request: its size over all tensor-parallel ranks,
-    and its tier. If it came from several tiers, the tier is the last of them in `TIERS`."""
+    and its tier. If the KV cache came from several tiers, the tier is the last of these in
+    `TIERS`."""
 
     size_bytes: int | None
     tier: str | None

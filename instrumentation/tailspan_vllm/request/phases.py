@@ -1,7 +1,7 @@
 """Splits a request's end-to-end time into phases that sum to it.
 
 Pure. A phase lasts until the next timestamp that the request reached. The last phase lasts until
-`delivered`. Later phases are None, not 0.
+`delivered`. The phases after the last phase are None, not 0.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,8 @@ def split(
 ) -> Phases:
     """Split the time from `received` to `delivered` at the timestamps that the request reached.
 
-    The timestamps are seconds of one clock, and None if not reached. They must not decrease.
+    The timestamps are seconds of one clock, and None if not reached. The timestamps must not
+    decrease.
 
     Returns: phases that sum to delivered − received.
     """

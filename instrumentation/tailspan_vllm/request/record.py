@@ -35,8 +35,8 @@ class RequestRecord:
     operation: str = "chat"
     arrived: float | None = None
     handed: float | None = None
-    """Time at which the front end sent the request to the engine. `queued` is later: the engine
-    accepts requests only between two steps."""
+    """Time at which the front end sent the request to the engine. The timestamp `queued` is later,
+    because the engine accepts requests only between two steps."""
     queued: float | None = None
     scheduled: float | None = None
     first_token: float | None = None

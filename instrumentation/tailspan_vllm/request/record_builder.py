@@ -1,7 +1,7 @@
 """Builds the record of a request from captured values, outside the server's event loop.
 
-The event loop only copies values. Building many records in a batch takes a third of the time per
-record of building each record separately.
+The event loop only copies values. In a batch, building a record takes a third of the time that it
+takes separately.
 """
 
 import re
@@ -173,7 +173,7 @@ class RecordBuilder:
 
 
 def _set_kinds(record: RequestRecord, exchange: Exchange | None) -> None:
-    """Set the tokens of each kind, if the exchange has only this request."""
+    """Set the number of tokens of each kind, if the exchange has only this request."""
     answer = None if exchange is None else exchange.answer
     if answer is None or exchange is None or exchange.engine_requests != 1:
         return

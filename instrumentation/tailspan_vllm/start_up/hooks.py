@@ -140,7 +140,7 @@ class _StartHooks:
             note(self._token, config, StartStage.FAILED, error=type(error).__name__)
 
     def timed(self, worker: Any, name: str, before: Any, after: Any) -> Any:
-        """Wrap one of the methods of a worker that follow `init_device`."""
+        """Wrap a method of a worker that runs after `init_device`."""
 
         def done(began: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
             if name in _COMPLETES:
@@ -217,8 +217,9 @@ def _config_of_worker(wrapper: Any) -> Any:
 def compile_s(worker: Any) -> float:
     """Return the seconds that this process has spent in torch.compile so far.
 
-    vLLM counts these seconds if it controls the compilation (the default on a GPU). Otherwise, the
-    longest of torch's own timers is used, because these timers are nested.
+    vLLM counts these seconds if it controls the compilation (the default on a GPU). If vLLM does
+    not control the compilation, the longest of torch's own timers is used, because these timers are
+    nested.
     """
     config = worker.vllm_config.compilation_config
     counted = float(getattr(config, "compilation_time", 0.0))

@@ -49,7 +49,8 @@ class StartRecord:
     workers: list[WorkerStart] = field(default_factory=list)
 
     def add(self, worker: WorkerStart) -> None:
-        """Add a worker's report. Ignore it if it is not valid, or if there are too many reports."""
+        """Add a worker's report. Ignore the report if it is not valid, or if there are too many
+        reports."""
         if len(self.workers) < WORKERS_LIMIT and all(map(_is_duration, worker)):
             self.workers.append(worker)
 

@@ -3,7 +3,7 @@
 A sender connects, writes one report and closes. The sender never waits: if the listener has closed,
 or too many connections wait, the report is lost. The kernel keeps connections until the listener
 reads, so the listener needs no thread. The module works only on Linux. A datagram socket would keep
-only ten reports (net.unix.max_dgram_qlen), but many engines have more workers.
+only ten reports (net.unix.max_dgram_qlen), but many engines have more than ten workers.
 """
 
 import os

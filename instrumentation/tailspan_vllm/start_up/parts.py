@@ -35,7 +35,7 @@ def parts_of(
     else:
         parts |= dict(_divided(load, warm, engine.worker))
     if served is not None:
-        # Not negative: with several API servers, one of them can be ready before this engine.
+        # With several API servers, one of them can be ready before this engine. The part is then 0.
         parts[names.START_SERVER] = max(0.0, served - engine.ready)
     return parts
 

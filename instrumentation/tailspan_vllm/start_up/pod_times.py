@@ -28,7 +28,8 @@ def parts_before(
     The result is empty if the times are unknown or not in order.
 
     Args:
-        events: an EventList of this pod. Without it, the container's part includes the image pulls.
+        events: an EventList of this pod. Without events, the container's part includes the image
+            pulls.
         container: the server's container; None if the pod has one container.
         began_unix_ns: when the first process began.
     """

@@ -27,7 +27,7 @@ class FirstProcess(NamedTuple):
 
 def note_first_process(environ: "os._Environ[str]") -> bool:
     """Store this process's start time in the environment, unless a parent process has stored its
-    own. Return whether the time was stored.
+    own start time. Return whether the time was stored.
 
     Nothing is stored without /proc, or if the process is older than the longest plausible start.
     """

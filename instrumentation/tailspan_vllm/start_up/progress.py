@@ -1,7 +1,7 @@
 """Reports each stage of a start to the server's first process, in case the start fails.
 
 The engine core and its workers send a report when they complete a stage, or when a method raises an
-exception. The first process reads the reports only if the server ends before it was ready.
+exception. The first process reads the reports only if the server ends before it is ready.
 """
 
 import os

@@ -91,7 +91,7 @@ def parts(answer: CompareAnswer) -> str:
 def coefficients(answer: CompareAnswer) -> str:
     """Return as HTML the coefficients of the model of engine steps, before and after the change.
 
-    Return an empty text if they are unknown.
+    Return an empty text if the coefficients are unknown.
     """
     found = answer.coefficients
     if found is None:

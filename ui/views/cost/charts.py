@@ -27,7 +27,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class BillPart:
-    """A part of the bill. Its bar begins at `from_usd`, where the previous bar ends."""
+    """A part of the bill. The bar of the part begins at `from_usd`, where the previous bar ends."""
 
     name: str
     usd: float

@@ -35,7 +35,7 @@ DIMENSIONS: Final = PAYERS
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
 PIECES: Final = ((600, 60), (1_800, 180), (5_400, 300), (10_800, 900))
-"""Pairs of the maximum length of a range, and the length of the steps for such a range, in
+"""Each pair has the maximum length of a range, and the length of the steps for such a range, in
 seconds."""
 BY_DAY_S: Final = 4 * DAY_S
 """Ranges longer than this are shown by the day."""

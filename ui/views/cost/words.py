@@ -30,8 +30,8 @@ MAX_UNPRICED: Final = 5
 LARGE: Final = 0.5
 """The page mentions idle time if it is more than this share of the bill."""
 NOTHING: Final = 0.005
-"""The range is widened to whole minutes, which can change a part of the bill by this share of the
-bill. A part may then be negative."""
+"""Because the range is widened to whole minutes, a part of the bill may be wrong by up to this
+share of the bill. A part may even be negative."""
 UNKNOWN_NAME: Final = "unknown"
 
 
@@ -252,7 +252,7 @@ def managed(compared: Sequence[ManagedCost], by_model: Sequence[BillGroup]) -> s
 def against(found: RangeCosts, total: BillLine) -> str:
     """Return sentences that compare the bill with the same tokens at a managed API.
 
-    They include the break-even rate, above which self-hosting is cheaper.
+    The sentences include the break-even rate, above which self-hosting is cheaper.
     """
     there = sum(each.usd for each in found.compared)
     even = found.break_even

@@ -1,8 +1,8 @@
 """Convert the samples of engines to a grid per measure: a row per replica, a column per bin.
 
-Pure. A cell of a gauge is the maximum in the bin. Numbers of requests are then summed over the
-replica's engines; for other gauges, the cell is the highest value of an engine. A cell of a counter
-is the rate per second in the bin, or the ratio of two counters' increases. Each process of an
+Pure. For a gauge, a cell has the maximum in the bin. Numbers of requests are then summed over the
+replica's engines; for all other gauges, the cell has the maximum over the engines. For a counter, a
+cell has the rate per second in the bin, or the ratio of two counters' increases. Each process of an
 engine counts a part of the engine's work, so the rates of the processes are summed.
 """
 

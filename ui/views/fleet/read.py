@@ -49,9 +49,9 @@ class FleetData:
     fleet: FleetReplicas
     configs: Sequence[ConfigGroup]
     samples_every_s: int | None
-    """None if all samples were read. For a long range, only the samples in short intervals are
-    read. This is then the time in seconds from the start of one interval to the start of the
-    next."""
+    """For a long range, only the samples in short intervals are read. The value is the time in
+    seconds from the start of one interval to the start of the next. The value is None if all
+    samples were read."""
     requests_one_in: int
     newest_unix_ns: int | None
     simulated: bool

@@ -28,8 +28,9 @@ KV_FULL: Final = 0.95
 STALLING: Final = 0.05
 CLEARLY: Final = 1.2
 """A replica has a problem if its share of slow requests, divided by the share of the other
-replicas, is at least this. The lower end of the ratio's 95 % interval must reach this value. It is
-above 1, because with many requests even a tiny difference is significant, but is not a problem."""
+replicas, is at least this. The lower end of the ratio's 95 % interval must reach this value. This
+value is above 1, because with many requests even a tiny difference is significant, but is not a
+problem."""
 QUEUEING: Final = 0.5
 """A replica has a problem if requests waited in at least this share of its samples."""
 RECENT_PARTS: Final = 6
@@ -66,7 +67,7 @@ class ReplicaTraffic:
 class Imbalance:
     """The servers whose requests are slow more often than those of the other servers.
 
-    A server is a replica with one engine, or one engine of a replica with several.
+    A server is a replica with one engine, or one engine of a replica with several engines.
     """
 
     hits: Sequence[RiskRatio]
@@ -117,8 +118,8 @@ class FleetReplicas:
     bins: Bins
     imbalance: Imbalance | None
     engines: Mapping[str, EngineName] = field(default_factory=dict)
-    """The replica and the number of each engine of a replica with several engines, by the name of
-    the server (see `Imbalance`)."""
+    """The engines of all replicas with several engines: the replica and the engine's number, by the
+    name of the server (see `Imbalance`)."""
 
     @property
     def servers(self) -> int:

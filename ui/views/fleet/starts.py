@@ -12,7 +12,7 @@ from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
 MAX_BARS: Final = 12
-"""Maximum number of starts on the page. The newest are shown."""
+"""Maximum number of starts on the page. The page shows the newest starts."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,
@@ -39,8 +39,8 @@ importing modules have the same colour."""
 class Starts:
     """The starts to draw, in order of time.
 
-    `slow_first` has the starts in the range. Each has the first requests that were slower than all
-    later requests of about the same length.
+    `slow_first` has the starts in the range. For each start, it has the first requests that were
+    slower than all later requests of about the same length.
     """
 
     shown: Sequence[ColdStart] = ()

@@ -1,6 +1,6 @@
 """Draw the table of replicas. The browser's script sets all content as text, not as markup.
 
-Only `show` uses Streamlit. The other functions are pure.
+Only `show` uses Streamlit; all other functions are pure.
 """
 
 from collections.abc import Callable, Sequence

@@ -26,8 +26,8 @@ class OutsideData:
     answer: OutsideAnswer
     options: Mapping[str, Sequence[str]]
     latest_unix_ns: int | None
-    """When the latest probe that matches the filters was due, in any range. Only a page without
-    probes shows this time, so it is None if the range has probes."""
+    """The time at which the latest probe was due, among all stored probes that match the filters.
+    Only a page without probes shows this time, so it is None if the range has probes."""
     newest_unix_ns: int | None = None
     simulated: bool = False
 

@@ -67,7 +67,8 @@ def _first_cause(found: Explanation, answer: StoredAnswer | None) -> CurrentCaus
 def _explain_cached(
     engine: Engine, question: Question, objectives: Sequence[Objective]
 ) -> Explanation:
-    """Explain a question as `analysis.explain` does, but with cached columns of requests."""
+    """Return the answer to a question, as `analysis.explain` does, but from cached columns of
+    requests."""
     question = replace(question, where=explained_where(engine, question.where))
     kept = cached_evidence(engine)
     windows = windows_of(question)

@@ -1,8 +1,8 @@
 """Compare the latencies before and after the latest deploy, and show the result in a sentence.
 
 A deploy is a change of a server's version or configuration. The comparison takes about a second, so
-it is computed in the background. It is computed again when the range after the deploy has reached
-the next length in `STEPS_S`.
+it is computed in the background. The comparison is computed again when the range after the deploy
+has reached the next length in `STEPS_S`.
 """
 
 import html
@@ -55,10 +55,10 @@ def show(context: Context, deploy: Deploy) -> Place:
 
 
 def complete(context: Context, place: Place) -> None:
-    """Start a newer comparison, if enough time has passed since the deploy. Call this after
-    everything else is drawn.
+    """Start a newer comparison, if enough time has passed since the deploy. Call this function
+    after everything else is drawn.
 
-    A live page shows the result at its next refresh. Any other page waits for the result.
+    A live page shows the result at its next refresh. A page that is not live waits for the result.
     """
     engine, deploy = context.engine, place.deploy
     after = deploy.after(context.window.to_unix_ns)

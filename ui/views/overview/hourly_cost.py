@@ -27,7 +27,8 @@ class HourlyCost:
     unpriced: int
     """Number of servers that were up and have no price."""
     without_samples: int
-    """Number of servers that have requests but no engine samples. Their cost is unknown."""
+    """Number of servers that have requests but no engine samples. The cost of these servers is
+    unknown."""
 
 
 def hourly_cost(

@@ -230,7 +230,7 @@ def _shortest(each: SloState) -> WindowPair:
 
 def _burn_now(each: SloState) -> float:
     """Return the burn rate over the shortest window, which rises before the burn rates over longer
-    windows. Return 0 if it is unknown."""
+    windows. Return 0 if the burn rate is unknown."""
     return float(each.status.burns[_shortest(each).short_s] or 0)
 
 

@@ -94,7 +94,7 @@ def _bar(stage: TimelineStage, segment: Segment) -> go.Bar:
 
 
 def _levels(shares: Sequence[float]) -> list[int]:
-    """Return, for each label, the lowest row in which it overlaps no earlier label.
+    """Return, for each label, the lowest row in which the label overlaps no earlier label.
 
     `shares` has the position of each label as a share of the axis.
     """
@@ -253,7 +253,7 @@ def time_series(found: Sequence[TimeSeries], end_s: float) -> go.Figure:
 
 
 def _samples_around(at_s: Any, end_s: float) -> Any:
-    """Return a slice of the samples within the axis, and of one sample on each side."""
+    """Return a slice with the samples within the axis, and with one more sample on each side."""
     before, after = np.flatnonzero(at_s < 0), np.flatnonzero(at_s > end_s * ROOM)
     first = int(before[-1]) if before.size else 0
     last = int(after[0]) if after.size else at_s.size - 1

@@ -17,7 +17,7 @@ from ui.kit.columns import FloatArray, floats, instants
 from ui.kit.request_key import RequestKey
 
 MAX_DRAWN: Final = 24
-"""Maximum number of requests to draw. A batch may contain hundreds."""
+"""Maximum number of requests to draw. A batch may contain hundreds of requests."""
 
 HIDDEN: Final = "(hidden)"
 """The name of a request that the reader may not see."""
@@ -47,8 +47,8 @@ class Neighbour:
 class Neighbours:
     """The neighbours of a request.
 
-    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` of them: those that delayed the
-    request longest, and if there is space, those that overlapped with it longest.
+    `number` counts all neighbours. `drawn` has at most `MAX_DRAWN` neighbours: those that delayed
+    the request longest, and if there is space, those that overlapped with it longest.
     """
 
     drawn: Sequence[Neighbour]

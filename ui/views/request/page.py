@@ -37,7 +37,7 @@ SHOWN: Final = "asked_in_address"
 """Session key: the id that the address contained when the page last set the text field."""
 MAX_LISTED: Final = 6
 """Maximum number of requests in the list of requests that delayed the shown request. The chart
-shows more."""
+shows more requests."""
 
 LIFE_HELP: Final = (
     "One row per phase, from receipt to end. Within a phase, the request's own work is drawn "
@@ -63,7 +63,7 @@ ENGINE_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RequestPageData:
-    """The request that the address names, or the requests that its id may refer to."""
+    """The request that the address names, or all requests with the id in the address."""
 
     request: RequestDetails | None = None
     candidates: Sequence[Mapping[str, Any]] = ()

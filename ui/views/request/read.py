@@ -62,15 +62,15 @@ class RequestDetails:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The times of the oldest and the newest stored request. The page shows them if a request was
-    not found."""
+    """The times of the oldest and the newest stored request. The page shows these times if a
+    request was not found."""
 
     oldest_unix_ns: int | None
     newest_unix_ns: int | None
 
 
 def candidates(engine: Engine, request_id: str) -> list[dict[str, Any]]:
-    """Return the requests with this id, the earliest first. It is a request id, a trace id or
+    """Return the requests with this id, the earliest first. The id is a request id, a trace id or
     TRACE/SPAN."""
     try:
         with store_errors():

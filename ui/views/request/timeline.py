@@ -80,7 +80,8 @@ _ENDS: Final = {"abort": "client left", "error": "failed", "rejected": "refused"
 
 
 def stages(row: Mapping[str, Any], parts_s: Mapping[str, float]) -> list[TimelineStage]:
-    """Return the phases that began, in order of time. They sum to the end-to-end time.
+    """Return the phases that began, in order of time. The durations of these phases sum to the
+    end-to-end time.
 
     `parts_s` has the seconds of each part, from `diagnosis.one_request.account`.
     """
@@ -110,7 +111,7 @@ def _single_part(phase: str) -> str:
 
 
 def instants(row: Mapping[str, Any]) -> list[Instant]:
-    """Return the known instants in order of time. The last is the end of the request."""
+    """Return the known instants in order of time. The last instant is the end of the request."""
     at = 0.0
     found = [Instant("received" if row["basis"] != "engine" else "arrived", at)]
     phases = [

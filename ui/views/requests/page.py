@@ -31,15 +31,15 @@ from ui.views.requests.read import MAX_JOINED_ROWS, RequestsData, read_requests
 
 
 def read(context: Context) -> RequestsData:
-    """Read the samples and the requests of the range, or rollups for too many requests."""
+    """Read the samples and the requests of the range, or rollups if there are too many requests."""
     latency = context.view.latency
 
     def found() -> RequestsData:
         return read_requests(context.engine, context.window, context.view.equals, latency)
 
     known = context.shared(found, large=True)
-    # The cached rollups include the slowest requests by one latency. Read again if the reader has
-    # selected another latency.
+    # The cached rollups include the slowest requests by one latency. Read the rollups again if the
+    # reader has selected another latency.
     if known.rolled is None or known.rolled.latency == latency:
         return known
     return context.shared(found, latency, large=True)

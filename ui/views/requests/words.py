@@ -109,6 +109,6 @@ def _largest_phase_text(found: Largest, of_what: str) -> str:
 
 
 def outcomes(table: pa.Table) -> dict[str, int]:
-    """Return the number of requests by outcome. It is 0 for an outcome without requests."""
+    """Return the number of requests by outcome. The number is 0 for an outcome without requests."""
     values = texts(table, "outcome")
     return {outcome.value: values.count(outcome.value) for outcome in Outcome}

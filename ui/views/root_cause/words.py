@@ -193,8 +193,8 @@ def _span(span: Span, zone: tzinfo, date: bool) -> str:
 
 
 def selected_range(window: Span, zone: tzinfo) -> str:
-    """Return the words that introduce a text about the selected range, where the page also has a
-    text about the whole incident."""
+    """Return the words that introduce a text about the selected range, if the page also has a text
+    about the whole incident."""
     return f"<b>Selected range, {_span(window, zone, window.seconds > DAY_S)}:</b> "
 
 
@@ -227,8 +227,8 @@ def reason(explanation: Explanation, selected: str = "") -> str:
 def method(explanation: Explanation, frozen_link: str | None) -> str:
     """Return a sentence that states how the shares of the causes were computed.
 
-    `frozen_link` is the address of the same range on a page that does not refresh. It is None if
-    the page already does not refresh.
+    `frozen_link` is the address of the same range on a page that does not refresh. The address is
+    None if the page already does not refresh.
     """
     if explanation.replay is not None or explanation.not_replayed is not None:
         text = wording.for_html(method_sentence(explanation, wording.seconds), 300)

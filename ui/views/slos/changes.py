@@ -26,8 +26,8 @@ class ObjectiveChange:
 def changes(before: Objectives, after: Objectives) -> list[ObjectiveChange]:
     """Return the objectives that the change adds, removes or alters.
 
-    An objective is altered if its indicator, target or period differs. Its description is not
-    compared.
+    An objective is altered if its indicator, target or period differs. The description of an
+    objective is not compared.
     """
     old, new = ({each.name: each for each in one.parsed} for one in (before, after))
     return [

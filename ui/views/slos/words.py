@@ -11,8 +11,8 @@ MAX_NAMED: Final = 3
 
 
 def sentence(found: Sequence[SloState], defined: int) -> str:
-    """Return a sentence that states how many objectives burn too fast, have spent their error
-    budget, or are within it.
+    """Return a sentence that states how many objectives burn their error budget too fast, have
+    spent it, or are within it.
 
     `found` has the states of the objectives that Tailspan counts, one per group. `defined` is the
     number of all objectives.

@@ -133,8 +133,8 @@ def show(context: Context, found: WhatIfData) -> None:
 def _controls(present: PresentConfig, change: str, sweep: str) -> None:
     """Draw the controls, with the values of the change, or else the present values."""
     state = st.session_state
-    # Set the controls only after a change. Otherwise a refresh of a live page would replace values
-    # that the reader has not submitted yet.
+    # Set the controls only if the change, the sweep or the present configuration has changed.
+    # Otherwise a refresh of a live page would replace values that the reader has not submitted yet.
     if "what_if_more" not in state or state.get(SHOWN) != (change, sweep, present):
         _set_controls(present, change, sweep)
         state[SHOWN] = (change, sweep, present)
@@ -150,8 +150,8 @@ def _controls(present: PresentConfig, change: str, sweep: str) -> None:
             key="what_if_more",
             placeholder="rate=tenant=acme:0.5x, num_gpu_blocks=8000",
             help=(
-                "Further changes as NAME=VALUE, separated by commas. The names are those of "
-                "tailspan what-if."
+                "Changes that have no control of their own, as NAME=VALUE, separated by commas. "
+                "The names are those of tailspan what-if."
             ),
         )
         middle.text_input(

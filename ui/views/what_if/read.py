@@ -32,7 +32,7 @@ of their standard deviation is more than 25 %."""
 
 @dataclass(frozen=True, slots=True)
 class PresentConfig:
-    """The present configuration, with which the controls begin."""
+    """The present configuration: the initial values of the controls."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -103,8 +103,8 @@ def read_what_if(
             answer = predict(recorded, question)
             _keep(engine, answer, equals, now_unix_ns)
         else:
-            # The list of changes shows no intervals, so it needs no draws. Each change in the list
-            # has a link to a page with intervals.
+            # The list of changes shows no intervals, so no replays of resampled traffic (draws) are
+            # needed. Each change in the list has a link to a page with intervals.
             advised = advise(recorded, question, latency, draws=0)
     except (NotReplayableError, EditError) as error:
         problem = str(error)

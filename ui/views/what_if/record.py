@@ -30,8 +30,8 @@ def show(context: Context) -> Any:
 def complete(context: Context, place: Any) -> None:
     """Start to compute a newer record, if the shown record is older than `EVERY_S`.
 
-    Call this after everything else is drawn. A live page shows the result at its next refresh. Any
-    other page waits for the result.
+    Call this function after everything else is drawn. A live page shows the result at its next
+    refresh. A page that is not live waits for the result.
     """
     engine, now_unix_ns = context.engine, context.now_unix_ns
     version = now_unix_ns // (EVERY_S * SECOND_NS)
