@@ -94,18 +94,20 @@ class _Recording(ast.NodeTransformer):
             if isinstance(each, ast.Name) and each.id in self._names
         }
         binds = any(isinstance(each, ast.NamedExpr) for each in ast.walk(node))
-        if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS or len(used) != 1 or binds:
+        if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS or not used or binds:
             return node
-        (name,) = used
+        names = sorted(used)
         sides = [
-            ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), side)
+            ast.Lambda(
+                ast.arguments([], [ast.arg(each) for each in names], None, [], [], None, []), side
+            )
             for side in (node.left, node.comparators[0])
         ]
         return ast.Call(
             ast.Name("_recorded", ast.Load()),
             [
-                ast.Constant(self._names[name]),
-                ast.Name(name, ast.Load()),
+                ast.Constant(tuple(self._names[each] for each in names)),
+                ast.Tuple([ast.Name(each, ast.Load()) for each in names], ast.Load()),
                 ast.Constant(type(node.ops[0]).__name__),
                 *sides,
             ],
@@ -114,18 +116,26 @@ class _Recording(ast.NodeTransformer):
 
 
 def _recorded(
-    label: str, value: float, op: str, left: Callable[[float], Any], right: Callable[[float], Any]
+    labels: Sequence[str],
+    constants: Sequence[float],
+    op: str,
+    left: Callable[..., Any],
+    right: Callable[..., Any],
 ) -> object:
-    """Return the result of a comparison, and record the value of the constant that would change it.
-    The difference of the two sides is assumed to be linear in the constant."""
-    here = left(value), right(value)
+    """Return the result of a comparison. For each of its constants, record the value that would
+    change the result. Near a constant, the difference of the two sides is assumed to be linear in
+    the constant."""
+    here = left(*constants), right(*constants)
     with np.errstate(all="ignore"):
         difference = np.asarray(here[0] - here[1], dtype=np.float64)
-        slope = np.asarray(left(value + 1) - right(value + 1), dtype=np.float64) - difference
-        turns = value - difference / np.where(slope == 0, np.nan, slope)
-    turns = turns[np.isfinite(turns)]
-    if turns.size:
-        _values[label].append(float(np.median(turns)))
+        for place, label in enumerate(labels):
+            step = constants[place] / 100
+            near = [*constants[:place], constants[place] + step, *constants[place + 1 :]]
+            slope = (np.asarray(left(*near) - right(*near), dtype=np.float64) - difference) / step
+            turns = constants[place] - difference / np.where(slope == 0, np.nan, slope)
+            turns = turns[np.isfinite(turns)]
+            if turns.size:
+                _values[label].append(float(np.median(turns)))
     return OPERATORS[getattr(ast, op)](*here)
 
 

@@ -3,7 +3,7 @@
 from math import log
 
 from diagnosis.claim import Claim, Evidence, Lever
-from diagnosis.evidence.gpus_and_hosts import gpu_mean, gpu_share_with, others_use_hardware
+from diagnosis.evidence.gpus_and_hosts import MORE_SAMPLES, gpu_mean, gpu_share_with, others_use_hardware
 from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
 from diagnosis.growth.case import DiagnosisCase
 
@@ -52,7 +52,7 @@ def _is_throttled(case: DiagnosisCase) -> bool:
     clock_before, clock_now = gpu_mean(case, "sm_clock_hz")
     reasons_before, reasons_now = gpu_share_with(case, "throttle_reasons")
     lower = bool(clock_before and clock_now and clock_now < _CLOCK * clock_before)
-    throttled = reasons_now is not None and reasons_now > (reasons_before or 0.0) + 0.2
+    throttled = reasons_now is not None and reasons_now > (reasons_before or 0.0) + MORE_SAMPLES
     return lower or throttled
 
 

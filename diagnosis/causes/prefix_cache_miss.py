@@ -5,6 +5,7 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.levers import lever_if
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import NOISE
 
 ID = "prefix_cache_miss"
 SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are computed"
@@ -14,7 +15,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
     prefill time of tokens that are no longer found in the cache, and the delay that other requests'
     cache misses cause."""
-    if case.demand.log_uncached <= 0.02:
+    if case.demand.log_uncached <= NOISE:
         return None
     return Claim(
         cause=ID,

@@ -1,6 +1,8 @@
 """Measurements of GPUs and hosts, in the baseline and in the window. Pure. A pair of results is the
 value in the baseline and the value in the window. None means an unknown value."""
 
+from typing import Final
+
 import numpy as np
 
 from diagnosis.growth.case import DiagnosisCase
@@ -9,8 +11,12 @@ from diagnosis.inputs.servers import Samples
 
 Pair = tuple[float | None, float | None]
 
-_FOREIGN_CPUS = 0.3
+MORE_SAMPLES: Final = 0.2
+"""Minimum increase of the share of GPU samples that report an observation."""
+_FOREIGN_CPUS: Final = 0.3
 """Minimum increase of the number of CPUs that other processes use."""
+_STOLEN_CPUS: Final = 0.1
+"""Minimum increase of the number of CPUs whose time the hypervisor takes."""
 
 
 def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
@@ -113,9 +119,9 @@ def others_use_hardware(case: DiagnosisCase) -> bool:
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")
-    guests = (guests_now or 0.0) > (guests_before or 0.0) + 0.2
+    guests = (guests_now or 0.0) > (guests_before or 0.0) + MORE_SAMPLES
     others = (cpus_now or 0.0) > (cpus_before or 0.0) + _FOREIGN_CPUS
-    stolen = (steal_now or 0.0) > (steal_before or 0.0) + 0.1
+    stolen = (steal_now or 0.0) > (steal_before or 0.0) + _STOLEN_CPUS
     return guests or others or stolen
 
 

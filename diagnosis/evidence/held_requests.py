@@ -13,6 +13,8 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
+_MORE_WAITING: Final = 1.5
+_SOME_WAITING: Final = 0.02
 _HELD: Final = 0.1
 """Adapters count as being loaded if waits for adapters cause more than this share of the latency's
 growth."""
@@ -45,7 +47,7 @@ def needs_adapter(case: DiagnosisCase) -> FloatArray:
 def adapters_are_loading(case: DiagnosisCase) -> bool:
     """Return whether adapters are being loaded: requests wait for more adapters than before."""
     before, now = case.mean("waiting_loras")
-    if now is not None and now > 1.5 * (before or 0.0) + 0.02:
+    if now is not None and now > _MORE_WAITING * (before or 0.0) + _SOME_WAITING:
         return True
     # The gauge is sampled once per second and misses most short waits, so also use the waits in the
     # requests' rows.

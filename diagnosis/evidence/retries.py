@@ -28,6 +28,7 @@ _MAX_AGES: Final = 0.5
 Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
 age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
 the share is 0.5."""
+_SAME_TENANT: Final = 0.9
 _OF_GROWTH: Final = 0.05
 """Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
 counts as 0."""
@@ -184,4 +185,4 @@ def _tenant(requests: Requests, again: IntArray) -> str | None:
     tenant = requests.label("tenant")
     counts = np.bincount(tenant.codes[again][tenant.codes[again] >= 0], minlength=1)
     most = int(counts.argmax())
-    return tenant.values[most] if tenant.values and counts[most] >= 0.9 * again.size else None
+    return tenant.values[most] if tenant.values and counts[most] >= _SAME_TENANT * again.size else None

@@ -7,6 +7,8 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
+_BUSY = 0.05
+_MIN_SAMPLES = 5
 _NOTICEABLE = 0.02
 """A surplus is step time that the work does not explain. If it is below this share of the time
 since the previous sample, it is ignored as an error of the step model."""
@@ -54,8 +56,8 @@ def steadiness(case: DiagnosisCase) -> float | None:
     nearly all of the surplus.
     """
     rise, busy = _hot(case)
-    at_work = busy > 0.05
-    if at_work.sum() < 5:
+    at_work = busy > _BUSY
+    if at_work.sum() < _MIN_SAMPLES:
         return None
     ratios = rise[at_work] / busy[at_work]
     mean = float(ratios.mean())

@@ -33,6 +33,7 @@ _FLOOD_SHARE_RISE: Final = 1.15
 _OTHERS_GREW: Final = 1.3
 """If the ratio (now / before) of the other tenants' rate is at most this value, their rate only
 fluctuates."""
+_MORE_WAITING: Final = 2.0
 _WAITS: Final = 0.1
 """Requests count as waiting if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
@@ -98,7 +99,7 @@ def _others_wait(case: DiagnosisCase) -> bool:
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
     before, now = case.mean("waiting")
-    return now is not None and now > max(1.0, 2.0 * (before or 0.0))
+    return now is not None and now > max(1.0, _MORE_WAITING * (before or 0.0))
 
 
 @cached_per_case

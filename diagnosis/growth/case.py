@@ -16,7 +16,7 @@ from diagnosis.growth.backlog import backlogged
 from diagnosis.growth.demand import Demand, demand_of, grew
 from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX, TERMS, WorkloadGrowth, excess_s
-from diagnosis.inputs.requests import BoolArray, FloatArray, IntArray, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, FloatArray, IntArray, Requests
 from diagnosis.inputs.server_labels import replicas_of, where_of
 from diagnosis.inputs.servers import Samples, Servers
 from diagnosis.latency.parts import gaps
@@ -344,7 +344,7 @@ def _quantile(values: FloatArray, q: float) -> float | None:
 
 def _over(actual: FloatArray, expected: FloatArray) -> float | None:
     known = np.isfinite(actual) & np.isfinite(expected) & (expected > 0)
-    if known.sum() < 10:
+    if known.sum() < MIN_REQUESTS:
         return None
     return float(actual[known].sum() / expected[known].sum())
 

@@ -16,6 +16,9 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
 NOISE: Final = 0.08
 """A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
+_CLEAR_ERRORS: Final = 3.0
+_CLEAR_GROWTH: Final = 0.05
+_RATE_ERRORS: Final = 2.0
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth."""
 MIN_SHARE: Final = 0.6
@@ -85,7 +88,7 @@ def grew(before: FloatArray, now: FloatArray) -> bool:
     if min(before.size, now.size) < MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
-    return bool(now.mean() - before.mean() > max(3.0 * error, 0.05 * before.mean()))
+    return bool(now.mean() - before.mean() > max(_CLEAR_ERRORS * error, _CLEAR_GROWTH * before.mean()))
 
 
 def _log_ratio(now: float, before: float) -> float:
@@ -134,7 +137,7 @@ def log_of_rates(before: int, before_s: float, now: int, now_s: float) -> float:
     if not (before and now and now_s > 0):
         return 0.0
     found = log(now / now_s / (before / before_s))
-    return copysign(max(abs(found) - 2.0 * sqrt(1 / before + 1 / now), 0.0), found)
+    return copysign(max(abs(found) - _RATE_ERRORS * sqrt(1 / before + 1 / now), 0.0), found)
 
 
 def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
