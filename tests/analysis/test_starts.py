@@ -29,7 +29,7 @@ WINDOW = Window(START_NS, START_NS + 3_600 * S)
 def served(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[..., None]:
     """Return a function that stores a start and requests after it.
 
-    The own prefill of the first request takes `first_s` seconds.
+    The first request's own prefill takes `first_s` seconds.
     """
 
     def put(first_s: float, number: int = 30, **about: Any) -> None:

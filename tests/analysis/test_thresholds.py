@@ -62,7 +62,8 @@ def test_only_requests_that_the_objective_selects_are_counted(
 
 
 def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
-    """Without the unread column, the wrong requests would be counted."""
+    """The diagnosis does not read the column `engine`, so it cannot select the objective's
+    requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)
 
 

@@ -222,7 +222,8 @@ def of_replicas(requests: pa.Table, *names: str) -> pa.Table:
 
 
 def with_unknown(unknown: int, of: int) -> pa.Table:
-    """Return requests of which `unknown` of `of` belong to a replica without start and samples."""
+    """Return requests. Out of every `of` requests, `unknown` belong to a replica without start and
+    samples."""
     data, _ = simulated()
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     known = requests["replica"][0].as_py()

@@ -337,7 +337,7 @@ def test_old_rows_are_a_partial_success_and_fast_clocks_are_corrected(
         (source,) = made.clocks.report()
         assert source.name == "replica-1"
     assert all(row.received_unix_ns <= now_unix_ns for row in sink.requests)
-    # The row that was not ahead is stored unchanged.
+    # The row whose time was not ahead is stored unchanged.
     assert sorted(row.clock_ahead_s or 0 for row in sink.requests) == [0, 3701.5]
 
 

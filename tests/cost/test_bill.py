@@ -129,7 +129,7 @@ def test_hours_sum_to_the_whole() -> None:
 
 
 def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
-    """During the gap, the machine may have been returned."""
+    """During the gap, the machine may not have been rented."""
     points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
     found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None

@@ -76,7 +76,7 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """A step of ten seconds ends at 30 s. Of its busy time, 5 s are after the window's start."""
+    """A step of ten seconds ends at 30 s. 5 s of its busy time are after the window's start."""
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]

@@ -79,7 +79,8 @@ def test_an_earlier_hours_requests_are_split_by_that_hours_steps() -> None:
 
 
 def test_the_requests_of_a_replica_are_counted_once_however_many_engines_it_has() -> None:
-    """Two engines with half of the steps each split the cost like one engine with all steps."""
+    """If each of two engines has half of the steps, the cost is split as for one engine with all
+    steps."""
     fit = dict(
         zip(
             ("step_model_base_s", "step_model_per_prefill_token_s",

@@ -54,7 +54,7 @@ def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def test_a_wrapper_contains_only_the_original_call_and_guarded_steps() -> None:
-    """Any other statement could raise an exception in vLLM."""
+    """Any statement besides these could raise an exception in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
         for node in functions("guard.py")

@@ -6,7 +6,8 @@ def test_the_least_loaded_server_gets_the_request() -> None:
 
 
 def test_servers_with_equal_load_take_turns() -> None:
-    """Without turns, the last server of an idle fleet would get no requests."""
+    """If servers with equal load did not take turns, the last server of an idle fleet would get no
+    requests."""
     assert [least_outstanding([0, 0, 0], turn) for turn in range(4)] == [0, 1, 2, 0]
 
 

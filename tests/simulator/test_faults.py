@@ -232,8 +232,8 @@ def test_an_unknown_fault_is_refused(given: dict[str, object], message: str) -> 
 
 
 def test_a_held_request_has_its_reason() -> None:
-    """The reasons sum to at most the held time, and only a request with an adapter waits for
-    one."""
+    """The reasons sum to at most the held time, and only a request with an adapter waits for an
+    adapter."""
     for cause, reason in (
         ("kv_transfer", "kv_load_s"),
         ("lora_swap", "adapter_wait_s"),

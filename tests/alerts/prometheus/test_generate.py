@@ -212,7 +212,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
 
 
 def expanded(template: str) -> str:
-    """Return the result of Go for a template that only has the actions of `literal`."""
+    """Return the text that Go makes of a template whose only actions are those of `literal`."""
     rest = template.replace('{{ "{" }}', "\0")
     assert "{{" not in rest
     return rest.replace("\0", "{")

@@ -31,7 +31,7 @@ HEALTHY: Final = {
     'tailspan_lease_held{lease="evaluation",instance="b"}': "0x180",
     'tailspan_notification_attempts_total{channel="team",result="dead"}': "0x180",
 }
-"""A sample per minute for three hours. The windows of a page are at most one hour long."""
+"""A sample per minute for three hours. The windows of a paging alert are at most one hour long."""
 
 
 def rules() -> str:
@@ -57,7 +57,7 @@ def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]])
 
 
 def test_a_healthy_tailspan_has_no_alert(promtool: Run) -> None:
-    """What a sender did wrong (refused) is not a failure of Tailspan."""
+    """Data refused because of a sender's error is not a failure of Tailspan."""
     fires(promtool, {}, {f"{at}m": [] for at in range(0, 180, 20)})
 
 
@@ -77,7 +77,8 @@ def test_late_requests_burn_the_budget_of_freshness(promtool: Run) -> None:
 
 
 def test_an_evaluation_that_stops_pages(promtool: Run) -> None:
-    """It stops after 80 min. The budget of 0.5 % is burnt 14.4 times too fast within 5 min."""
+    """The evaluation stops after 80 min. The budget of 0.5 % is burnt 14.4 times too fast within 5
+    min."""
     stopped = {EVALUATED: "0+60x80 4800x20"}
     fires(promtool, stopped, {"80m": [], "90m": ["tailspan-evaluation page"]})
 

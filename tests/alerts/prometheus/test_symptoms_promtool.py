@@ -118,7 +118,8 @@ def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
 
 
 def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
-    """Each engine's series counts all requests of the front end, so the page does not add them."""
+    """Each engine's series counts all requests of the front end, so the alert does not add the
+    series."""
     series = {
         f'tailspan_engine_{name}{{model="m",replica="r",engine="{number}"}}': values
         for number in (0, 1)

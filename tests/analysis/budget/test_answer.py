@@ -28,7 +28,7 @@ def budget(
 
 
 def served(number: int, **about: Any) -> RequestTimeline:
-    """Return a request: front end 5 ms, queue by its number, prefill 40 ms, delivery 1 ms."""
+    """Return a request: front end 5 ms, queue `number % 100` ms, prefill 40 ms, delivery 1 ms."""
     queue_s = number % 100 * MS
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",

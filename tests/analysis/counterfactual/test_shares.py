@@ -244,7 +244,8 @@ def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() ->
 
 
 def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
-    """Each cause alone would have no effect. The recorded waits are those of both."""
+    """Each cause alone would have no effect. The recorded waits result from both causes
+    together."""
     injected = ["load_exceeds_capacity", "frontend_cpu"]
     causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
     front_end, load = decided(injected, causes, Metric.TTFT).shares
