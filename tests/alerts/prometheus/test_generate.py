@@ -161,7 +161,8 @@ def test_a_text_cannot_end_its_quotes(text: str) -> None:
 
 
 def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
-    """Prometheus may not scrape Tailspan. An alert on its absence would then always fire."""
+    """Some installations of Prometheus do not scrape Tailspan. There, an alert on the absence of
+    its series would always fire."""
     objective = query_objective(bad="http_errors_total", total="http_requests_total")
     rules = rules_of(tailspan_rules([objective], EXPLORER_URL))
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
