@@ -31,7 +31,7 @@ from tests.served_api import lookups
 PAST_S: Final = 900
 FLOOD_S: Final = 300
 EXPLAINED: Final = ("chat", "mine-only")
-"""The objectives with an incident that has a stored answer and a message."""
+"""The objectives whose incident has a stored answer and a message."""
 MODEL: Final = "llama-3-8b-sim"
 HIDDEN_MODEL: Final = "secret-model"
 HIDDEN_REPLICA: Final = "secret-replica"

@@ -1,4 +1,4 @@
-"""Generates the table in docs/access.md: what each role asked, and what it got.
+"""Generates the table in docs/access.md, with the questions of each role and the results.
 
 `python -m tests.access.table` stores a fleet, asks each question as each role, prints the table and
 writes it to the page.

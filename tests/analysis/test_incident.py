@@ -84,7 +84,8 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_p
 
 
 def test_an_incident_is_found_by_the_time_of_its_alert() -> None:
-    """If two incidents alerted at the given time, the page is chosen, not the ticket."""
+    """If a page and a ticket overlap, the page is returned, even if only the ticket alerted at the
+    given time."""
 
     def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:
         return IncidentRow("chat", severity, fired_s, began_s, 900, None, fired_s, "20", None)

@@ -189,7 +189,7 @@ def test_equal_rungs_after_different_ones_are_not_shared() -> None:
 
 def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
     """Ladders have a key after 10 and after 12 blocks, but none between them. So the number of
-    cached tokens gives the end."""
+    cached tokens determines where the segment ends."""
     rungs = tuple(range(1, 10))  # up to 10 blocks
     ladders = ladders_of(rungs, (*rungs, 20), (*rungs, 30))
     assert POSITIONS[8:10] == (10, 12)

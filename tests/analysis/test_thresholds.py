@@ -36,7 +36,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
 
 
 def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
-    """By these conditions, a slow request may be good."""
+    """Under each of these conditions, even a slow request can be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 

@@ -110,7 +110,7 @@ def test_too_few_batch_slots_are_reported_as_saturated() -> None:
 
 
 def test_a_full_queue_is_reported_as_saturated() -> None:
-    """Further requests are rejected, so the queueing time stops growing."""
+    """When the queue is full, requests are rejected, so the queueing time stops growing."""
     whole = recorded()
     (one,) = whole.engines
     engine = replace(one.model.engine, max_num_queued_reqs=40)

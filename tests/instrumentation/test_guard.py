@@ -136,7 +136,8 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
     for method in (*methods, install):
         decorators = [ast.unparse(each) for each in method.decorator_list]
         steps = [each for each in method.body if not is_docstring(each)]
-        # `record` runs at every step, so it contains the guard itself.
+        # The method `record` runs at every step, so the guard is inside the method and not around
+        # it.
         attempt = steps[0] if len(steps) == 1 else None
         inside = isinstance(attempt, ast.Try)
         if isinstance(attempt, ast.Try):

@@ -214,7 +214,7 @@ def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
 
 
 def test_two_api_servers_lose_and_duplicate_no_request(two_api_servers: Any, tailspan: Any) -> None:
-    """One replica has two reporters."""
+    """Two API servers report one replica."""
     server = two_api_servers
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
     rows = tailspan.stored(seen)

@@ -99,7 +99,7 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
 
 
 def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
-    """Low clock, foreign process and slow rank make the steps equally slow."""
+    """A low clock, a foreign process and a slow rank make the steps equally slow."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
         samples = [

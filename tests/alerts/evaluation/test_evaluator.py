@@ -351,7 +351,8 @@ def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
     request_row: Callable[..., RequestTimeline],
     objective: Callable[..., Objective],
 ) -> None:
-    """An instant without requests is evaluated again when its requests arrive."""
+    """If no request has arrived by the time of an evaluation, the evaluation is repeated when
+    requests arrive."""
     engine = open_database(f"sqlite:///{tmp_path}/start.db")
     evaluator, now_s = Evaluator(engine, [objective()]), END_S
     assert evaluator.evaluate(now_s) == []

@@ -186,7 +186,8 @@ def test_the_history_of_real_requests_does_not_begin_with_a_simulation(
 
 
 def test_prometheus_does_not_count_an_old_row_either() -> None:
-    """`/metrics` counts a request as late if a gap of this length would end the history."""
+    """`/metrics` counts a request as late if it is older than the longest gap in continuous
+    data."""
     assert MAX_GAP_S * S == LATE_NS
 
 

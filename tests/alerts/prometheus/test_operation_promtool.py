@@ -42,7 +42,8 @@ def rules() -> str:
 
 
 def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]]) -> None:
-    """Check that exactly these alerts fire at each time, by name, or by SLO and severity."""
+    """Check that exactly these alerts fire at each time. An alert is a name, or an SLO and a
+    severity."""
 
     def labels(alert: str) -> str:
         slo, _, severity = alert.partition(" ")

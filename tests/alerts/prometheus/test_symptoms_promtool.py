@@ -240,7 +240,7 @@ def test_a_silent_engine_and_a_missing_tailspan_alert(promtool: Run) -> None:
     ],
 )
 def test_losses_of_the_instrumentation_alert(promtool: Run, alert: str, series: str) -> None:
-    """One lost request causes an alert. A counter that a new process resets does not."""
+    """One lost request causes an alert. The reset of a counter by a new process causes none."""
     symptoms(promtool, {series: "0x20 1x30"}, {"20m": [], "22m": [alert], "40m": []})
     symptoms(promtool, {series: "5x20 0x30"}, {"20m": [], "25m": [], "40m": []})
 

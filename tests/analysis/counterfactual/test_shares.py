@@ -390,8 +390,8 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
 
 
 def test_a_resampled_window_without_growth_does_not_widen_the_interval() -> None:
-    """One of twelve resampled windows contains none of a few long stalls. Its latency did not grow,
-    so its ratio of part and growth has no meaning."""
+    """One of twelve resampled windows contains none of a few long stalls. The latency did not grow
+    in this window, so the part's ratio to the growth has no meaning."""
     growths_s = [0.8, -1e-6, *[0.7, 0.9] * 5]
     found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 0.0)
     assert found.low > 0.9

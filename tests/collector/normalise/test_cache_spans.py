@@ -96,7 +96,7 @@ def test_a_hit_of_any_gateway_on_the_way_answers() -> None:
 
 
 def test_the_servers_own_span_is_never_a_hit() -> None:
-    """A request that the server reports has used the engine, so it is no hit."""
+    """If the server reports a request, an engine has computed it, so it is no hit."""
     own = message(span(1, {**CALL, "gen_ai.cache.hit": True, "gen_ai.latency.e2e": 0.02,
                            "gen_ai.latency.time_in_queue": 0.0}, at_unix_ns=AT))  # fmt: skip
     own.resource_spans[0].scope_spans[0].scope.name = "vllm.llm_engine"

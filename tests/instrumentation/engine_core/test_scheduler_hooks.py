@@ -104,7 +104,8 @@ def engine() -> Iterator[Engine]:
 
 
 def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
-    """If another engine had the first request, this engine's first accounts would be lost."""
+    """If the front end connected only at the first request, and another engine got it, this
+    engine's first accounts would be lost."""
     token = secrets.token_hex(8)
     cls = fake.scheduler_class(fake.Calls())
     link: list[EngineEnd] = []
