@@ -123,7 +123,7 @@ class Fleet:
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
-        """Return the key of a late request, as links to the request contain it."""
+        """Return the key of a late request, in the form that links to the request contain."""
         return next(
             f"{each.trace_id}/{each.span_id}"
             for each in reversed(self.requests)

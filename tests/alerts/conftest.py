@@ -96,7 +96,7 @@ def promtool(tmp_path: Path) -> Callable[..., None]:
     """Return a function that runs one rule test; values and evaluations are `interval` apart.
 
     It evaluates only the rules that the samples need. A test of alerts evaluates every rule,
-    because annotations have queries.
+    because the annotations of alerts contain queries.
     """
 
     def run(

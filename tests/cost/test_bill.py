@@ -38,7 +38,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The parts sum to price × time, by replica, by hour and in total, to 1e-9."""
+    """The parts sum to price × time, by replica, by hour and in total, with an error below 1e-9."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -130,7 +130,7 @@ def test_hours_sum_to_the_whole() -> None:
 
 
 def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
-    """During the gap, the machine may not have been rented."""
+    """During the gap, the rental of the machine may have ended."""
     points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
     found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None

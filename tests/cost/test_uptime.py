@@ -121,7 +121,7 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The sums hold to 1e-9, for any processes and step lengths."""
+    """The sums are exact to 1e-9, for any processes and step lengths."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
@@ -172,7 +172,8 @@ def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() ->
 
 
 def test_loading_while_another_process_of_the_name_serves_is_not_billed() -> None:
-    """The old server runs until the new one is ready, and only one machine is known."""
+    """The old server runs until the new one is ready. Only one machine is known, so it is billed
+    once."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),
         cells(),

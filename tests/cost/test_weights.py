@@ -25,7 +25,7 @@ def in_share(group: BillGroup) -> float:
 
 @pytest.mark.parametrize("engines", [1, 8])
 def test_the_same_traffic_has_the_same_rates_over_an_hour_a_day_and_a_month(engines: int) -> None:
-    """The prices per input and output token are equal to 1e-9."""
+    """The prices per input and output token are equal to within 1e-9."""
     whole = {f"pod-{n}": (0, 30 * 24 * HOUR_S) for n in range(engines)}
     found = [only(bill(steady(whole, 0, hours * HOUR_S), PRICES)) for hours in (1, 24, 30 * 24)]
     for each in found[1:]:

@@ -190,7 +190,8 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """Return requests for LoRA adapters: 3 adapters in the baseline, `kinds` in the window.
+    """Return requests for LoRA adapters: 3 adapters in the baseline, and `kinds` adapters in the
+    window.
 
     `longer` multiplies the output tokens in the window.
     """

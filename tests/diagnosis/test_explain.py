@@ -326,7 +326,7 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """If one of two models with its own servers gets more requests, the load is not skewed."""
+    """Two models have separate servers. If one model gets more requests, the load is not skewed."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())

@@ -167,8 +167,8 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
             assert mine
             exporter.on_stored(mine, [])
 
-    # If the collectors do not share names, each one reports the first tenants that it receives by
-    # name.
+    # If the collectors do not share names, each one reports by name the first tenants that it
+    # receives.
     before = requests(request_row, 10_000)
     send(before)
     with ExitStack() as running:

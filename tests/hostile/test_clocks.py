@@ -35,7 +35,7 @@ class World:
     """A Tailspan with a SQLite file and a port, in simulated time.
 
     Args:
-        path: of the database.
+        path: the path of the database.
         history: rows stored at the start.
         error_s: returns the error of the system clock after a number of seconds.
         same_host: whether senders use Tailspan's clock.

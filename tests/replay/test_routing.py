@@ -12,7 +12,8 @@ def test_servers_with_equal_load_take_turns() -> None:
 
 
 def test_the_longest_cached_prefix_is_chosen_within_the_slack() -> None:
-    """If this server's load exceeds the slack, the least loaded server gets the request."""
+    """If the load of the server with the longest prefix exceeds the slack, the least loaded server
+    gets the request."""
     assert prefix_aware([9, 1, 3], [8, 0, 2], 8, 0) == 0
     assert prefix_aware([9, 1, 3], [8, 0, 2], 7, 0) == 1
 

@@ -44,7 +44,7 @@ def database(postgresql: PostgreSQL) -> Iterator[Callable[[], Engine]]:
 
 
 def write(engine: Engine, request_row: Row, numbers: range, every_s: int = 0) -> None:
-    """Store requests. Each hundred requests begin at `START_S`."""
+    """Store requests. The requests of each hundred begin at `START_S`."""
     rows = [
         request_row(received_unix_ns=(START_S + each % 100 * every_s) * S + each)
         for each in numbers

@@ -129,7 +129,7 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
 def test_a_threshold_between_two_buckets_is_refused(
     document: Callable[..., str], good: str, where: str, wanted: str
 ) -> None:
-    """A histogram only counts requests up to the bounds of its buckets."""
+    """A histogram can count requests up to the bound of a bucket, but not up to any other value."""
     text = document(good=good.replace("'", "''"), where=where)
     (about,) = inspect_texts({"a.yaml": text}).spec.objectives
     with pytest.raises(RuleError, match=wanted):

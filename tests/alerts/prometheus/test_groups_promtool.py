@@ -35,8 +35,8 @@ def foreign_counters(tenant: str, ok: str, failed: str) -> dict[str, str]:
 
 
 def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return checks that the page fires for only this tenant at each minute, or for none if the
-    name is empty."""
+    """Return checks that, at each minute, the page fires for this tenant and no other. An empty
+    name means that no page fires."""
     return [
         expect(PAGES, minute * MINUTE_S, {f'{{tenant="{tenant}"}}': 1} if tenant else {})
         for minute, tenant in tenants.items()

@@ -90,7 +90,8 @@ def test_a_tailspan_that_is_gone_evaluates_nothing(promtool: Run) -> None:
 
 
 def test_another_collector_that_evaluates_is_enough(promtool: Run) -> None:
-    """The lease moves to another collector, and the first one keeps its last value."""
+    """The lease moves to another collector, and the first collector's counter keeps its last
+    value."""
     moved = {
         EVALUATED: "_x180",
         f'{EVALUATED}{{instance="a"}}': "0+60x80 4800x100",

@@ -1,7 +1,7 @@
 """Prometheus evaluates rules of objectives over Prometheus queries.
 
-The counters have codes and pods; some reset, start late or never start. The expected alerts are
-those of the live evaluator.
+The counters have labels for codes and pods. Some counters reset, start late or never start. The
+expected alerts are those of the live evaluator.
 """
 
 from collections.abc import Iterable, Sequence

@@ -313,7 +313,8 @@ def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
 
 
 def test_one_factor_is_divided_among_its_causes() -> None:
-    """If a replay removes two causes together, they keep their ratio in the accounting."""
+    """If a replay removes two causes together, their shares have the same ratio as in the
+    accounting."""
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)

@@ -105,7 +105,8 @@ def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) 
 def test_a_gateways_cache_is_no_latency_of_the_model(
     opened: Callable[..., Engine], answer: OutsideAnswer
 ) -> None:
-    """No latency contains the cached answers of 1 ms; `cached` counts them."""
+    """Latencies do not include the cached answers, which take 1 ms. `cached` counts these
+    answers."""
     (model,) = [p for p in answer.endpoints if (p.endpoint, p.region) == ("chat", "eu-west")]
     of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
     fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}

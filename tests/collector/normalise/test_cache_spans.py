@@ -68,7 +68,7 @@ def test_an_addresss_query_is_not_stored() -> None:
 
 
 def test_a_similarity_alone_is_a_result_only_where_the_cache_documents_it() -> None:
-    """LiteLLM reports a similarity for hits and misses, and 0 without an entry."""
+    """LiteLLM reports a similarity for hits and misses, and 0 if the cache has no entry."""
     name = f"{HEADER}x-litellm-semantic-similarity"
     assert lookup({**HTTP, name: ["0.91"]}).result is CacheResult.UNKNOWN
     assert lookup({**HTTP, name: ["0.0"]}).result is CacheResult.MISS

@@ -183,7 +183,8 @@ def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
     ],
 )
 def test_an_invalid_or_unknown_message_has_no_result(body: bytes) -> None:
-    """The reader by layouts refuses no item. Only the reader of single points counts refusals."""
+    """The reader that uses layouts refuses no item. Only the point-by-point reader counts
+    refusals."""
     assert _layouts_of(engine_message()).read(body, NOW_UNIX_NS) is None
 
 

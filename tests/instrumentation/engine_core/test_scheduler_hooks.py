@@ -204,7 +204,7 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
         alter(base.vllm_config)
     try:
         if kind == "scheduler":
-            # The test reads these attributes, too, so they are kept separately.
+            # The test reads these attributes, too, so it keeps their original values.
             kept = {name: getattr(base, name) for name in ("requests", "waiting")}
             alter(base)
             engine.scheduler = _Behind(base, kept)
@@ -350,7 +350,7 @@ def test_a_failure_drops_the_accounts_of_running_requests(
 
 
 def test_a_request_that_vllm_refuses_is_forgotten(engine: Engine) -> None:
-    """vLLM's `add_request` raises, so no other call ends the request."""
+    """vLLM's `add_request` raises an exception, so no other call ends the request."""
     engine.run()
     (watching,) = engine.observers
     queue = watching._waiting.queue

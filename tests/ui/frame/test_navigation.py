@@ -1,4 +1,4 @@
-"""Tests of a reader's choice that reaches the server with an older address than its newest one."""
+"""Tests of a reader's choice that reaches the server together with an outdated address."""
 
 from typing import Any
 
