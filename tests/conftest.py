@@ -192,8 +192,8 @@ def databases_open_quickly(
     empty_database: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Share column processes, copy the schema of new SQLite databases, and do not wait for the
-    disk, except in the store's own tests."""
+    """Make tests faster, except the store's own: reuse the processes that read columns, copy the
+    schema of new SQLite databases, and do not wait for the disk."""
     if request.path.is_relative_to(Path(__file__).parent / "store"):
         return
     monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)

@@ -31,7 +31,7 @@ from tests.served_api import lookups
 PAST_S: Final = 900
 FLOOD_S: Final = 300
 EXPLAINED: Final = ("chat", "mine-only")
-"""The objectives with an incident that has a stored answer and a message."""
+"""The objectives whose incident has a stored answer and a message."""
 MODEL: Final = "llama-3-8b-sim"
 HIDDEN_MODEL: Final = "secret-model"
 HIDDEN_REPLICA: Final = "secret-replica"
@@ -123,7 +123,7 @@ class Fleet:
         ]
 
     def key_of(self, tenant: str, model: str = MODEL) -> str:
-        """Return the key of a late request, as links to the request contain it."""
+        """Return the key of a late request, in the form that links to the request contain."""
         return next(
             f"{each.trace_id}/{each.span_id}"
             for each in reversed(self.requests)

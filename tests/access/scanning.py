@@ -31,7 +31,8 @@ def forbidden(fleet: Fleet, role: str) -> set[str]:
 
 
 def leaks(fleet: Fleet, role: str, text: str, asked: str = "") -> list[str]:
-    """Return the forbidden values in an answer; the answer may repeat texts in `asked`."""
+    """Return the forbidden values in an answer. Values in the question (`asked`) are allowed,
+    because an answer may repeat them."""
     text = _BLOB.sub("", text)
     found = [each for each in forbidden(fleet, role) if each in text and each not in asked]
     if not ALLOWED[role][2]:

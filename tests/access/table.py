@@ -1,6 +1,7 @@
-"""Generates the table in docs/access.md: what each role asked, and what it got.
+"""Generates the table in docs/access.md, with the questions of each role and the results.
 
-`python -m tests.access.table` stores a fleet, asks, prints the table and writes it to the page.
+`python -m tests.access.table` stores a fleet, asks each question as each role, prints the table and
+writes it to the page.
 """
 
 import re
@@ -82,7 +83,7 @@ def rows(fleet: Fleet) -> Iterator[str]:
     The caller sets the environment variables of the fleet.
 
     Raises:
-        AssertionError: an answer has what its role does not allow.
+        AssertionError: an answer contains data that its role must not see.
     """
     roles = load_roles(fleet.roles)
     yield f"| tried over the API or MCP | {' | '.join(COLUMNS.values())} |"

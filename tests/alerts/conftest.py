@@ -96,7 +96,7 @@ def promtool(tmp_path: Path) -> Callable[..., None]:
     """Return a function that runs one rule test; values and evaluations are `interval` apart.
 
     It evaluates only the rules that the samples need. A test of alerts evaluates every rule,
-    because annotations have queries.
+    because the annotations of alerts contain queries.
     """
 
     def run(
@@ -109,8 +109,8 @@ def promtool(tmp_path: Path) -> Callable[..., None]:
     ) -> None:
         if shutil.which("promtool") is None:
             pytest.skip("there is no promtool: apt-get install prometheus")
-        # promtool evaluates groups in any order and, unlike Prometheus, has no results of the last
-        # few seconds. So all rules are in one group, which evaluates them in their order.
+        # promtool evaluates groups in any order. Unlike Prometheus, it does not keep the results of
+        # the last few seconds. So all rules are in one group, which evaluates them in their order.
         groups = yaml.safe_load(rules)["groups"]
         every = [rule for group in groups for rule in group["rules"]]
         samples, alerts = list(samples), list(alerts)

@@ -58,7 +58,8 @@ def test_one_bad_request_of_ten_does_not_page() -> None:
 
 
 def test_a_fifth_bad_just_after_a_start_does_not_page() -> None:
-    """In three minutes, 20 % bad requests spend less than the 2 % of the budget that page."""
+    """In three minutes, 20 % bad requests spend less than 2 % of the budget, the threshold of the
+    page."""
     started = WindowCounts(EventCounts(200, 1000), Fraction(180, 3600))
     short = WindowCounts(EventCounts(200, 1000), Fraction(180, 300))
     assert judge_pair(started, short, FACTOR, Fraction(1, 100), 5) is State.COLD_START

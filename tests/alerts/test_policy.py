@@ -83,7 +83,7 @@ def test_a_fortnights_shares_lie_between_a_weeks_and_four_weeks() -> None:
 def test_a_loose_targets_factors_are_those_that_a_total_failure_reaches(
     target: str, factors: list[str]
 ) -> None:
-    """The factor of a pair is at most 0.9 times the burn rate if all events are bad.
+    """The factor of a pair is at most 0.9 times the burn rate that results if all events are bad.
 
     If this limit gives two pairs of one severity the same factor, the second pair is omitted.
     """

@@ -32,7 +32,7 @@ SHAPE = json.dumps(
 def divided(
     rps: tuple[float, float, float] = (2.0, 800.0, 200.0), role: str | None = None, **about: Any
 ) -> tuple[Bill, Sides]:
-    """Return an engine's bill for an hour, and its sides.
+    """Return an engine's bill for an hour, and the costs of its prefill and decode side.
 
     Args:
         rps: requests per second, and prompt and output tokens per request.
@@ -53,7 +53,7 @@ def side(found: Sides, name: str) -> CostSide:
 
 @given(st.floats(0.01, 3), st.floats(1, 4_000), st.floats(1, 500))
 def test_the_sides_sum_to_the_time_in_steps(rate: float, prompt: float, output: float) -> None:
-    """Idle time, loading and the sides sum to the bill."""
+    """The costs of idle time, of loading and of the two sides sum to the bill."""
     found, sides = divided((rate, prompt, output))
     total = found.total
     assert total is not None

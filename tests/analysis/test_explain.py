@@ -30,7 +30,8 @@ def test_the_range_between_baseline_and_window_is_not_read() -> None:
 
 
 def test_tables_that_were_read_separately_are_joined() -> None:
-    """Rows are sorted by time although their dictionaries differ, and a start appears once."""
+    """The joined rows are sorted by time, even if their Arrow dictionaries differ. A start that is
+    in both tables appears once."""
     start = EngineStart(replica="r0", engine=0, process=1, at_unix_ns=5, config="c", arguments="{}")
 
     def part(at: int, tenant: str) -> EvidenceRows:

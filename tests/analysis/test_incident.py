@@ -41,7 +41,7 @@ def explained(metric: Metric, cause: str | None, slow: int, **changes: Any) -> E
 
 
 def test_the_latency_that_broke_the_objective_most_is_chosen() -> None:
-    """A latency that grew by a larger factor is not preferred."""
+    """The factor by which a latency grew does not matter."""
     ttft = explained(Metric.TTFT, "tenant_flood", slow=300)
     tpot = explained(Metric.TPOT, "prefill_interference", slow=50, now_s=9.0)
     for order in ([ttft, tpot], [tpot, ttft]):
@@ -84,7 +84,8 @@ def test_an_incident_is_compared_with_the_time_before_it_and_before_others(tmp_p
 
 
 def test_an_incident_is_found_by_the_time_of_its_alert() -> None:
-    """An incident is found by its alert's time first; of two at that time, the page is chosen."""
+    """If a page and a ticket overlap, the page is returned, even if only the ticket alerted at the
+    given time."""
 
     def row(severity: str, began_s: int, fired_s: int) -> IncidentRow:
         return IncidentRow("chat", severity, fired_s, began_s, 900, None, fired_s, "20", None)

@@ -59,7 +59,8 @@ def hit_ratio(data: Dataset) -> float:
 
 
 def replayed_hit_ratio(router: Rule, engine: EngineConfig = ENGINE) -> float:
-    """Return the share of prompt tokens that the replay finds with prefixes from ladders."""
+    """Return the share of prompt tokens that the replay finds in the cache, with prefixes from
+    ladders."""
     table = recorded().requests
     prompts, outputs, cached = (
         np.array(table[name].to_pylist())
@@ -187,7 +188,8 @@ def test_equal_rungs_after_different_ones_are_not_shared() -> None:
 
 
 def test_a_segment_ends_where_the_cache_stopped_finding() -> None:
-    """No rung is between 10 and 12 blocks, so the number of cached tokens gives the end."""
+    """Ladders have a key after 10 and after 12 blocks, but none between them. So the number of
+    cached tokens determines where the segment ends."""
     rungs = tuple(range(1, 10))  # up to 10 blocks
     ladders = ladders_of(rungs, (*rungs, 20), (*rungs, 30))
     assert POSITIONS[8:10] == (10, 12)

@@ -29,7 +29,7 @@ WINDOW = Window(START_NS, START_NS + 3_600 * S)
 def served(engine: Engine, request_row: Callable[..., RequestTimeline]) -> Callable[..., None]:
     """Return a function that stores a start and requests after it.
 
-    The own prefill of the first request takes `first_s` seconds.
+    The first request's own prefill takes `first_s` seconds.
     """
 
     def put(first_s: float, number: int = 30, **about: Any) -> None:
@@ -137,7 +137,7 @@ def test_a_slow_first_request_is_slower_than_all_later_ones(
 
 
 def test_equal_requests_are_slow_by_chance_in_one_of_twenty_at_most() -> None:
-    """No server has a slow first request, so each finding is a false one."""
+    """No server has a slow first request, so each finding would be wrong."""
     chance = np.random.default_rng(20260903)
     alarms = [
         bool(slow_first_requests(np.zeros(n, dtype=np.int64), chance.exponential(size=n))[0])

@@ -36,7 +36,7 @@ def test_each_latency_has_its_own_threshold(tmp_path: Path) -> None:
 
 
 def test_an_alternative_condition_gives_no_threshold(tmp_path: Path) -> None:
-    """By these conditions, a slow request may be good."""
+    """Under each of these conditions, even a slow request can be good."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1 or e2e_s <= 9")], Metric.TTFT)
     assert not thresholds([objective(tmp_path, "ttft_s >= 1")], Metric.TTFT)
 
@@ -62,7 +62,8 @@ def test_only_requests_that_the_objective_selects_are_counted(
 
 
 def test_an_objective_on_an_unread_column_has_no_threshold(tmp_path: Path) -> None:
-    """Without the unread column, the wrong requests would be counted."""
+    """The diagnosis does not read the column `engine`, so it cannot select the objective's
+    requests."""
     assert not thresholds([objective(tmp_path, "ttft_s <= 1", "engine == 1")], Metric.TTFT)
 
 

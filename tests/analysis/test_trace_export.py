@@ -46,7 +46,8 @@ def test_hash_ids_give_the_recorded_hit_rate(engine: Engine) -> None:
 
 
 def test_parts_share_no_numbers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part has its own numbers, so the export may miss a hit but never adds one."""
+    """Each part of the export numbers its blocks separately. So the export may miss a hit between
+    two parts, but it never adds a hit."""
     monkeypatch.setattr(analysis.trace_export, "PART_REQUESTS", 100)
     recorded, found = _found(engine)
     assert 0 < found < recorded

@@ -44,8 +44,8 @@ def simulated(
 
 @cache
 def recorded(replicas: int = 1, stalls: bool = False) -> Recorded:
-    # With a few stalls, the P99 of TTFT (5 requests) depends on chance. With seed 16, it is
-    # reproduced.
+    # The P99 of TTFT depends on 5 requests. With a few stalls, chance decides whether the
+    # prediction agrees. With seed 16, it agrees.
     data, window = simulated(3.0 * replicas, 16 if stalls else 11, replicas, stalls)
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     return recorded_of(requests, data.sample_table(), data.starts, window)

@@ -79,7 +79,7 @@ def test_a_hang_is_named_while_it_lasts(engine: Engine) -> None:
 
 
 def test_cached_columns_get_the_same_rows(engine: Engine) -> None:
-    """The cached columns have labels as dictionaries, and numbers of 32 bits."""
+    """In the cached columns, labels are dictionary-encoded, and numbers have 32 bits."""
     explained(engine, in_flight=True)
     window = Window(BEGAN_S * S, round((BEGAN_S + NOW_S) * S))
     read = evidence(engine, window, EVIDENCE_COLUMNS, {})

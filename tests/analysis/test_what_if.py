@@ -110,7 +110,7 @@ def test_too_few_batch_slots_are_reported_as_saturated() -> None:
 
 
 def test_a_full_queue_is_reported_as_saturated() -> None:
-    """Further requests are rejected, so the queueing time stops growing."""
+    """When the queue is full, requests are rejected, so the queueing time stops growing."""
     whole = recorded()
     (one,) = whole.engines
     engine = replace(one.model.engine, max_num_queued_reqs=40)
@@ -222,7 +222,8 @@ def of_replicas(requests: pa.Table, *names: str) -> pa.Table:
 
 
 def with_unknown(unknown: int, of: int) -> pa.Table:
-    """Return requests of which `unknown` of `of` belong to a replica without start and samples."""
+    """Return requests. Out of every `of` requests, `unknown` belong to a replica without start and
+    samples."""
     data, _ = simulated()
     requests = data.request_table().select([*REQUEST_COLUMNS, "http_status"])
     known = requests["replica"][0].as_py()

@@ -32,7 +32,7 @@ HANG, _, DOWN = OUTAGES
 def test_a_page_is_correct_if_many_users_are_affected(
     steps: int, arrived: int, affected: int, deserves: bool
 ) -> None:
-    """A page is correct if more than a tenth of the requests of five minutes are bad."""
+    """A paging alert is correct if more than a tenth of the requests of five minutes are bad."""
     assert users_affected(np.full(steps, arrived), np.full(steps, affected)) is deserves
 
 

@@ -110,7 +110,7 @@ def test_the_series_with_the_largest_score_is_first() -> None:
 
 
 def test_the_alert_names_the_latency_that_grew_most() -> None:
-    """The latency with the largest growth as a ratio is named, not as seconds."""
+    """The alert names the latency that grew by the largest factor, not by the most seconds."""
     assert alerted(requests(queue_s=1.0), BASELINE, WINDOW) is Metric.QUEUE
     assert alerted(requests(delivery_s=3.0), BASELINE, WINDOW) is Metric.E2E
 

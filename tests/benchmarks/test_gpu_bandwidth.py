@@ -70,7 +70,7 @@ def test_an_older_gpu_is_reported(install: Callable[..., Driver]) -> None:
 
 UUID = "12345678-aaaa-bbbb-cccc-1234567890ab"
 PEAK = 2 * 2_619e6 * 5_120 / 8
-"""The peak bandwidth of the fake's bus width and clock, in bytes/s."""
+"""The peak bandwidth that follows from the fake GPU's bus width and clock, in bytes/s."""
 AT_BEST = 0.9 * PEAK
 
 

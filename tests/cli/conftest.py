@@ -42,7 +42,8 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 def queued(
     fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
 ) -> Callable[..., None]:
-    """Return a function that stores 400 requests before `START_S`, and 400 that queue after it."""
+    """Return a function that stores 400 requests before `START_S`, and 400 requests after it that
+    wait in the queue."""
 
     def put(waited_s: float, **about: Any) -> None:
         rows = []

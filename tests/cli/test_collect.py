@@ -34,7 +34,8 @@ def test_collect_has_no_options_for_pages() -> None:
 def test_the_pages_show_the_database_they_are_given(
     started: list[tuple[Sequence[str], Mapping[str, str]]],
 ) -> None:
-    """Command lines are public, so a variable passes the URL, which may contain a password."""
+    """Other users can read command lines, so a variable passes the URL, which may contain a
+    password."""
     result = run("ui", "--port", "0", "--base-path", "/spans/", "--database", "sqlite:///x.db")
     assert result.exit_code == 0
     ((command, environment),) = started

@@ -244,7 +244,8 @@ def test_a_filter_selects_requests_and_leaves_the_bill(run: Run, serve: Serve) -
 
 
 def test_hourly_cost_and_managed_prices_of_groups_sum_to_the_whole(run: Run, serve: Serve) -> None:
-    """The hourly cost is the requests' share of the bill; the managed model gets equal tokens."""
+    """The hourly cost is the requests' share of the bill. The managed price is for the same
+    tokens."""
     serve()
     found = printed(run("cost", "--by", "tenant", "--format", "json"))
     total, groups = found["total"], found["groups"]

@@ -149,7 +149,8 @@ def test_names_are_allowed_by_option_and_environment(
 def test_allowed_host_names_depend_on_the_address(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a token, every name is allowed. Without a token, a name in public DNS is refused."""
+    """With a token, every host name is allowed. Without a token, a host name in public DNS is
+    refused."""
     monkeypatch.delenv("TAILSPAN_ALLOWED_HOSTS", raising=False)
     loopback = _access("127.0.0.1").hosts
     bare = _access("0.0.0.0", insecure_bind=True).hosts

@@ -104,7 +104,8 @@ def test_an_empty_window_has_a_hint(fill: Fill, run: Run) -> None:
 
 
 def test_one_request_has_its_parts_and_its_delayers(fill: Fill, request_row: Row, run: Run) -> None:
-    """Others' prefill is divided among the requests in prefill at that time."""
+    """The delay by other requests' prefill is divided among the requests in prefill at that
+    time."""
     phases: dict[str, Any] = {"frontend_s": 0.0, "queue_s": 0.0, "delivery_s": 0.0}
     victim = request_row(
         0,

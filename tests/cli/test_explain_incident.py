@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 
 START_S = 1_763_634_000
 BOTH = "ttft_s <= 0.5 and e2e_s <= 1"
-"""A condition that the incident's requests miss in both latencies."""
+"""A condition on two latencies. The incident's requests miss both."""
 
 
 def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:

@@ -54,7 +54,7 @@ def _no_amd(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ReaderError(Absence(AbsenceReason.NO_PACKAGE))
 
     monkeypatch.setattr(amd_smi, "load", load)
-    # The fake driver needs no second between two readings.
+    # The fake driver can be read more often than once per second.
     monkeypatch.setattr(cli.commands.gpus, "SAMPLE_GAP_S", 0.11)
 
 

@@ -11,7 +11,7 @@ from cli import main
 from cli.main import COMMANDS, tailspan
 
 SERVERS = ("up", "collect", "ui", "mcp")
-"""Commands that run and log until Ctrl-C."""
+"""Commands that run and write logs until Ctrl-C."""
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

@@ -63,7 +63,7 @@ def _rows(request_row: Row) -> list[RequestTimeline]:
 
 
 def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
-    """Return equally many requests of the prober's tenant, which are much slower."""
+    """Return as many requests, but of the prober's tenant and much slower."""
     return [
         replace(
             row,

@@ -108,7 +108,7 @@ def test_an_objective_without_possible_rules_is_a_finding(file: Path) -> None:
 def asked(file: Path, url: str, fill: Fill, request_row: Row) -> Callable[..., Result]:
     """Return a function that runs `slo status` after two hours of requests.
 
-    In the second hour, `bad` of ten requests are bad.
+    In the second hour, `bad` out of every ten requests are bad.
     """
 
     def ask(bad: int, *words: str, target: str = "0.99") -> Result:

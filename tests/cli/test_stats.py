@@ -227,7 +227,8 @@ def test_incomplete_groups_are_marked(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rollups omit some combinations of labels, so their requests may be in another group."""
+    """Rollups omit some combinations of labels. The requests with such a combination may be counted
+    in another group."""
     rows = [(f"t{n % 4}", f"r{n % 3}") for n in range(24)]
     fill(
         *(

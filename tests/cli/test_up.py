@@ -222,7 +222,7 @@ def test_a_closed_output_does_not_stop_tailspan(span: MakeSpan, url: str, tmp_pa
 
 @ON_LINUX
 def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path) -> None:
-    """The children are the explorer, the simulator and the span reader."""
+    """The child processes are the explorer, the simulator and the span reader."""
     running = up("--simulate", "--explorer-port=0")
     page = running.wait_for(r"  Explorer   (http://\S+)")
     running.wait_for("Telemetry arrives from sim-0")

@@ -244,7 +244,7 @@ def test_a_sender_that_hangs_up_does_not_undo_the_commit(
         assert sink.submitted.acquire(timeout=30)
         pending.cancel()
         sink.release()
-    # The collector's stop waits for exports that have begun.
+    # When the collector stops, it waits for exports that have begun.
     assert len(listener.requests) == len(sink.requests) == 1
 
 
@@ -337,7 +337,7 @@ def test_old_rows_are_a_partial_success_and_fast_clocks_are_corrected(
         (source,) = made.clocks.report()
         assert source.name == "replica-1"
     assert all(row.received_unix_ns <= now_unix_ns for row in sink.requests)
-    # The row that was not ahead is stored unchanged.
+    # The row whose time was not ahead is stored unchanged.
     assert sorted(row.clock_ahead_s or 0 for row in sink.requests) == [0, 3701.5]
 
 
@@ -347,7 +347,8 @@ def test_skipped_spans_are_no_complaint(
     """Other spans of the server are acknowledged, and not stored."""
     message = trace_message()
     message.resource_spans[0].scope_spans[0].scope.name = "another"
-    # With its attributes, the span would be a router's span of a model call.
+    # The test deletes the attributes, because they would make the span a router's span of a call to
+    # a model.
     del message.resource_spans[0].scope_spans[0].spans[0].attributes[:]
     assert not call(message).HasField("partial_success")
     assert not sink.submitted.acquire(blocking=False)

@@ -34,7 +34,7 @@ def engine_stretches(
     fit: Sequence[float] | None = None,
     work: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> EngineCounterSpans:
-    """Return the stretches of samples, which are (Unix seconds, total busy seconds)."""
+    """Return the stretches that follow from samples of (Unix seconds, total busy seconds)."""
     counts, which, rows, first, last = [], [], [], [], []
     for (replica, engine), pairs in samples.items():
         counts.append(CounterKey(replica, engine, 1, int(started_s * NS)))

@@ -38,7 +38,7 @@ seconds = st.floats(0, 900, allow_nan=False)
 def test_the_parts_sum_to_the_bill_for_any_data(
     fleet: list[tuple[int, int, float, list[tuple[int, float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The parts sum to price × time, by replica, by hour and in total, to 1e-9."""
+    """The parts sum to price × time, by replica, by hour and in total, with an error below 1e-9."""
     samples, rows = {}, []
     for number, (begins, lasts, share, requests) in enumerate(fleet):
         samples[f"r{number}", 0] = busy(begins, begins + lasts, share)
@@ -65,7 +65,7 @@ def test_the_parts_sum_to_the_bill_for_any_data(
 
 
 def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
-    """One engine is busy and the other is idle. The bill names the idle seconds."""
+    """One engine is busy and the other is idle. The bill contains the idle seconds."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.9), ("r", 1): busy(0, 1_000, 0.0)}),
         cells({"replica": "r", "outcome": "stop", "requests": 9, "billed_s": 850, "wasted_s": 50}),
@@ -82,7 +82,8 @@ def test_a_bill_of_two_engines_is_the_replicas_gpu_seconds() -> None:
 
 
 def test_requests_waste_idle_and_the_rest_are_named() -> None:
-    """The engine is busy for 600 of 1,000 s: 500 s for requests, 40 s repeated, 60 s other."""
+    """The engine is busy for 600 of 1,000 s: 500 s for requests, 40 s for repeated work, and 60 s
+    for other work."""
     made = accounts(
         engine_stretches({("r", 0): busy(0, 1_000, 0.6)}),
         cells(
@@ -129,7 +130,7 @@ def test_hours_sum_to_the_whole() -> None:
 
 
 def test_a_gap_in_an_engines_samples_is_not_billed() -> None:
-    """During the gap, the machine may have been returned."""
+    """During the gap, the rental of the machine may have ended."""
     points = [*busy(0, 300, 0.5), *busy(1_000, 1_300, 0.5, before=150.0)]
     found = bill(accounts(engine_stretches({("r", 0): points}), cells(), [start("r")]), PRICES)
     assert found.total is not None

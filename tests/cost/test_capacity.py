@@ -14,8 +14,8 @@ def counted(
     """Return the numbers of good and of all requests, in stretches of random load.
 
     The load is a share of the capacity. At the capacity, 1 % of the requests are bad; at twice the
-    capacity, e⁸ times as many. Arrivals are Poisson. With `unsteady`, the bad ratio varies with a
-    gamma distribution.
+    capacity, e⁸ times as many. Arrivals are Poisson. With `unsteady`, the ratio of bad requests
+    varies with a gamma distribution.
     """
     chance = np.random.default_rng(seed)
     rates = chance.uniform(*load, stretches)
@@ -106,7 +106,7 @@ def test_the_same_counts_give_the_same_rate() -> None:
 
 
 def test_a_short_stretch_does_not_lower_the_rate() -> None:
-    """At 4 requests/s, the first stretch contains one minute and the last one two minutes."""
+    """At 4 requests/s, the first stretch contains one minute, and the last stretch contains two."""
     seconds = np.array([60, 300, 120])
     every = 4 * seconds
     assert sustainable_rate([ObjectiveCounts(TARGET, every, every)], seconds).rps == 4.0

@@ -76,7 +76,7 @@ def test_a_server_that_starts_again_is_one_server() -> None:
 
 
 def test_a_step_reported_at_its_end_was_busy_time_before_it() -> None:
-    """A step of ten seconds ends at 30 s. Of its busy time, 5 s are after the window's start."""
+    """A step of ten seconds ends at 30 s. 5 s of its busy time are after the window's start."""
     points: list[tuple[float, float | None]] = [
         (float(at), 0.0 if at < 30 else 10.0) for at in range(61)
     ]
@@ -121,7 +121,7 @@ senders = st.lists(
 def test_idle_time_is_never_below_zero_and_the_parts_sum_to_the_bill(
     drawn: list[tuple[int, int, list[tuple[float, float]]]], from_s: int, long_s: int
 ) -> None:
-    """The sums hold to 1e-9, for any processes and step lengths."""
+    """The sums are exact to 1e-9, for any processes and step lengths."""
     points = []
     for process, began_s, samples in drawn:
         rows, at_s, total = [(float(began_s), 0.0)], float(began_s), 0.0
@@ -172,7 +172,8 @@ def test_an_engine_that_is_still_loading_at_the_end_of_the_window_is_billed() ->
 
 
 def test_loading_while_another_process_of_the_name_serves_is_not_billed() -> None:
-    """The old server runs until the new one is ready, and only one machine is known."""
+    """The old server runs until the new one is ready. Only one machine is known, so it is billed
+    once."""
     made = accounts(
         stretches(server(1, 0, 400, 0.5), server(2, 300, 900, 0.5)),
         cells(),

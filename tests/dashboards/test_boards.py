@@ -108,7 +108,8 @@ def test_grafana_gets_each_panel_of_the_board(board: Board) -> None:
 
 
 def test_a_native_histogram_is_drawn_as_it_comes() -> None:
-    """Grafana makes heatmap cells from series by `le`. Native histograms already have cells."""
+    """Grafana makes heatmap cells from series with the label `le`. Native histograms already have
+    cells."""
     formats = {}
     for board in BOARDS:
         built = {each["title"]: each for each in build(board)["panels"]}

@@ -91,7 +91,7 @@ def labels(values: list[str]) -> LabelColumn:
 
 
 def summed(requests: Requests) -> Requests:
-    """Return the requests with phases and latencies that sum their parts."""
+    """Return the requests with each phase and latency replaced by the sum of its parts."""
     columns = dict(requests.numbers)
     for phase in ("queue", "prefill", "decode"):
         parts = [name for name in columns if name.startswith(f"{phase}_") and name != f"{phase}_s"]
@@ -190,7 +190,8 @@ def slower_where(replicas: tuple[str, ...], times: float) -> Requests:
 
 
 def asking_for_adapters(kinds: int, longer: float = 1.0) -> Requests:
-    """Return requests for LoRA adapters: 3 adapters in the baseline, `kinds` in the window.
+    """Return requests for LoRA adapters: 3 adapters in the baseline, and `kinds` adapters in the
+    window.
 
     `longer` multiplies the output tokens in the window.
     """
@@ -247,7 +248,8 @@ def started(
 
 
 def fleet(now: Mapping[str, Any], usual: Mapping[str, Any], **arguments: Argument) -> Servers:
-    """Return both replicas with `now` in the window, `usual` before, and these arguments."""
+    """Return both replicas, with these arguments, the samples `now` in the window and the samples
+    `usual` before it."""
     starts = [started(0.0, "c0", each, **arguments) for each in REPLICAS] if arguments else []
     return servers_of(sampled_each_second(dict.fromkeys(REPLICAS, now), usual), None, starts)
 
@@ -277,7 +279,8 @@ def shares(answer: Explanation) -> dict[str, float]:
 
 
 def evidence(cause: Cause, beginning: str) -> tuple[float | None, float | None]:
-    """Return the values before and now of the evidence whose text begins like this."""
+    """Return the values in the baseline and in the window, of the evidence whose text begins like
+    this."""
     (found,) = [each for each in cause.evidence if each.what.startswith(beginning)]
     return found.baseline, found.now
 

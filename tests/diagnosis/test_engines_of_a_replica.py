@@ -95,8 +95,8 @@ def test_the_engine_that_stalled_is_named() -> None:
     first = first_cause(asked(stalled, Metric.TPOT, servers), "engine_stall", 0.8)
     assert first.where == AT_ENGINE_1
     assert evidence(first, "longest step") == (0.1, 10.0)
-    # Every twentieth sample of the engine has a pause of 2.5 s. Of both engines' samples, it would
-    # be every fortieth.
+    # Every twentieth sample of the engine has a pause of 2.5 s. If both engines' samples were
+    # mixed, every fortieth would have this pause.
     assert evidence(first, "stall time")[1] == pytest.approx(0.025, abs=0.005)
 
 

@@ -89,7 +89,8 @@ def test_scaling_all_times_scales_all_excesses(factor: float) -> None:
             },
         )
     )
-    # `summed` adds an unscaled millisecond of delivery to TTFT, so the queue is compared.
+    # `summed` adds an unscaled millisecond of delivery to TTFT, so the test compares the queue's
+    # latency.
     plain, large = asked(requests, Metric.QUEUE), asked(scaled, Metric.QUEUE)
     assert large.excess_s == pytest.approx((plain.excess_s or 0) * factor)
     assert [cause.id for cause in plain.causes] == [cause.id for cause in large.causes]
@@ -110,7 +111,8 @@ def test_shuffled_labels_are_no_finding(seed: int) -> None:
             numbers={
                 **requests.numbers,
                 "queue_kv_s": np.where(slow, 1.0, 0.0),
-                # Lengths are compared like labels, so all are made equal.
+                # Prompt and output lengths are compared like labels, so all requests get equal
+                # lengths.
                 "prompt_tokens": np.full(len(requests), 100.0),
                 "output_tokens": np.full(len(requests), 10.0),
             },
@@ -324,7 +326,7 @@ def test_the_hit_group_is_searched_within_the_filter() -> None:
 
 
 def test_traffic_of_other_models_is_no_evidence() -> None:
-    """If one of two models with its own servers gets more requests, the load is not skewed."""
+    """Two models have separate servers. If one model gets more requests, the load is not skewed."""
     requests = quiet(12_000)
     there = at_replica(requests, "r1")
     models = labels(np.where(there, "large", "small").tolist())

@@ -42,7 +42,8 @@ def test_two_machines_are_slow_for_two_reasons() -> None:
 
 
 def test_a_neighbour_of_one_machine_is_not_blamed_for_another() -> None:
-    """Both machines are slow. One has no cause, so its growth stays unexplained."""
+    """Both machines are slow. For one of them, no cause is found, so its growth stays
+    unexplained."""
     gpus = sampled_each_second(
         {"r1": {"foreign_processes": 1}}, {"gpu": "0", "foreign_processes": 0}
     )

@@ -35,7 +35,7 @@ class Fleets(NamedTuple):
     slow: ServedApi
     healthy: ServedApi
     end_s: int
-    """The end of the data of `slow`, in Unix seconds."""
+    """The end of the slow fleet's data, in Unix seconds."""
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_promtool_accepts_the_metrics_response(get: Get) -> None:
 
 
 def test_a_part_that_fails_is_named(get: Get, failing: tuple[list[str], list[str]]) -> None:
-    """The service is only unready if telemetry is lost without the part."""
+    """The service is unready only if it loses telemetry when this part fails."""
     vital, degraded = failing
     degraded.append("evaluator (KeyError)")
     assert get("/readyz")[::2] == (200, b"ready; degraded: evaluator (KeyError)\n")

@@ -259,7 +259,8 @@ def test_scrapes_and_counting_run_at_once(exporter: PrometheusExporter, request_
 def test_a_request_of_two_sources_counts_once(
     exporter: PrometheusExporter, request_row: Row, first: Source
 ) -> None:
-    """One source sends two spans with one request id: two choices, which count as two."""
+    """One source sends two spans with one request id for two choices, which count as two
+    requests."""
     both = (Source.INSTRUMENTATION, Source.NATIVE)
     for number, source in enumerate(both if first is both[0] else reversed(both)):
         for choice in range(2):

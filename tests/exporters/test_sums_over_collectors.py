@@ -48,7 +48,7 @@ def collector_of(replica: str) -> int:
 
 
 def requests(row: Row, first: int = 0) -> list[RequestTimeline]:
-    """Return requests of every tenant at every replica. A low tenant number sends more."""
+    """Return requests of every tenant at every replica. Tenants with lower numbers send more."""
     return [
         row(
             trace_id=f"{first + n:032x}",
@@ -167,7 +167,8 @@ def test_sums_over_collectors_equal_the_truth_or_are_left_out(
             assert mine
             exporter.on_stored(mine, [])
 
-    # Without shared names, each collector gives places to the first tenants it receives.
+    # If the collectors do not share names, each one reports by name the first tenants that it
+    # receives.
     before = requests(request_row, 10_000)
     send(before)
     with ExitStack() as running:

@@ -26,16 +26,16 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""How long a burn is observed, in seconds; the burn pages after four minutes."""
+"""How long a burn is observed, in seconds. The page fires four minutes after the burn's start."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
-"""The seconds with a wrong clock; the burn pages during this time."""
+"""The seconds with a wrong clock. The page fires during this time."""
 
 
 class World:
     """A Tailspan with a SQLite file and a port, in simulated time.
 
     Args:
-        path: of the database.
+        path: the path of the database.
         history: rows stored at the start.
         error_s: returns the error of the system clock after a number of seconds.
         same_host: whether senders use Tailspan's clock.
@@ -168,7 +168,7 @@ def test_a_jump_for_two_minutes_delays_no_page_and_deletes_nothing(
 def test_a_start_with_a_wrong_clock_delays_no_page_and_deletes_nothing(
     tmp_path: Path, history: list[RequestTimeline], undisturbed: Callable[..., int], error_s: int
 ) -> None:
-    """The clock stays wrong until after the page."""
+    """The clock stays wrong until after the page has fired."""
     world = World(tmp_path / "start.db", history, lambda at_s: error_s if at_s < JUMP_S.stop else 0)
     world.run()
     world.check()

@@ -75,7 +75,7 @@ def stream(address: str, **options: Any) -> ClientConnection:
 
 
 ONE = pytest.mark.parametrize("watched", OPTIONS[:1], indirect=True)
-"""For a test whose answer does not depend on the explorer's options."""
+"""Runs a test with one set of options only, because its result does not depend on them."""
 
 
 def refused(address: str, **options: Any) -> int:
@@ -87,7 +87,8 @@ def refused(address: str, **options: Any) -> int:
 def test_a_page_with_dns_rebinding_reads_no_data(
     watched: tuple[str, Callable[[], set[str]]],
 ) -> None:
-    """The explorer itself calls no host; `streamlit run` asks one for the machine's address."""
+    """The explorer calls no host. `streamlit run` would call a host to find the machine's own
+    address."""
     address, outside = watched
     host = urlsplit(address).netloc
     evil = {"Host": "evil.example:8501"}
@@ -102,7 +103,8 @@ def test_a_page_with_dns_rebinding_reads_no_data(
     assert refused(f"http://evil.example:8501{parts.path}", sock=there) == 403
     for origin in ("http://evil.example", "http://127.0.0.1:3000", "null", "http://8.8.8.8"):
         assert refused(address, origin=origin) == 403
-    # `connect` sends its own Host. Behind a proxy that changes Host, Origin keeps the name.
+    # The function `connect` sends its own Host header. Behind a proxy that changes Host, Origin
+    # keeps the name.
     own: list[str | None] = [f"http://{host}", "https://ops.example.org", None]
     for from_page in own:
         with stream(address, origin=from_page) as page:

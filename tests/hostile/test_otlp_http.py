@@ -99,7 +99,7 @@ def test_a_body_that_does_not_arrive_times_out(
 
 
 def test_endless_empty_gzip_members_are_refused(collect: Collect) -> None:
-    """100,000 empty members decompress to nothing, but take a second."""
+    """100,000 empty gzip members contain no data, but take a second to decompress."""
     collector = collect()
     members = gzip.compress(b"")
     assert _send(collector, members * 100_000, **{"Content-Encoding": "gzip"}).status == 413

@@ -299,7 +299,7 @@ def test_rows_beyond_the_retention_are_rejected(tailspan: Tailspan) -> None:
 
 
 def test_parts_longer_than_their_request_are_refused(tailspan: Tailspan) -> None:
-    """If accepted, a TTFT of a day could be reported as any quantile of TTFT."""
+    """If the collector accepted a TTFT of a day, it could be reported as any quantile of TTFT."""
     malformed = []
     for name, seconds in (("ttft", 86_400.0), ("itl_max", 4.5)):
         message = spans([record(NOW_NS - S, itl_max_s=0.1)], "a")

@@ -61,7 +61,7 @@ def span_at() -> Spans:
 
 
 def hung(chance: random.Random) -> list[tuple[str, bytes]]:
-    """Return messages with their paths about a request of 40 s: two reports and the row."""
+    """Return the messages about a request of 40 s, with their paths: two reports and the row."""
     now, ago_s = time.monotonic(), chance.choice([0.0, 700.0])
     record = RequestRecord(
         received=now - 40,

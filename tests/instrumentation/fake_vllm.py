@@ -64,7 +64,8 @@ def failures() -> int:
 
 
 def modules(monkeypatch: pytest.MonkeyPatch, **of_its_own: dict[str, Any]) -> None:
-    """Make the modules of a vLLM 0.32 importable, with these classes; `__` replaces a dot."""
+    """Make the modules of a vLLM 0.32 importable, with these classes. `__` in a module's name
+    stands for a dot."""
     for name in ("vllm", *(each.replace("__", ".") for each in of_its_own)):
         parts = name.split(".")
         for length in range(1, len(parts) + 1):

@@ -1,8 +1,8 @@
 """A pod and its events in the shape of the Kubernetes API, for tests.
 
 The pod was created at 0 s, assigned to a node at 30 s, and its server's process began at 107.5 s.
-One image was pulled from 31 to 61 s for an init container that ran from 62 to 82 s, and another one
-from 84 to 104 s.
+One image was pulled from 31 to 61 s for an init container that ran from 62 to 82 s. Another image
+was pulled from 84 to 104 s.
 """
 
 from collections.abc import Mapping

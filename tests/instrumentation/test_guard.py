@@ -54,7 +54,7 @@ def functions(module: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def test_a_wrapper_contains_only_the_original_call_and_guarded_steps() -> None:
-    """Any other statement could raise an exception in vLLM."""
+    """Any statement besides these could raise an exception in vLLM."""
     bodies = [
         "\n".join(map(ast.unparse, node.body))
         for node in functions("guard.py")
@@ -136,7 +136,8 @@ def test_each_method_that_vllm_calls_on_its_own_is_guarded() -> None:
     for method in (*methods, install):
         decorators = [ast.unparse(each) for each in method.decorator_list]
         steps = [each for each in method.body if not is_docstring(each)]
-        # `record` runs at every step, so it contains the guard itself.
+        # The method `record` runs at every step, so the guard is inside the method and not around
+        # it.
         attempt = steps[0] if len(steps) == 1 else None
         inside = isinstance(attempt, ast.Try)
         if isinstance(attempt, ast.Try):

@@ -277,7 +277,7 @@ def start_shared_vllm(
 
 @pytest.fixture(scope="session")
 def crowded(start_shared_vllm: StartVllm) -> Vllm:
-    """Return a vLLM with so few KV blocks that long responses preempt one another."""
+    """Return a vLLM with so few KV blocks that requests with long responses preempt one another."""
     return start_shared_vllm("--num-gpu-blocks-override", "12", "--max-model-len", "1024")
 
 

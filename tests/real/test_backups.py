@@ -180,7 +180,8 @@ def test_postgresql_is_dumped_while_it_is_written(
 def test_postgresql_is_restored_to_the_moment_before_an_accident(
     tmp_path: Path, starting: Callable[[str], Start], message: Make
 ) -> None:
-    """The restore uses a base backup and the archived log. The accident deletes all requests."""
+    """The restore uses a base backup and the archived log. The accident is the deletion of all
+    requests."""
     with ExitStack() as servers:
         try:
             server = PostgreSQL()

@@ -50,7 +50,8 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
 def test_requests_and_waste_are_the_engines_busy_time(
     crowded: Any, tailspan: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """When all requests have ended, the two times differ by at most one millionth."""
+    """When all requests have ended, the accounted time and the busy time differ by at most one
+    millionth."""
     calls = [
         *mixed(40, seed=5),
         *[Call(prompt="long answers please", max_tokens=500)] * 8,

@@ -21,7 +21,8 @@ def explained(
 ) -> dict[str, ExplanationResult]:
     """Record each fault on one server after usual load, and return the diagnoses."""
     folder: Path = tmp_path_factory.mktemp("faults")
-    # Twice the visible severity, because each fault must act several times in 15 s.
+    # The severity is twice the one at which a fault is visible, because each fault must act several
+    # times in 15 s.
     faults = [FAULTS[cause](random.Random(cause), 2.0, USUAL) for cause in CAUSES]
     cases = record(
         faults, folder, seed=0, severity=2.0, before_s=15.0, during_s=15.0, log_line=lambda _: None

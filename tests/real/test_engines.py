@@ -21,7 +21,7 @@ SETTLED_S = 4.0
 
 
 def processes(server: Vllm, name: bytes) -> list[int]:
-    """Return the processes of a server whose titles contain a text."""
+    """Return the processes of a server that have a given text in their titles."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -178,7 +178,8 @@ def test_an_engine_that_a_client_overloads_is_out_of_balance(
     ended = time.time()
     rows = tailspan.stored(seen)
     assert {row["engine"] for row in rows.values()} == {1}
-    # `--fast` makes no replay: the idle engine has too few steps to fit the replay's model.
+    # With `--fast`, the command makes no replay. The idle engine has too few steps to fit the
+    # replay's model.
     words = ("explain", "--fast", "--metric", "ttft", "--format", "json")
     span = ("--from", f"{changed:.0f}", "--to", f"{ended:.0f}")
     printed = json.loads(
@@ -214,7 +215,7 @@ def test_no_row_is_lost_or_double_if_one_engine_core_is_killed(
 
 
 def test_two_api_servers_lose_and_duplicate_no_request(two_api_servers: Any, tailspan: Any) -> None:
-    """One replica has two reporters."""
+    """Two API servers report one replica."""
     server = two_api_servers
     seen = send_all(server.port, mixed(60, seed=21), concurrency=8)
     rows = tailspan.stored(seen)

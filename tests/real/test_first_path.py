@@ -115,7 +115,8 @@ def test_no_prompt_is_kept(vllm: Any, tailspan: Any) -> None:
 
 
 def test_ladders_show_common_prefixes(vllm: Any, tailspan: Any) -> None:
-    """The rungs are equal up to the tokens that vLLM found in its cache for the second prompt."""
+    """Two prompts' ladders have equal keys for the tokens that vLLM found in its cache for the
+    second prompt."""
     shared = "the merchants of haarlem met at the inn " * 60
     prompts = (f"{shared} and one left", f"{shared} but another stayed", f"no, {shared}")
     calls = [Call(chat=False, prompt=prompt, max_tokens=4) for prompt in prompts]

@@ -86,8 +86,8 @@ def test_several_choices_of_one_call_are_separate_rows(vllm: Any, tailspan: Any)
 def test_a_concurrent_long_prefill_explains_the_delay_of_a_request(
     learnt: Any, tailspan: Any
 ) -> None:
-    """`others_prefill_s` equals, within 20 %, the additional time of a request over its undisturbed
-    twin."""
+    """A disturbed request takes longer than its undisturbed twin. `others_prefill_s` equals the
+    difference, within 20 %."""
     excesses: list[float] = []
     blamed: list[float] = []
     tries = 0

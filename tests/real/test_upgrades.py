@@ -96,7 +96,8 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Traffic:
-    """A thread that sends traffic second by second, each to any running collector."""
+    """A thread that sends traffic second by second. Each second's traffic goes to any running
+    collector."""
 
     def __init__(self, *running: Tailspan) -> None:
         self.from_s = (int(time.time()) - PAST_S) // MINUTE_S * MINUTE_S

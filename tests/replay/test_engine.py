@@ -470,7 +470,7 @@ def test_without_short_prompts_a_long_prompt_has_the_whole_budget() -> None:
 
 
 def test_blocks_for_a_whole_prompt_can_be_required() -> None:
-    """The prompt waits for all of its blocks. Otherwise it would start and then be preempted."""
+    """The prompt waits for all of its blocks. If it started earlier, it would be preempted."""
     config = replace(ROOMY, max_num_batched_tokens=256, max_model_len=2048, num_gpu_blocks=130)
 
     def preemptions(*, whole: bool) -> int:

@@ -19,7 +19,8 @@ COEFFICIENTS = np.array([7e-3, 3e-5, 1e-9, 5e-8, 1.5e-5, 4e-3])
 
 
 def reports(paces: list[float], stall_s: float = 0.0, **changed: Any) -> StepReports:
-    """Return reports whose busy time is the model's multiplied by a pace; the first has a stall."""
+    """Return reports whose busy time is the model's busy time times a pace. The first report also
+    has a stall."""
     chance = np.random.default_rng(1)
     work = chance.uniform(0.5, 2, (len(paces), 6)) * [500, 9_000, 2e6, 3e6, 8_000, 20]
     stalls = np.zeros(len(paces))

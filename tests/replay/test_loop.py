@@ -95,8 +95,8 @@ def _arrivals(draw: Any) -> Arrivals:
     prompts = column(st.integers(1, 220))
     prefixes = None
     if draw(st.booleans()):
-        # The prefixes form a tree with two branches at each rung. A ladder ends soon after the
-        # prompt.
+        # The prefixes form a tree with two branches at each length in `LADDER_TOKENS`. A ladder
+        # ends soon after the prompt's end.
         keys: list[int] = []
         ends: list[int] = []
         offsets = [0]

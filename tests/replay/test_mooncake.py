@@ -73,7 +73,7 @@ def test_a_written_trace_is_written_again_as_it_was(
 def test_each_block_has_a_number_and_shared_blocks_share_a_prefix(
     traffic: Arrivals, block_tokens: int
 ) -> None:
-    """Two prompts may share cached blocks only if they have the same numbers."""
+    """Two prompts may share cached blocks only if these blocks have the same numbers."""
     found = _hash_ids(_written(traffic, block_tokens=block_tokens, unshared=True))
     prompts = traffic.prompt_tokens.tolist()
     assert [len(each) for each in found] == [-(-tokens // block_tokens) for tokens in prompts]
@@ -123,7 +123,7 @@ def test_numbers_continue_over_several_calls_and_do_not_contain_keys() -> None:
 
 
 def test_numbers_of_any_trace_become_shared_segments() -> None:
-    """The last block before a branch is kept; a block of only one prompt is not."""
+    """The last block before a branch is kept. A block that only one prompt has is not kept."""
     lines = [
         {"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [9, 8, 7, 6]},
         {"timestamp": 0, "input_length": 1600, "output_length": 1, "hash_ids": [9, 8, 7, 5]},

@@ -6,12 +6,14 @@ def test_the_least_loaded_server_gets_the_request() -> None:
 
 
 def test_servers_with_equal_load_take_turns() -> None:
-    """Without turns, the last server of an idle fleet would get no requests."""
+    """If servers with equal load did not take turns, the last server of an idle fleet would get no
+    requests."""
     assert [least_outstanding([0, 0, 0], turn) for turn in range(4)] == [0, 1, 2, 0]
 
 
 def test_the_longest_cached_prefix_is_chosen_within_the_slack() -> None:
-    """If this server's load exceeds the slack, the least loaded server gets the request."""
+    """If the load of the server with the longest prefix exceeds the slack, the least loaded server
+    gets the request."""
     assert prefix_aware([9, 1, 3], [8, 0, 2], 8, 0) == 0
     assert prefix_aware([9, 1, 3], [8, 0, 2], 7, 0) == 1
 

@@ -18,7 +18,7 @@ RULES: Final[list[dict[str, Any]]] = [
 
 
 def kept(expr: str) -> list[int]:
-    """Return the places of the needed rules."""
+    """Return the positions of the needed rules."""
     exprs = [rule["expr"] for rule in RULES]
     return [exprs.index(rule["expr"]) for rule in needed(RULES, [expr])]
 

@@ -76,7 +76,8 @@ def test_the_fp8_latent_cache_has_656_bytes_a_token_and_layer() -> None:
 
 
 def test_the_weights_of_quantised_models_fit_what_is_published() -> None:
-    """The files of Llama-3-70B in AWQ have 39.8 GB: 4 bits with scales, tables in 16 bits."""
+    """The files of Llama-3-70B in AWQ have 39.8 GB: weights in 4 bits with scales, and tables in 16
+    bits."""
     from roofline.load import step
     from roofline.work import work_of
 

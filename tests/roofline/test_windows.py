@@ -229,7 +229,7 @@ def test_a_restart_is_no_step_back() -> None:
 
 
 def test_processes_that_each_saw_a_part_add_up() -> None:
-    """The steps of two API servers are added, but their seconds are not."""
+    """The steps that two API servers report are added, but the seconds are not."""
     engine = an_engine(seconds=50)
     both = Columns(
         at_unix_ns=np.concatenate([engine.at_unix_ns] * 2),

@@ -74,7 +74,7 @@ def test_traffic_bytes_include_activations() -> None:
 
 
 def test_a_sliding_layer_reads_its_window() -> None:
-    """Mistral-7B reads half of a context of 8,192 tokens, and all of 1,024."""
+    """Mistral-7B reads half of a context of 8,192 tokens, and all of a context of 1,024 tokens."""
     shape = shape_of(configs.mistral_7b())
     long = work_of(shape, step(context_tokens=8192, decodes=1))
     short = work_of(shape, step(context_tokens=1024, decodes=1))

@@ -177,7 +177,7 @@ asyncio.run(main())
 
 @ON_LINUX
 def test_a_child_of_an_ended_parent_does_not_start() -> None:
-    """The kernel sends no signal if the parent ended before the child asked for it."""
+    """The kernel sends no signal if the parent ended before the child asked for a signal."""
     script = Path(children.__file__).with_name("end_with_parent.py")
     asked = [sys.executable, str(script), str(os.getpid() + 1), *python("print('began')")]
     done = subprocess.run(asked, capture_output=True, check=False)

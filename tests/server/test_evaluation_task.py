@@ -59,7 +59,8 @@ def evaluations(*stored: list[RequestTimeline]) -> int:
 def test_the_first_requests_that_have_just_ended_are_evaluated_at_once(
     request_row: Callable[..., RequestTimeline],
 ) -> None:
-    """The first new requests complete a simulated past. Later requests wait for the schedule."""
+    """The first new requests after a simulated past are evaluated at once. Later requests wait for
+    the schedule."""
     now_ns = time.time_ns()
     old = request_row(received_unix_ns=now_ns - 600 * NS, e2e_s=1.0)
     new = request_row(received_unix_ns=now_ns - 5 * NS, e2e_s=1.0)
@@ -85,7 +86,7 @@ def test_only_the_holder_of_the_lease_evaluates() -> None:
     ):
         held.term = term
         asyncio.run(evaluating.step())
-        # Only an evaluation by this process sets the time.
+        # Only an evaluation by this process sets `evaluated_unix_s`.
         assert (evaluating.evaluated_unix_s is None) == (evaluator.number == 0)
     assert (evaluator.number, evaluator.followed) == (3, 2)
     assert evaluator.taken_over == 2  # once per term

@@ -58,7 +58,7 @@ def test_the_explorer_gets_the_current_prices(tmp_path: Path) -> None:
 
 
 def test_the_explorer_gets_the_allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new variable replaces the old one, so it also contains the old one's hosts."""
+    """The new variable replaces the old variable, so it must also contain the old hosts."""
     monkeypatch.setenv("TAILSPAN_ALLOWED_HOSTS", "a.example")
     assert launch().environment == {}
     assert launch(allowed_hosts=["b.example"]).environment == {

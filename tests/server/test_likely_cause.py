@@ -354,7 +354,8 @@ def test_an_answer_of_an_older_version_is_computed_again() -> None:
 def test_a_replay_that_took_too_long_is_repeated_ever_less_often(
     engine: Engine, objective: Callable[[str], Objective], asks: Asks
 ) -> None:
-    """An answer without a replay after the end does not replace one with a replay."""
+    """If the answer after the incident's end has no replay, it does not replace an earlier answer
+    with a replay."""
     chat, now = objective("ttft_s <= 0.5"), [float(NOW_S)]
     causes = IncidentAnswers(
         engine, [chat], compute_verdict=asks, clock_s=lambda: now[0], first_s=0.0
@@ -531,7 +532,8 @@ def test_a_real_store_is_asked(
 def test_a_computation_without_the_database_is_tried_again(
     engine: Engine, objective: Callable[[str], Objective], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer of an ended incident is otherwise computed only once."""
+    """If the store is unavailable, the answer is computed again later. In all other cases, the
+    answer of an ended incident is computed only once."""
     problem = "the database cannot be read: locked"
     monkeypatch.setattr(
         likely_cause,

@@ -35,7 +35,7 @@ def arenas_of(call: str) -> int:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's arenas are Linux'")
 def test_threads_share_arenas() -> None:
-    """By default, eight threads have eight arenas."""
+    """By default, the allocator of eight threads has eight arenas."""
     many, few = (
         arenas_of(""),
         arenas_of("from server.memory import limit_allocator_memory; limit_allocator_memory()"),

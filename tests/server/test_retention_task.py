@@ -37,7 +37,7 @@ class Time:
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a database with one request per hour for a week, the retention, and with rollups."""
+    """Return a database with rollups, and with one request per hour for a week, the retention."""
     path = tmp_path_factory.mktemp("week") / "tailspan.db"
     engine = open_database(f"sqlite:///{path}")
     rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in range(1, 168)]

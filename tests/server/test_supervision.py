@@ -10,7 +10,7 @@ from telemetry.tasks import Task
 
 
 class Enough(Exception):  # noqa: N818 -- named for the condition
-    """Raised to end a loop."""
+    """An exception that ends a loop."""
 
 
 def pauses_of(
@@ -21,7 +21,7 @@ def pauses_of(
     every_s: float | None = None,
     chance: float = 1.0,
 ) -> list[float]:
-    """Return the first pauses between attempts of a part's work."""
+    """Return the first pauses between the attempts of a part."""
     paused: list[float] = []
 
     async def run() -> None:

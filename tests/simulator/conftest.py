@@ -11,7 +11,8 @@ from rig.http_servers import HttpReply, ReceivedRequest, running_http_server
 
 
 class TinyCollector:
-    """A collector that stores exports in order, and first responds with the `refusals`."""
+    """A collector that stores exports in order. It first refuses exports, once with each status in
+    `refusals`."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -12,7 +12,7 @@ def request(prompt_tokens: int = 900, **changed: Any) -> SimulatedRequest:
 
 
 def shared(one: str | None, other: str | None) -> int:
-    """Return the number of rungs that two ladders share, from the start."""
+    """Return the number of keys that two ladders share, from their start."""
     found = read_ladders([one, other])
     rungs, others = found.rungs[: found.offsets[1]], found.rungs[found.offsets[1] :]
     pairs = [a == b for a, b in zip(rungs.tolist(), others.tolist(), strict=False)]

@@ -150,7 +150,8 @@ def test_a_collector_that_continues_after_its_lease_was_taken_commits_nothing(
 
 @on_postgresql
 def test_a_lost_lease_that_is_taken_again_is_another_term(collector: Make) -> None:
-    """Since the earlier term, another collector may have changed the data that it has read."""
+    """The holder read its data in the earlier term. Another collector may have changed the data
+    since then."""
     first, second = collector(), collector()
     first.beat()
     with first.acting(EVALUATION):

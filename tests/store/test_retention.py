@@ -26,7 +26,7 @@ EVER = Window(0, 2**63 - 1)
 BY_SQL = pytest.mark.parametrize(
     "new_url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.real)], indirect=True
 )
-"""Without ClickHouse, which deletes old rows itself."""
+"""Runs a test with every database but ClickHouse, which deletes old rows itself."""
 
 Requests = Callable[..., RequestTimeline]
 Samples = Callable[..., EngineSample]
@@ -116,7 +116,8 @@ def test_clickhouse_uses_its_ttl(clickhouses: ClickHouses, request_row: Requests
 
 FAR_S = START_NS // S + 10_000
 SOON_NS, LONG_AGO_NS = 9_700 * S, 1_400 * S
-"""Both retentions make all rows too old at FAR_S. With the second, they are long overdue."""
+"""Two retentions. With each, all rows are too old at FAR_S. With LONG_AGO_NS, they should have been
+deleted long before."""
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_a_collector_without_a_measurement_follows_the_others(
 def test_a_clock_that_was_set_right_is_not_corrected(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """A collector whose last messages are older may still correct the clock."""
+    """A collector that has not received the newest messages may still correct the clock."""
     for number, (ahead_s, lead_s) in enumerate([(60.5, 60.5), (None, -0.1), (60.0, 60.0)]):
         submit(engine, sample_row, gpu_row, ahead_s, number, lead_s=lead_s)
     assert corrections(engine) == [60.5, None, 60.5]

@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def fill(engine: Engine) -> None:
-    """Store a row in each table of the state. A term of a lease has claimed the message."""
+    """Store a row in each table of the state. The message is claimed under a term of a lease."""
     store_evaluation(engine, "chat", 165, [INCIDENT])
     store_counts(engine, "digest", COUNTS, CountedRange(0, 45))
     store_notifications(engine, [replace(MESSAGE, claimed_term=7)])

@@ -86,7 +86,8 @@ def test_a_jump_of_two_minutes_has_no_lasting_effect(
 
 
 def test_a_jump_that_witnesses_contradict_is_ignored_while_it_lasts(world: World) -> None:
-    """A sender on the same machine is not a witness, because it has the same clock."""
+    """A sender on the same machine cannot show that the clock is wrong, because it has the same
+    clock."""
     world.right("a")
     world.same("b", "c", "d")
     world.error_ns = 8 * DAY_NS

@@ -125,7 +125,8 @@ def test_an_empty_store_has_no_incident(tmp_path: Path, objective: MakeObjective
 def test_late_requests_are_counted(
     store: Store, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Late requests do not change earlier verdicts. Those from before the history do not count."""
+    """Late requests do not change earlier verdicts. Requests from before the history do not
+    count."""
     engine = store("late")
     evaluator = Evaluator(engine, [objective()])
     evaluator.evaluate(END_S)
@@ -152,7 +153,7 @@ def test_late_requests_are_counted(
 def test_an_evaluation_ends_while_commits_continue(
     store: Store, objective: MakeObjective, request_row: Row, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a slow database, requests are committed between any two reads of the marks."""
+    """On a slow database, new requests may be committed after each read of the marks."""
     engine = store("busy")
     reads = 0
 
@@ -193,7 +194,7 @@ def test_late_requests_of_a_stopped_process_are_counted_by_the_next(
 def test_an_incident_is_simulated_unless_real_requests_alone_would_cause_it(
     tmp_path: Path, objective: MakeObjective, request_row: Row
 ) -> None:
-    """The incident becomes real when real requests alone would continue it."""
+    """A simulated incident becomes real when it would continue with the real requests alone."""
     engine = open_database(f"sqlite:///{tmp_path}/mixed.db")
     simulated_until_s = BEGAN_S + 1800
     rows = []
@@ -350,7 +351,8 @@ def test_a_past_that_arrives_at_a_start_is_evaluated_at_the_same_instant(
     request_row: Callable[..., RequestTimeline],
     objective: Callable[..., Objective],
 ) -> None:
-    """An instant without requests is evaluated again when its requests arrive."""
+    """If no request has arrived by the time of an evaluation, the evaluation is repeated when
+    requests arrive."""
     engine = open_database(f"sqlite:///{tmp_path}/start.db")
     evaluator, now_s = Evaluator(engine, [objective()]), END_S
     assert evaluator.evaluate(now_s) == []

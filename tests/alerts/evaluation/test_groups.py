@@ -111,7 +111,8 @@ def test_a_later_group_is_in_other_until_it_has_a_place(engine: Engine, request_
 
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Limit the number of groups, because each group is evaluated, and return the limit."""
+    """Set a low limit on the number of groups, because each group is evaluated. Return the
+    limit."""
     limit = 6
     monkeypatch.setattr(
         "alerts.evaluation.evaluator.GroupPlaces", partial(GroupPlaces, places=limit)
@@ -122,7 +123,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_invented_tenants_get_only_the_free_places(
     engine: Engine, request_row: Row, few_places: int
 ) -> None:
-    """Of the thousands of names, only a few are stored, but every request is counted."""
+    """Only a few of the thousands of names are stored, but every request is counted."""
     rows = day(request_row, acme=5)
     rows += [
         request_row(received_unix_ns=(START_S + at) * S, tenant=f"x{at}", ttft_s=9.0)

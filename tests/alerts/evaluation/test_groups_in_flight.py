@@ -124,8 +124,8 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     total = sum(found.values(), EventCounts(0, 0))
     assert total == EventCounts(bad, bad + good)
     assert len(found) > 3
-    # The stored `other` contains only requests that were counted before their group had a place.
-    # The recount has no `other`.
+    # The stored group `other` contains only requests that were counted before their group got its
+    # own counts. The recount has no group `other`.
     counted = recounted(engine, objective, START_S - STEP_S, end_s)
     again = {group: counts for group, counts in counted.items() if counts.events}
     assert sum(again.values(), EventCounts(0, 0)) == total

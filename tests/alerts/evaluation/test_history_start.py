@@ -45,7 +45,7 @@ def traffic(request_row: Row) -> list[RequestTimeline]:
 
 
 def old_rows(request_row: Row, number: int, bad: bool = False) -> list[RequestTimeline]:
-    """Return requests that are spread evenly over the six days before the traffic."""
+    """Return requests that are spread evenly over the six days before `START_S`."""
     return [
         request_row(
             received_unix_ns=(START_S - (at + 1) * 6 * DAY_S // number) * S,
@@ -73,8 +73,8 @@ def test_old_rows_do_not_lengthen_the_history(
     bad: bool,
     evaluated: bool,
 ) -> None:
-    """This also holds for ten and for a hundred rows: the gaps between them are too long. The old
-    rows are from before counting began, so they do not count."""
+    """Not even a hundred old rows lengthen the history, because the gaps between them are too long.
+    The old rows are from before the history, so they do not count."""
     about = objective()
     write(engine, traffic)
     if evaluated:
@@ -125,7 +125,8 @@ def test_continuous_data_that_arrives_after_the_first_evaluation_is_history(
 def test_time_with_little_traffic_is_history_while_tailspan_counts(
     engine: Engine, objective: MakeObjective, request_row: Row
 ) -> None:
-    """Neither a gap nor a restart moves the start. A late row after the start counts."""
+    """Neither a gap nor a restart moves the start of the history. A late row counts if its request
+    arrived after the start."""
     about = objective()
     rows = [request_row(received_unix_ns=(START_S + 1200 * n) * S) for n in range(30)]
     for n, row in enumerate(rows):
@@ -185,7 +186,8 @@ def test_the_history_of_real_requests_does_not_begin_with_a_simulation(
 
 
 def test_prometheus_does_not_count_an_old_row_either() -> None:
-    """`/metrics` counts a request as late if a gap of this length would end the history."""
+    """`/metrics` counts a request as late if it is older than the longest gap in continuous
+    data."""
     assert MAX_GAP_S * S == LATE_NS
 
 

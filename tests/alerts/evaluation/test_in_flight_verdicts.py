@@ -129,7 +129,7 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
     tokens: int | None,
     ages: list[float],
 ) -> None:
-    """A request counts once in all of its reports together, and once in its row."""
+    """All reports about a request together count it once, and its row counts it once."""
     ttft_s = None if ttft_ratio is None else ttft_ratio * e2e_s
     if ttft_s is not None and not streamed:
         ttft_s = e2e_s

@@ -37,7 +37,7 @@ def pages_of(objective: MakeObjective) -> Callable[..., list[Incident]]:
 
 
 def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
-    """The incident's start is the start of the burn, which is before the alert."""
+    """An incident starts when its burn starts, which is before its alert."""
     (incident,) = pages_of((2 * HOUR_S, 2 * HOUR_S + 1800))
     assert abs(incident.began_s - 2 * HOUR_S) <= 60
     assert abs(incident.fired_s - (2 * HOUR_S + 518)) <= 15
@@ -51,7 +51,7 @@ def test_a_burn_has_its_start_its_peak_and_its_end(pages_of: PagesOf) -> None:
 def test_ordinary_noise_before_a_burn_does_not_move_its_start(
     objective: MakeObjective, seed: int
 ) -> None:
-    """At a burn rate of 0.9, four of ten minutes are above the budget by chance."""
+    """At a burn rate of 0.9, four of ten minutes exceed the budget by chance."""
     chance = Random(seed)
     start_s = 3 * HOUR_S
     buckets = [

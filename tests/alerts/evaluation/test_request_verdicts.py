@@ -239,7 +239,7 @@ TYPES = {
     [
         ({"first_content_s": 0.5}, RequestVerdict.GOOD),
         ({"first_content_s": 0.6}, RequestVerdict.BAD),
-        # Only tool calls, or an older plugin: no `first_content_s` was measured.
+        # `first_content_s` is unknown if a response has only tool calls, or if the plugin is older.
         ({"content_tokens": 0}, RequestVerdict.UNKNOWN),
         ({}, RequestVerdict.UNKNOWN),
         # The client left before the first content, so it waited at least until then.

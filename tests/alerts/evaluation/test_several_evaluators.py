@@ -44,7 +44,7 @@ def database(postgresql: PostgreSQL) -> Iterator[Callable[[], Engine]]:
 
 
 def write(engine: Engine, request_row: Row, numbers: range, every_s: int = 0) -> None:
-    """Store requests. Each hundred begins at `START_S`."""
+    """Store requests. The requests of each hundred begin at `START_S`."""
     rows = [
         request_row(received_unix_ns=(START_S + each % 100 * every_s) * S + each)
         for each in numbers
@@ -67,7 +67,8 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
 ) -> None:
     """The first evaluator reads 100 of 200 requests and then loses the lease.
 
-    Before it stores its counts, the second evaluator removes the mark of the other 100 requests.
+    Before the first evaluator stores its counts, the second one removes the mark of the other 100
+    requests.
     """
     one, other = database(), database()
     leases = [Leases(each, [EVALUATION], expires_s=EXPIRES_S) for each in (one, other)]
@@ -102,7 +103,7 @@ def test_a_stopped_evaluator_does_not_overwrite_what_is_to_be_counted_again(
 def test_the_cache_counts_what_other_collectors_store(
     database: Callable[[], Engine], request_row: Row, objective: Callable[..., Objective]
 ) -> None:
-    """Only the lease's holder removes the marks of new rows, so its cache misses no request."""
+    """Only the holder of the lease removes the marks of new rows, so it counts every request."""
     one, other = database(), database()
     goodput = objective().indicator
     assert isinstance(goodput, GoodEvents)

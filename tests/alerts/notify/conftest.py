@@ -17,7 +17,8 @@ TOKEN = "T0K3N-of-the-address"
 
 @pytest.fixture
 def message() -> Callable[..., IncidentMessage]:
-    """Return a page about a continuing incident, with the given fields replaced."""
+    """Return a message about a continuing incident of severity `page`, with the given fields
+    replaced."""
 
     def make(**about: Any) -> IncidentMessage:
         plain: dict[str, Any] = {

@@ -272,6 +272,6 @@ def test_of_two_thresholds_on_the_same_windows_the_lower_decides() -> None:
 
 @pytest.mark.parametrize("window", ["30d", "999999w"])
 def test_a_condition_looks_back_less_than_the_period(window: str) -> None:
-    """A window as long as the period would give the series name of the period's counts."""
+    """The series of such a window would have the same name as the series of the period's counts."""
     (error,) = inspect_texts({FILE: conditions({"lookbackWindow": window})}).errors
     assert "allowed: shorter than the period, 30d" in str(error)

@@ -33,7 +33,8 @@ def test_a_tenants_rate_is_recorded_only_if_every_collector_names_it(promtool: R
     for instance in "abc":
         series |= per_minute("acme", instance, 1) | named("acme", instance)
         series |= per_minute("other", instance, 2)
-        # Collector c does not name `half`, so a sum over collectors would be too low.
+        # Collector c does not report the tenant `half` by name, so a sum over collectors would be
+        # too low.
         if instance != "c":
             series |= per_minute("half", instance, 5) | named("half", instance)
     series |= named("new", "a", 1_200) | named("new", "b") | named("new", "c")
@@ -49,7 +50,7 @@ def test_a_tenants_rate_is_recorded_only_if_every_collector_names_it(promtool: R
         rules(),
         series,
         [
-            # Collector a names `new` since minute 20.
+            # Collector a has reported the tenant `new` by name since minute 20.
             expect(record, "24m", recorded({"acme": 3, "other": 17}) | unknown),
             expect(record, "26m", recorded({"acme": 3, "new": 1, "other": 16}) | unknown),
         ],

@@ -129,7 +129,7 @@ def test_a_loose_target_pages_at_a_burn_that_a_total_failure_reaches(objective: 
 def test_a_threshold_between_two_buckets_is_refused(
     document: Callable[..., str], good: str, where: str, wanted: str
 ) -> None:
-    """A histogram only counts requests up to the bounds of its buckets."""
+    """A histogram can count requests up to the bound of a bucket, but not up to any other value."""
     text = document(good=good.replace("'", "''"), where=where)
     (about,) = inspect_texts({"a.yaml": text}).spec.objectives
     with pytest.raises(RuleError, match=wanted):
@@ -161,7 +161,8 @@ def test_a_text_cannot_end_its_quotes(text: str) -> None:
 
 
 def test_objectives_on_other_metrics_have_no_alert_on_tailspan() -> None:
-    """Prometheus may not scrape Tailspan. An alert on its absence would then always fire."""
+    """Some installations of Prometheus do not scrape Tailspan. There, an alert on the absence of
+    its series would always fire."""
     objective = query_objective(bad="http_errors_total", total="http_requests_total")
     rules = rules_of(tailspan_rules([objective], EXPLORER_URL))
     alerts = {rule["alert"]: rule for rule in rules if "alert" in rule}
@@ -212,7 +213,7 @@ def test_labels_and_annotations_of_the_objective_are_on_each_of_its_alerts(objec
 
 
 def expanded(template: str) -> str:
-    """Return the result of Go for a template that only has the actions of `literal`."""
+    """Return the text that Go makes of a template whose only actions are those of `literal`."""
     rest = template.replace('{{ "{" }}', "\0")
     assert "{{" not in rest
     return rest.replace("\0", "{")

@@ -35,7 +35,8 @@ def foreign_counters(tenant: str, ok: str, failed: str) -> dict[str, str]:
 
 
 def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return checks that only one tenant pages at each minute; an empty name means no page."""
+    """Return checks that, at each minute, the page fires for this tenant and no other. An empty
+    name means that no page fires."""
     return [
         expect(PAGES, minute * MINUTE_S, {f'{{tenant="{tenant}"}}': 1} if tenant else {})
         for minute, tenant in tenants.items()
@@ -43,7 +44,7 @@ def pages(tenants: Mapping[int, str]) -> list[dict[str, Any]]:
 
 
 def expected(minutes: range) -> dict[int, str]:
-    """Return the tenant that pages at each minute, according to the live evaluator.
+    """Return the tenant for which the live evaluator's page fires, by minute.
 
     All requests are good for an hour, half are bad for 30 min, then all are good again.
     """
@@ -136,7 +137,8 @@ def test_each_group_of_a_prometheus_query_pages_separately(
 
 
 def test_invented_groups_neither_grow_the_rules_nor_replace_a_tenant(promtool: Run) -> None:
-    """50 of the 60 names with few requests have a place; the others are counted in `other`."""
+    """50 of the 60 names with few requests are counted by name; the other ten are counted in
+    `other`."""
     series = foreign_counters("acme", "0+20x90 1800+10x30", "0x90 10+10x30")
     for at in range(60):
         series |= foreign_counters(f"x{at:02}", "0x60 0+1x60", "0x120")

@@ -31,7 +31,7 @@ HEALTHY: Final = {
     'tailspan_lease_held{lease="evaluation",instance="b"}': "0x180",
     'tailspan_notification_attempts_total{channel="team",result="dead"}': "0x180",
 }
-"""A sample per minute for three hours. The windows of a page are at most one hour long."""
+"""A sample per minute for three hours. The windows of a paging alert are at most one hour long."""
 
 
 def rules() -> str:
@@ -42,7 +42,8 @@ def rules() -> str:
 
 
 def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]]) -> None:
-    """Check that exactly these alerts fire at each time, by name, or by SLO and severity."""
+    """Check that exactly these alerts fire at each time. An alert is a name, or an SLO and a
+    severity."""
 
     def labels(alert: str) -> str:
         slo, _, severity = alert.partition(" ")
@@ -57,7 +58,7 @@ def fires(promtool: Run, series: dict[str, str], expected: dict[str, list[str]])
 
 
 def test_a_healthy_tailspan_has_no_alert(promtool: Run) -> None:
-    """What a sender did wrong (refused) is not a failure of Tailspan."""
+    """Data refused because of a sender's error is not a failure of Tailspan."""
     fires(promtool, {}, {f"{at}m": [] for at in range(0, 180, 20)})
 
 
@@ -77,7 +78,8 @@ def test_late_requests_burn_the_budget_of_freshness(promtool: Run) -> None:
 
 
 def test_an_evaluation_that_stops_pages(promtool: Run) -> None:
-    """It stops after 80 min. The budget of 0.5 % is burnt 14.4 times too fast within 5 min."""
+    """The evaluation stops after 80 min. The budget of 0.5 % is burnt 14.4 times too fast within 5
+    min."""
     stopped = {EVALUATED: "0+60x80 4800x20"}
     fires(promtool, stopped, {"80m": [], "90m": ["tailspan-evaluation page"]})
 
@@ -88,7 +90,8 @@ def test_a_tailspan_that_is_gone_evaluates_nothing(promtool: Run) -> None:
 
 
 def test_another_collector_that_evaluates_is_enough(promtool: Run) -> None:
-    """The lease moves to another collector, and the first one keeps its last value."""
+    """The lease moves to another collector, and the first collector's counter keeps its last
+    value."""
     moved = {
         EVALUATED: "_x180",
         f'{EVALUATED}{{instance="a"}}': "0+60x80 4800x100",

@@ -1,7 +1,7 @@
 """Prometheus evaluates rules of objectives over Prometheus queries.
 
-The counters have codes and pods; some reset, start late or never start. The expected alerts are
-those of the live evaluator.
+The counters have labels for codes and pods. Some counters reset, start late or never start. The
+expected alerts are those of the live evaluator.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,7 +67,7 @@ def counters(ok: str, failed: str) -> dict[str, str]:
 
 
 def expected(stretches: Sequence[tuple[int, int, int]], at_s: Sequence[int]) -> dict[int, bool]:
-    """Return whether the live evaluator pages at each second of `at_s`.
+    """Return whether the live evaluator's page fires, for each second of `at_s`.
 
     Args:
         stretches: (minutes, good events per minute, bad events per minute).
@@ -94,7 +94,8 @@ def paged(minutes: Iterable[int]) -> list[dict[str, object]]:
 
 
 def nothing(minutes: Iterable[int], *exprs: str) -> list[dict[str, object]]:
-    """Return checks that these expressions have no value; the default is the page."""
+    """Return checks that these expressions have no value. The default expression is that of the
+    page."""
     return [expect(expr, minute * MINUTE_S) for expr in exprs or (PAGE,) for minute in minutes]
 
 

@@ -140,7 +140,7 @@ def test_a_steady_burn_pages_above_the_fast_factor_only(
 def test_a_steady_burn_makes_a_ticket_above_its_factors(
     promtool: Run, objective: Make, bad: int, period: str, after_s: float | None
 ) -> None:
-    """A history of three days is long, so a step is ten minutes."""
+    """The history of three days is long, so the test uses steps of ten minutes."""
     step_s = 600
     states = check(
         promtool, objective(period=period), [Stretch("74h", 10_000, bad)], "10m", ["ticket"]

@@ -118,7 +118,8 @@ def test_a_hung_engine_pages_while_requests_wait(promtool: Run) -> None:
 
 
 def test_one_page_names_a_hung_replica_and_its_requests(promtool: Run) -> None:
-    """Each engine's series counts all requests of the front end, so the page does not add them."""
+    """Each engine's series counts all requests of the front end, so the alert does not add the
+    series."""
     series = {
         f'tailspan_engine_{name}{{model="m",replica="r",engine="{number}"}}': values
         for number in (0, 1)
@@ -239,7 +240,7 @@ def test_a_silent_engine_and_a_missing_tailspan_alert(promtool: Run) -> None:
     ],
 )
 def test_losses_of_the_instrumentation_alert(promtool: Run, alert: str, series: str) -> None:
-    """One lost request causes an alert. A counter that a new process resets does not."""
+    """One lost request causes an alert. The reset of a counter by a new process causes none."""
     symptoms(promtool, {series: "0x20 1x30"}, {"20m": [], "22m": [alert], "40m": []})
     symptoms(promtool, {series: "5x20 0x30"}, {"20m": [], "25m": [], "40m": []})
 

@@ -28,7 +28,7 @@ def budget(
 
 
 def served(number: int, **about: Any) -> RequestTimeline:
-    """Return a request: front end 5 ms, queue by its number, prefill 40 ms, delivery 1 ms."""
+    """Return a request: front end 5 ms, queue `number % 100` ms, prefill 40 ms, delivery 1 ms."""
     queue_s = number % 100 * MS
     plain: dict[str, Any] = {
         "trace_id": f"{number:032x}",
@@ -52,7 +52,8 @@ def served(number: int, **about: Any) -> RequestTimeline:
 
 
 def client(number: int, network_ms: float = 10) -> tuple[RequestTimeline, ApplicationOperation]:
-    """Return the client's row and call of a request. The client's clock is 1,000 s behind."""
+    """Return the client's row of a request, and the client's call to the model. The client's clock
+    is 1,000 s behind."""
     server = served(number)
     at_ns = server.received_unix_ns - 1_000 * 10**9
     assert server.ttft_s is not None

@@ -109,7 +109,7 @@ def test_the_clock_of_another_process_is_not_compared() -> None:
 
 
 def test_a_corrected_clock_changes_nothing() -> None:
-    """Each span's clock may be corrected by a different time."""
+    """The times of each span may be corrected by a different amount."""
     corrected = [
         replace(each, at_unix_ns=each.at_unix_ns - number * 7_000_000, clock_ahead_s=number * 0.007)
         for number, each in enumerate(WORKFLOW)

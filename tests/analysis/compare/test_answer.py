@@ -42,7 +42,8 @@ def test_a_slower_server_is_worse_with_all_witnesses(engine: Engine) -> None:
     assert found.change_ratio == pytest.approx(0.2, abs=0.02)
     assert answer.coefficients is not None
     assert answer.coefficients.pace.value == pytest.approx(1.2, abs=0.01)
-    # The replay of the server before the change also has fewer running requests.
+    # In the replay of the server before the change, fewer requests run at once. The total change
+    # includes this effect.
     assert answer.total.total_change_s is not None
     assert found.parts is not None
     assert answer.total.total_change_s > found.parts.change_s * 0.9

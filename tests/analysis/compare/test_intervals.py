@@ -25,7 +25,8 @@ def test_few_blocks_and_many_looks_widen_an_interval() -> None:
 
 
 def test_a_random_walk_stays_within_all_looks_with_the_promised_probability() -> None:
-    """At most 5 % of the walks ever cross the boundary, while a window grows to 400 blocks."""
+    """While a window grows to 400 blocks, at most 5 % of the random walks ever cross the
+    boundary."""
     chance = np.random.default_rng(5)
     blocks = np.arange(8, 401)
     boundary = np.array([all_looks(int(number)) for number in blocks])

@@ -27,7 +27,7 @@ def window(number: int) -> Window:
 
 
 def restarted(number: int, pace: float) -> Dataset:
-    """Return the window of a process that began to load 600 s after the one before it."""
+    """Return the window of a process that began to load 600 s after the previous process."""
     data = simulated(START_S + APART_S * number, 50 + number, pace)
     starts = [replace(each, process=1_000 + number, loading_s=20.0) for each in data.starts]
     return replace(data, starts=starts)

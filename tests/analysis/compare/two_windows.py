@@ -92,7 +92,8 @@ def put(url: str, windows: Sequence[Dataset]) -> None:
 
 
 def store_deploy(url: str, slower: float = 1.2) -> None:
-    """Store the windows of `store`; the second one has `max_num_seqs=64`, as after a deploy."""
+    """Store the same windows as `store`, but the second one has `max_num_seqs=64`, as after a
+    deploy."""
     before, after = simulated(START_S, 5, 1.0), simulated(START_S + 600, 6, slower)
     starts = [
         replace(

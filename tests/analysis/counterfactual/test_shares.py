@@ -244,7 +244,8 @@ def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() ->
 
 
 def test_the_wait_in_a_slow_front_end_depends_on_the_load() -> None:
-    """Each cause alone would have no effect. The recorded waits are those of both."""
+    """Each cause alone would have no effect. The recorded waits result from both causes
+    together."""
     injected = ["load_exceeds_capacity", "frontend_cpu"]
     causes = [proposed("frontend_cpu", 0.9), proposed("load_exceeds_capacity", 0.1)]
     front_end, load = decided(injected, causes, Metric.TTFT).shares
@@ -312,7 +313,8 @@ def test_the_flood_is_the_cause_of_a_victims_wait() -> None:
 
 
 def test_one_factor_is_divided_among_its_causes() -> None:
-    """If a replay removes two causes together, they keep their ratio in the accounting."""
+    """If a replay removes two causes together, their shares have the same ratio as in the
+    accounting."""
     causes = [proposed("gpu_throttling", 0.6), proposed("noisy_neighbour", 0.2)]
     first, second = decided(["gpu_throttling"], causes, Metric.TPOT).shares
     assert first.value == pytest.approx(3 * second.value, rel=0.01)
@@ -389,8 +391,8 @@ def test_a_reset_rate_has_the_baselines_times_and_the_windows_lengths() -> None:
 
 
 def test_a_resampled_window_without_growth_does_not_widen_the_interval() -> None:
-    """One of twelve resampled windows contains none of a few long stalls. Its latency did not grow,
-    so its ratio of part and growth has no meaning."""
+    """One of twelve resampled windows contains none of a few long stalls. The latency did not grow
+    in this window, so the part's ratio to the growth has no meaning."""
     growths_s = [0.8, -1e-6, *[0.7, 0.9] * 5]
     found = _share(1.0, [growth_s + 0.01 for growth_s in growths_s], growths_s, 0.0)
     assert found.low > 0.9

@@ -105,7 +105,8 @@ def test_a_repeated_prompt_shows_the_effect_of_the_cache(answer: OutsideAnswer) 
 def test_a_gateways_cache_is_no_latency_of_the_model(
     opened: Callable[..., Engine], answer: OutsideAnswer
 ) -> None:
-    """No latency contains the cached answers of 1 ms; `cached` counts them."""
+    """Latencies do not include the cached answers, which take 1 ms. `cached` counts these
+    answers."""
     (model,) = [p for p in answer.endpoints if (p.endpoint, p.region) == ("chat", "eu-west")]
     of_model = [p for p in probes() if (p.endpoint, p.region) == ("chat", "eu-west")]
     fast: dict[str, Any] = {"first_event_s": 0.001, "first_content_s": 0.001, "e2e_s": 0.001}
@@ -200,7 +201,8 @@ def test_probes_that_were_not_sent_do_not_count(opened: Callable[..., Engine]) -
 
 
 def test_instants_out_of_order_still_sum(opened: Callable[..., Engine]) -> None:
-    """Tailspan's prober sends instants in order, but another sender may not."""
+    """In a probe of Tailspan's prober, the first event is not after the first content. Another
+    sender may violate this order."""
     results = [
         probe(
             number,
@@ -248,7 +250,7 @@ def test_ten_thousand_endpoints_are_a_short_answer(opened: Callable[..., Engine]
 def test_a_long_window_is_a_sample_with_all_failures(
     opened: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Probes have a fixed schedule, which must not decide which probes are read."""
+    """Probes have a fixed schedule. The sample of probes must not depend on it."""
     monkeypatch.setattr(outside, "probe_sample", partial(store_probes.probe_sample, max_rows=2_000))
     rng = np.random.default_rng(11)
     long = Window(START_S * NS, (START_S + 86_400) * NS)

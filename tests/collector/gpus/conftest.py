@@ -34,7 +34,8 @@ def clock() -> Clock:
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driver]]:
     """Return a function that installs a driver with these GPUs.
 
-    Threads of earlier readers end first. Otherwise, they would close the new driver's library.
+    The function first waits for the threads of earlier readers. If they ended later, they would
+    close the new driver's library.
     """
 
     def given_back() -> None:

@@ -49,7 +49,7 @@ def only(reading: Reading) -> GpuReading:
 
 
 def test_every_code_of_the_package_has_its_meaning() -> None:
-    """If NVIDIA adds a code, `CODES` needs it."""
+    """If NVIDIA adds a code, add it to `CODES`."""
     assert set(CODES) == {name for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
 
 
@@ -100,7 +100,7 @@ def test_the_peak_agrees_with_nvidias_data_sheets(
 
 
 def test_the_first_reading_has_no_rate(install: Install, reader: NvmlReader) -> None:
-    """A rate needs two readings."""
+    """A rate is computed from two readings."""
     install(Card())
     gpu = only(reader.read())
     assert set(gpu.absent) == RATES

@@ -22,7 +22,8 @@ def present() -> WallClock:
 
 @pytest.fixture
 def owners(proc: FakeProc, present: WallClock) -> Owners:
-    """Return the owners on a machine with two servers, 60 and 80, with one worker each."""
+    """Return the owners on a machine with two servers, processes 60 and 80, with one worker
+    each."""
     proc.add(60, 50)
     proc.add(61, 60)
     proc.add(80, 50)
@@ -165,7 +166,7 @@ def test_an_engine_that_has_counted_nothing_is_ignored(owners: Owners) -> None:
 
 
 def test_a_silent_engine_is_forgotten(owners: Owners, present: WallClock) -> None:
-    """By then, another process may have the engine's process id."""
+    """After 5 min without samples, another process may have the engine's process id."""
     owners.on_stored([], [engine("chat-0", 60)])
     present.unix_ns += SILENT_NS
     assert own(owners, reading(processes=frozenset({61}))) == {"GPU-1": (HERE, 1)}

@@ -34,7 +34,8 @@ def test_an_ancestor_that_an_engine_named_is_the_replicas(pid: int) -> None:
 
 
 def test_another_machines_process_of_that_number_is_not_meant() -> None:
-    """A default name contains the host. For a configured name, the start time must match."""
+    """A replica's default name contains its host. If the name is configured, the start time must
+    match."""
     assert whose(WORKER, EngineProcess("other:8000", 70, COUNTS_NS)) is None
     assert whose(WORKER, EngineProcess("chat-0", 70, COUNTS_NS)) == "chat-0"
     long_ago = round((BEGAN_S - 60) * 1e9)

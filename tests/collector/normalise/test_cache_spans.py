@@ -68,7 +68,7 @@ def test_an_addresss_query_is_not_stored() -> None:
 
 
 def test_a_similarity_alone_is_a_result_only_where_the_cache_documents_it() -> None:
-    """LiteLLM reports a similarity for hits and misses, and 0 without an entry."""
+    """LiteLLM reports a similarity for hits and misses, and 0 if the cache has no entry."""
     name = f"{HEADER}x-litellm-semantic-similarity"
     assert lookup({**HTTP, name: ["0.91"]}).result is CacheResult.UNKNOWN
     assert lookup({**HTTP, name: ["0.0"]}).result is CacheResult.MISS
@@ -96,7 +96,7 @@ def test_a_hit_of_any_gateway_on_the_way_answers() -> None:
 
 
 def test_the_servers_own_span_is_never_a_hit() -> None:
-    """A request that the server reports has used the engine, so it is no hit."""
+    """If the server reports a request, an engine has computed it, so it is no hit."""
     own = message(span(1, {**CALL, "gen_ai.cache.hit": True, "gen_ai.latency.e2e": 0.02,
                            "gen_ai.latency.time_in_queue": 0.0}, at_unix_ns=AT))  # fmt: skip
     own.resource_spans[0].scope_spans[0].scope.name = "vllm.llm_engine"

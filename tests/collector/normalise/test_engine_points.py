@@ -49,7 +49,7 @@ def _points(message: Message) -> int:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """Without a field, the collector would lose the metric without an error."""
+    """If a metric had no field, the collector would drop it without an error."""
     assert set(FIELDS) == set(names.UNITS)
     assert {field.name for field in FIELDS.values()} <= set(EngineSample.__dataclass_fields__)
 
@@ -111,7 +111,7 @@ def test_engines_of_one_process_have_separate_samples(
 
 
 def test_a_number_may_have_the_other_otlp_type(metrics_message: Factory, now_unix_ns: int) -> None:
-    """A count may be a whole double, and a duration may be an integer."""
+    """A count may be a double such as 1000.0, and a duration may be an integer."""
     message = metrics_message()
     _point(message, names.STEPS).as_double = 1000.0
     _point(message, names.BUSY_TIME).as_int = 12
@@ -312,7 +312,7 @@ def test_every_mutated_message_is_accounted_for(
 
 
 def test_drops_add_up_over_their_reasons(metrics_message: Factory, now_unix_ns: int) -> None:
-    """Requests that were rejected without credentials do not count as lost."""
+    """Spans that the collector rejected because they had no credentials do not count as dropped."""
     message = metrics_message()
     points = _metric(message, names.SPANS_DROPPED).sum.data_points
     for reason, count in (("refused", 5), ("too_large", 2), (names.UNAUTHENTICATED, 1000)):

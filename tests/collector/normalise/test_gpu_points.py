@@ -70,7 +70,7 @@ def _every_metric() -> Iterator[str]:
 
 
 def test_every_metric_of_the_vocabulary_has_its_field() -> None:
-    """Without a field, the collector would lose the metric without an error."""
+    """If a metric had no field, the collector would drop it without an error."""
     assert set(FIELDS) == set(names.GPU_UNITS) == set(_every_metric())
     assert {field.name for field in FIELDS.values()} <= set(GpuSample.__dataclass_fields__)
 

@@ -118,7 +118,8 @@ _INSTANTS = st.one_of(
 
 @given(st.data())
 def test_any_numbers_give_the_rows_that_all_points_give(data: st.DataObject) -> None:
-    """A known layout gives the rows and counts of a point-by-point reading, or no result."""
+    """A reading by a known layout gives the same rows and counts as a reading point by point, or no
+    result."""
     failures = {"record": 2, "join": 5}
     messages = [engine_message(engines=2, failures=failures), gpu_message(gpus=2)]
     body = data.draw(st.sampled_from(messages))
@@ -182,7 +183,8 @@ def test_a_simulated_sender_does_not_use_the_layout_of_a_real_one() -> None:
     ],
 )
 def test_an_invalid_or_unknown_message_has_no_result(body: bytes) -> None:
-    """A layout refuses no item, so that refusals are counted in one place."""
+    """The reader that uses layouts refuses no item. Only the point-by-point reader counts
+    refusals."""
     assert _layouts_of(engine_message()).read(body, NOW_UNIX_NS) is None
 
 
@@ -248,7 +250,7 @@ def test_truncated_texts_are_counted_each_time() -> None:
 def test_an_unusual_message_is_read_point_by_point(
     change: Callable[[Any], object],
 ) -> None:
-    """If a layout is known, it gives the rows of a point-by-point reading."""
+    """A reading by a known layout gives the same rows as a reading point by point."""
     layouts = _layouts_of(_changed(engine_message(), change))
     body = _changed(engine_message(1), change)
     read = layouts.read(body, NOW_UNIX_NS)

@@ -236,7 +236,7 @@ def test_a_row_and_its_report_get_the_same_correction(now_unix_ns: int) -> None:
 
 
 def test_the_request_trace_of_a_dynamo_is_skipped() -> None:
-    """The trace's records describe requests that the front end's spans describe, too."""
+    """The front end's spans already describe the requests in this trace."""
     sample = Path(__file__).parents[1] / "samples" / "dynamo-1.6.1-request-trace.json"
     (given,) = json.loads(sample.read_text())["messages"]
     message = ParseDict(given, ExportLogsServiceRequest())

@@ -76,7 +76,7 @@ def test_spans_and_json_are_passed_on(trace_message: Message) -> None:
 
 
 def test_large_messages_are_not_read_on_the_event_loop() -> None:
-    """The reading thread still uses the layouts of large messages."""
+    """Large messages are read in the reading thread, which also uses the layouts."""
     other = _Counting()
     reader = LayoutReader(other)
     for _ in range(2):

@@ -113,7 +113,8 @@ def test_old_operations_are_refused_and_calls_are_counted_as_requests_only() -> 
 
 
 def test_a_fast_clock_is_set_back_and_the_senders_instants_stay_known() -> None:
-    """Two rows may get different corrections, so durations come from the sender's instants."""
+    """Two rows may get different corrections, so durations are computed from the sender's
+    uncorrected times."""
     ahead_ns = 600 * 10**9
     rows = [operation(1, at_unix_ns=NOW_NS + ahead_ns), operation(2, at_unix_ns=NOW_NS - HOUR_NS)]
     batch = NormalisedBatch(operations=rows, accepted=2)

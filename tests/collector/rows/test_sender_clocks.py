@@ -98,7 +98,8 @@ def test_all_rows_of_a_fast_sender_get_the_same_correction() -> None:
 
 
 def test_the_measured_lead_is_passed_to_the_store() -> None:
-    """A large lead is used at once, and a small lead after three messages."""
+    """A clock that is far ahead is corrected at once. A clock that is slightly ahead is corrected
+    after three messages."""
     clocks, found = SenderClocks(), []
     for leads in ((0.7, 0.4), (0.6, 0.3), (0.8, -0.1)):
         batch = NormalisedBatch(samples=[replace(sample(leads[0]), replica="b"), sample(leads[1])])
@@ -179,7 +180,7 @@ def test_a_repeated_row_is_corrected_as_the_first_time() -> None:
     """The time is part of the key, so a different correction would create a second row."""
     clocks = SenderClocks()
     first = arrives(clocks, request(42.0), request(12.0))
-    # Meanwhile, the sender's clock is further ahead, or right again.
+    # Between the two messages, the sender's clock is first further ahead and then right again.
     for lead_s in (60.0, 60.0, 60.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0):
         arrives(clocks, request(lead_s))
         assert arrives(clocks, request(42.0), request(12.0), after_s=1.5) == first

@@ -156,7 +156,7 @@ def test_a_token_is_sent_only_over_https_or_to_loopback(given: str) -> None:
 
 
 def test_each_address_of_a_name_is_asked_for_the_names_certificate() -> None:
-    """The certificate contains the name, and not the addresses of the name."""
+    """The certificate contains the host's name but not its addresses."""
     (target, *_) = asyncio.run(place("dns+https://localhost:8000").targets())
     assert target.access == TargetCredentials(server_name="localhost")
 
@@ -247,8 +247,8 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
 def test_credential_files_of_targets_must_be_in_the_targets_folder(tmp_path: Path) -> None:
     """The author of a targets file must not be able to send other files to a target.
 
-    A path that leaves the folder by `..`, as an absolute path or by a link is refused. `secrets`
-    sets another folder.
+    A path that leaves the folder is refused, whether by `..`, as an absolute path or through a
+    link. The argument `secrets` sets another folder.
     """
     for folder in ("targets", "secrets", "other"):
         (tmp_path / folder).mkdir()

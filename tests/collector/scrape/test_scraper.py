@@ -75,7 +75,7 @@ def test_a_total_that_decreases_restarts_the_count(stranger: Stranger) -> None:
 
 
 def test_a_newer_process_start_begins_a_new_count(stranger: Stranger) -> None:
-    """The total may be larger than before the restart. A start in the future is ignored."""
+    """The total may be larger than before the restart. A start time in the future is ignored."""
     later, ahead = NOW_UNIX_NS / 1e9 - 100, NOW_UNIX_NS / 1e9 + 86_400
     sink, _ = asyncio.run(
         scraped(stranger, [exposed(10, later - 50), exposed(90, later), exposed(95, ahead)])

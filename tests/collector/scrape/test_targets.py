@@ -69,7 +69,7 @@ def test_an_unknown_name_is_an_error_and_not_no_targets() -> None:
 
 @pytest.fixture
 def nameserver() -> Iterator[tuple[str, int]]:
-    """Run a real name server on loopback, which has two servers for one service."""
+    """Run a real name server on loopback that returns two servers for one service."""
 
     class Handler(BaseRequestHandler):
         def handle(self) -> None:

@@ -31,7 +31,8 @@ def deployed(requests: Requests) -> Requests:
 
 
 def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
-    """Return two replicas that were deployed with other batch slots, and a queue."""
+    """Return two replicas that were deployed with another number of batch slots and then have a
+    queue."""
     starts = [
         started(at_s, config, replica, scheduler__max_num_seqs=places)
         for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))

@@ -89,7 +89,7 @@ def test_a_hang_of_another_replica_is_not_a_cause() -> None:
 
 
 def evicted(evicted_s: float) -> Requests:
-    """Return requests; a fifth of the window's are delayed by evictions."""
+    """Return requests. In the window, a fifth of them are delayed by evictions."""
     requests = quiet()
     chance = np.random.default_rng(8).random(len(requests))
     return later(requests, decode_preempted_s=np.where(chance < 0.2, evicted_s, 0.0))

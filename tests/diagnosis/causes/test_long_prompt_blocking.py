@@ -23,7 +23,8 @@ def blocked(requests: Requests) -> Requests:
 
 
 def a_few_huge(requests: Requests | None = None) -> Requests:
-    """Give one of fifty requests 30,000 prompt tokens, which its neighbours report."""
+    """Give one of fifty requests 30,000 prompt tokens. All requests report 900 prompt tokens of
+    another request in one step."""
     requests = requests or quiet()
     huge = np.random.default_rng(2).random(len(requests)) < 0.02
     beside = {"others_prefill_tokens_max": np.full(len(requests), 900.0)}

@@ -13,7 +13,8 @@ from tests.diagnosis.making import (
 
 
 def loading(now: float) -> Servers:
-    """Return samples in which `now` requests wait for one of four adapter slots."""
+    """Return samples of an engine with four adapter slots. In the window, requests wait for a slot
+    for `now` adapters."""
     usual = {"waiting_loras": 0.0, "deferred": 0}
     return fleet({"waiting_loras": now, "deferred": 6}, usual, lora__max_loras=4)
 

@@ -27,7 +27,8 @@ def test_a_cause_whose_requests_are_not_among_the_slowest_is_named() -> None:
     found = asked(delayed(evicted_s=60.0, stalled_s=30.0), Metric.E2E)
     (first, second) = found.causes
     assert (first.id, second.id) == ("preemption", "engine_stall")
-    # Alone, the stall would add 30 s. With evictions of 60 s, it adds 0. The mean is 15 s of 60 s.
+    # Alone, the stall would add 30 s. With evictions of 60 s, it adds 0. The mean of both is 15 s,
+    # a quarter of 60 s.
     assert second.share == pytest.approx(0.25, abs=0.05)
     assert first.share == pytest.approx(0.75, abs=0.05)
     shown = second.evidence[0]

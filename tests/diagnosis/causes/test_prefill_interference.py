@@ -47,7 +47,8 @@ def test_misses_that_stretch_the_decodes_are_no_interference() -> None:
 
 
 def test_a_mechanism_names_the_tenant_that_causes_it() -> None:
-    """One tenant sent most of the added prompt tokens, so the first lever limits this tenant."""
+    """One tenant sent most of the added prompt tokens, so the first advice is to limit this
+    tenant."""
     requests = busier(quiet(12_000), 5, tenant="acme")
     stretched = later(requests, decode_others_prefill_s=lambda old: old * 12)
     first = asked(stretched, Metric.TPOT).causes[0]

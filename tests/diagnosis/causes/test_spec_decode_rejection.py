@@ -21,7 +21,7 @@ DRAFTED, ACCEPTED = "draft_tokens_total", "accepted_tokens_total"
 def accepting(now: float) -> Servers:
     """Return samples with 1,000 drafted tokens per second.
 
-    The baseline accepts 800 of them, and the window accepts `now`.
+    In the baseline, 800 of them are accepted. In the window, the number is `now`.
     """
     return fleet(
         {ACCEPTED: now}, {DRAFTED: 1e3, ACCEPTED: 800.0}, speculative__num_speculative_tokens=4

@@ -59,7 +59,8 @@ def test_a_target_missed_as_often_as_before_is_no_new_incident(seed: int) -> Non
 
 
 def test_a_few_requests_more_are_chance() -> None:
-    """Two of 300 requests, after none before, may be chance, although the target is missed."""
+    """Two slow requests of 300 may be chance even if none was slow before and the target is
+    missed."""
     requests = slow(0.0, 0.0, number=600)
     waits = requests.numbers["queue_kv_s"].copy()
     waits[[400, 500]] = 2.0

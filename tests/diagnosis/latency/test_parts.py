@@ -62,7 +62,7 @@ def test_one_token_has_no_time_per_token() -> None:
 
 
 def test_an_answer_sent_whole_has_no_ttft_to_explain() -> None:
-    """The first byte of the response is its last."""
+    """The first byte of the response is sent together with its last."""
     requests = quiet(1)
     whole = Requests(requests.received_unix_ns, {**requests.numbers, "streamed": np.zeros(1)})
     assert np.isnan(latency_s(whole, Metric.TTFT)).all()

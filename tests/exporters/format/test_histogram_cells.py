@@ -25,7 +25,8 @@ def _index(value_s: float) -> int:
 
 
 def _native(of: HistogramCells, values_s: list[float]) -> dict[int, int]:
-    """Return the expected native buckets; the index before the first is the zero bucket."""
+    """Return the expected native buckets. The index before the first index is that of the zero
+    bucket."""
     last = of.first + len(of.begins) - 2
     held: dict[int, int] = {}
     for value_s in values_s:

@@ -106,7 +106,7 @@ def scraped(tmp_path: Path) -> Iterator[Scraped]:
 
 
 def test_prometheus_finds_quantiles_within_a_bucket(scraped: Scraped, request_row: Factory) -> None:
-    """The error is at most a bucket of 9 %. Prometheus counts from its second scrape."""
+    """The error is at most the width of a bucket, 9 %. Prometheus counts from its second scrape."""
     scraped.serve(request_row, [0.2])
     values_s = np.random.default_rng(6).lognormal(-1, 1.5, REQUESTS)
     scraped.serve(request_row, values_s.tolist())

@@ -96,7 +96,7 @@ def test_a_native_histogram_has_a_start_and_exemplars() -> None:
 
 @given(st.dictionaries(st.tuples(texts, texts), values, min_size=1, max_size=5))
 def test_values_are_those_of_the_text(by_labels: dict[tuple[str, ...], float]) -> None:
-    """An empty label equals a missing label. The test compares quantiles as gauges."""
+    """An empty label equals a missing label. Quantiles are exported as gauges."""
     families = [Scalars(ODD, "counter", by_labels), Scalars(SUMMARY, "summary", by_labels)]
     text = write(families, Format.PLAIN).decode()
     expected = sorted(

@@ -40,7 +40,8 @@ class Time:
 
 
 def _run(backend: Backend, bodies: list[bytes], time: Time, **limits: Any) -> Forwarder:
-    """Offer messages to a forwarder, and return when each message gets a result."""
+    """Offer messages to a forwarder, wait until each message has a result, and return the
+    forwarder."""
     backoff = Backoff(lambda: 1.0, longest_requested_s=30.0)
     forwarder = Forwarder(backend, backoff=backoff, clock=time, pause=time.pause, **limits)
     for body in bodies:

@@ -63,7 +63,7 @@ def test_a_long_silence_is_neither_billed_nor_idle(sample_row: Sample, clock: An
 
 
 def test_processes_of_one_engine_share_its_time(sample_row: Sample, clock: Any) -> None:
-    """Of two API servers, only one sends step totals."""
+    """Only one of two API servers sends step totals."""
     now = clock.unix_ns
     found = billed(
         [
@@ -127,7 +127,7 @@ def test_the_price_is_removed_when_the_engine_is_silent(sample_row: Sample, cloc
     st.lists(st.tuples(st.floats(0.1, 90), st.floats(0, 2), st.booleans()), min_size=1, max_size=30)
 )
 def test_no_counter_ever_decreases(values: list[tuple[float, float, bool]]) -> None:
-    """Prometheus takes a decrease for a reset."""
+    """Prometheus interprets a decrease as a reset."""
     now = 1_790_000_000 * NS
     bills = EngineBills(lambda: now, lambda replica, engine: 0.25)
     at, started, busy_s = now, now - 3_600 * NS, 0.0

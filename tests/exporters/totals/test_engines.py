@@ -93,7 +93,7 @@ def test_a_restart_with_another_process_resets(
 def test_a_lost_process_does_not_decrease_the_sum(
     engines: EngineTotals, clock: Any, sample_row: Factory
 ) -> None:
-    """Prometheus would take a partial decrease for a reset of the whole sum."""
+    """Prometheus would interpret a partial decrease as a reset of the whole sum."""
     engines.add(sample_row(process=1, steps_total=1000))
     clock.advance(20)
     engines.add(sample_row(process=2, steps_total=500))

@@ -115,7 +115,7 @@ def test_engines_beyond_the_limit_are_omitted() -> None:
 
 
 def test_repeated_ids_are_found_within_the_memory() -> None:
-    """The memory keeps between `capacity` and twice as many ids."""
+    """The memory keeps at least `capacity` ids, and at most twice as many."""
     recent = RecentIds(capacity=3)
     ids = [f"{n:032x}" for n in range(8)]
     span = ["0" * 15 + "1"]

@@ -78,7 +78,7 @@ def test_an_engine_without_a_price_has_no_cost_series(
 
 
 def test_costs_start_at_zero_with_a_price(exporter: PrometheusExporter, sample_row: Sample) -> None:
-    """`rate` would not include the first request otherwise."""
+    """If the counters did not start at zero, `rate` would not include the first request."""
     exporter.on_stored([], [sample_row()])
     assert value(exporter, "tailspan_priced_requests_total", **LEDGER) == 0
     assert value(exporter, "tailspan_wasted_cost_usd_total", **PAIR) == 0

@@ -75,7 +75,7 @@ def test_uncountable_requests_are_counted(exporter: PrometheusExporter, request_
 def test_late_requests_do_not_count(
     exporter: PrometheusExporter, request_row: Row, clock: Any
 ) -> None:
-    """Sending old requests again must not page."""
+    """Old requests that are sent again must not cause a page."""
     clock.advance(3600)
     exporter.on_stored([request_row(ttft_s=9.0)], [])
     assert _counts(exporter, "all") == (0, 0)

@@ -281,7 +281,8 @@ def test_one_look_at_the_link_serves_many_steps(server: Server) -> None:
 
 
 def test_external_cached_tokens_are_in_the_account() -> None:
-    """Up to vLLM 0.19, the request has the number; later, the prefill statistics have it."""
+    """Up to vLLM 0.19, the number is an attribute of the request. In later versions, it is in the
+    prefill statistics."""
     server = Server()
     for name in ("older", "newer", "neither"):
         server.add(name, 8)

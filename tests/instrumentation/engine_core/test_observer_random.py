@@ -43,7 +43,8 @@ class Schedule:
                 self.evicted.discard(name)
 
     def plan(self) -> SimpleNamespace:
-        """Return a step with most requests; a preempted request is resumed or new in it."""
+        """Return a step with most of the requests. It lists a preempted request as resumed or as
+        new."""
         requests = self.server.requests
         counts: dict[str, int] = {}
         new, cached, resumed = [], [], set()

@@ -104,7 +104,8 @@ def engine() -> Iterator[Engine]:
 
 
 def test_an_engine_can_be_connected_to_before_its_first_request() -> None:
-    """If another engine had the first request, this engine's first accounts would be lost."""
+    """If the front end connected only at the first request, and another engine got it, this
+    engine's first accounts would be lost."""
     token = secrets.token_hex(8)
     cls = fake.scheduler_class(fake.Calls())
     link: list[EngineEnd] = []
@@ -203,7 +204,7 @@ def test_any_changed_attribute_of_vllm_is_harmless(kind: str, attribute: str, ch
         alter(base.vllm_config)
     try:
         if kind == "scheduler":
-            # The test reads these attributes, too, so they are kept separately.
+            # The test reads these attributes, too, so it keeps their original values.
             kept = {name: getattr(base, name) for name in ("requests", "waiting")}
             alter(base)
             engine.scheduler = _Behind(base, kept)
@@ -349,7 +350,7 @@ def test_a_failure_drops_the_accounts_of_running_requests(
 
 
 def test_a_request_that_vllm_refuses_is_forgotten(engine: Engine) -> None:
-    """vLLM's `add_request` raises, so no other call ends the request."""
+    """vLLM's `add_request` raises an exception, so no other call ends the request."""
     engine.run()
     (watching,) = engine.observers
     queue = watching._waiting.queue

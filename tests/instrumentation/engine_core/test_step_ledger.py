@@ -24,7 +24,8 @@ class KnownModel(FittedStepModel):
 
 
 def decode_step(others: int = 0, prefill: int = 0) -> StepWork:
-    """Return a step in which our request and `others` decode, with 1,000 tokens of context each."""
+    """Return a step with decodes of our request and `others` other requests, with 1,000 tokens of
+    context each."""
     return StepWork(prefill, 0.0, 1000.0 * (others + 1), others + 1)
 
 

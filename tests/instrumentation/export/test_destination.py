@@ -65,7 +65,8 @@ def test_a_time_limit_is_in_seconds_or_milliseconds(given: str, seconds: float) 
 
 
 def test_a_signals_own_variable_takes_precedence(tmp_path: Path) -> None:
-    """All signals share the protocol. Each signal may have its own value of the other settings."""
+    """All signals share the protocol. All settings but the protocol may have a separate value for
+    each signal."""
     certificate = tmp_path / "ca.pem"
     certificate.write_text("x")
     settings = settings_from(

@@ -108,7 +108,7 @@ def test_grpc_takes_what_we_encode(sending: Callable[..., OtlpSender]) -> None:
 def test_spans_do_not_follow_vllms_own(
     sending: Callable[..., OtlpSender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """vLLM sets a variable for its own spans that the plugin also reads."""
+    """The plugin also reads the variable that vLLM sets for its own spans."""
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}")
         elsewhere = f"http://127.0.0.1:{free_port()}"

@@ -140,8 +140,8 @@ def test_a_fetched_version_is_not_fetched_again(tmp_path: Path) -> None:
         (b"no archive", "was not read"),
         (_tar({"vllm-0.12.0/vllm/v1/request.py": MODULE * 99})[:70], "was not read"),
     ],
-    # The default ids would contain the archives. An archive contains its creation time, but all
-    # test workers need the same ids.
+    # pytest's default test ids would contain the archives. An archive contains its creation time,
+    # but all test workers need the same ids.
     ids=["another's", "none", "cut short"],
 )
 def test_an_invalid_archive_is_not_stored(tmp_path: Path, content: bytes, why: str) -> None:

@@ -216,7 +216,8 @@ def test_rates_are_the_same_from_rows_from_minutes_and_from_hours(
 
 
 def test_two_fleets_of_one_name_have_no_negative_idle_time(sqlite: Engine) -> None:
-    """Two simulations of two replicas that start 1.5 s apart are four engines."""
+    """Two simulations with two replicas each, which start 1.5 s apart, have four engines
+    together."""
     one, other = (
         run(
             FleetConfig(duration_s=60.0, replicas=2, seed=seed, started_unix_ns=round(began_s * NS))

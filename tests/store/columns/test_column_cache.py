@@ -16,7 +16,7 @@ from telemetry.requests import RequestTimeline, Source
 
 COLUMNS = ("received_unix_ns", "tenant", "ttft_s", "output_tokens", "streamed")
 AT = 2_939_390
-"""The index of the chunk that the tests number 0."""
+"""The index of the chunk that has the number 0 in the tests."""
 
 Write = Callable[..., None]
 Row = Callable[..., RequestTimeline]

@@ -175,7 +175,7 @@ def test_a_table_of_an_older_version_is_divided_while_rows_arrive(
 def test_an_interrupted_division_never_refuses_rows(
     undivided: Engine, request_row: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the collector is killed, the constraint remains until rows of later days remove it."""
+    """If the collector is killed, the constraint remains until rows of later days are stored."""
     monkeypatch.setattr("store.dialects.postgresql_days._become_partition", lambda *_: None)
     store(undivided, request_row(1, received_unix_ns=at(TODAY)))
     delete_older(undivided, 7 * DAY_NS, at(TODAY), pause=lambda: None)
@@ -190,7 +190,7 @@ def test_an_interrupted_division_never_refuses_rows(
 def test_a_table_that_a_view_reads_is_left_undivided(
     undivided: Engine, request_row: Requests, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a division, the view would continue to read the old table."""
+    """If the table were divided, the view would continue to read the old table."""
     store(undivided, request_row(1, received_unix_ns=at(TODAY - 9)))
     with undivided.begin() as connection:
         connection.exec_driver_sql("CREATE VIEW mine AS SELECT request_id FROM requests")

@@ -66,7 +66,8 @@ def set_revision(path: Path, revision: str, oldest: str | None = None) -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Return a function that makes a newer Tailspan, whose last revision ends with `then`."""
+    """Return a function that makes a newer Tailspan. Its last revision ends with the code
+    `then`."""
 
     def make(then: str) -> Path:
         folder = tmp_path / "migrations"

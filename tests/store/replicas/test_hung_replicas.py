@@ -64,7 +64,7 @@ def test_the_engines_that_hang_are_named(engine: Engine, write: Write, sample_ro
 
 
 def test_front_ends_add_up(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A front end reports the number of all its requests with each engine."""
+    """A front end reports the number of all its requests together with the data of each engine."""
     write(
         *(sample_row(process=1, engine=each, **unfinished(99, 95.0, 3)) for each in (0, 1)),
         sample_row(process=2, engine=0, **unfinished(99, 0.5, 4)),

@@ -62,7 +62,7 @@ def test_requests_of_one_trace_differ(engine: Engine, write: Write, request_row:
 
 
 def test_rows_without_ids_join_by_trace(engine: Engine, write: Write, request_row: Row) -> None:
-    """Older clients do not read the request id from the response, so they have none."""
+    """Older clients do not read the request id from the response, so their rows have none."""
     trace = {"trace_id": "ab" * 16}
     write(
         request_row(1, **trace),

@@ -17,7 +17,8 @@ WINDOW = Window(START_NS, START_NS + 600 * 10**9)
 def test_only_the_reports_of_the_wanted_requests_are_read(
     engine: Engine, request_row: Callable[..., RequestTimeline], others: int
 ) -> None:
-    """The database selects few ids, but this process selects many ids."""
+    """If there are few ids, the database selects their rows. If there are many ids, this process
+    selects the rows."""
     rows = [
         request_row(
             number,

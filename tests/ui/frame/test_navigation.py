@@ -1,4 +1,4 @@
-"""Tests of choices that arrive with an address that differs from the server's newest address."""
+"""Tests of a reader's choice that reaches the server together with an outdated address."""
 
 from typing import Any
 

@@ -109,8 +109,8 @@ def _quiet(live: LiveFleet) -> str:
 def test_live_pages_move_nothing_and_lose_no_input(reader: Open, live: LiveFleet) -> None:
     """Playwright runs minutes of the browser's clock within seconds.
 
-    The server uses the real time, so the pages refresh as often as in those minutes, but with the
-    data of some seconds.
+    The server uses the real time. So the pages refresh as often as in those minutes, but only the
+    rows of some seconds arrive.
     """
     person = reader()
     person.tab.clock.install()

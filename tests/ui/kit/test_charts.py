@@ -151,6 +151,6 @@ def test_a_hostile_engine_name_is_text_in_its_chart() -> None:
 
 
 def test_times_are_drawn_in_the_readers_zone() -> None:
-    """Plotly has no time zones, so the times are converted before."""
+    """Plotly has no time zones, so the times are converted before they are drawn."""
     (shown,) = charts.local([START], ZoneInfo("Asia/Kolkata"))
     assert (shown.isoformat(), shown.tzinfo) == ("2025-11-20T06:23:20", None)

@@ -72,7 +72,7 @@ def test_the_sides_are_a_table_with_their_utilisation() -> None:
     assert f"<td>24 min</td><td>{wording.UNKNOWN}</td><td>{wording.UNKNOWN}</td>" in text
     assert "&lt;b&gt;kv_producer" in text
     assert "not divided" in text
-    # On a phone, the table scrolls, and the names of the sides are not broken.
+    # On a phone, the table scrolls, and the names of the sides stay on one line.
     assert text.startswith("<div class='scrolling' tabindex='0'><table class='data short'>")
     assert "not divided" not in words.sides(Sides([prefill], 1e-6), line())
 
