@@ -221,8 +221,8 @@ def table(values: Mapping[str, Mapping[bool, Sequence[float]]], only: str) -> It
         value = getattr(sys.modules[f"diagnosis.{module}"], name)
         groups = ""
         for fault in (False, True):
-            found = values[label].get(fault, ())
-            cells = np.quantile(found, QUANTILES) if found else ()
+            found = np.round(values[label].get(fault, ()), 9)
+            cells = np.quantile(found, QUANTILES) if found.size else ()
             groups += f"  {len(found):>5}" + "".join(f"{each:>9.3g}" for each in cells).ljust(27)
         yield f"{label:44} {value:>8}{groups}".rstrip()
 

@@ -3,7 +3,12 @@
 from math import log
 
 from diagnosis.claim import Claim, Evidence, Lever
-from diagnosis.evidence.gpus_and_hosts import MORE_SAMPLES, gpu_mean, gpu_share_with, others_use_hardware
+from diagnosis.evidence.gpus_and_hosts import (
+    MORE_SAMPLES,
+    gpu_mean,
+    gpu_share_with,
+    others_use_hardware,
+)
 from diagnosis.evidence.slow_machines import slow_servers_showing, weights_of_slow_servers
 from diagnosis.growth.case import DiagnosisCase
 

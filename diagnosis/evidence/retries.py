@@ -185,4 +185,6 @@ def _tenant(requests: Requests, again: IntArray) -> str | None:
     tenant = requests.label("tenant")
     counts = np.bincount(tenant.codes[again][tenant.codes[again] >= 0], minlength=1)
     most = int(counts.argmax())
-    return tenant.values[most] if tenant.values and counts[most] >= _SAME_TENANT * again.size else None
+    return (
+        tenant.values[most] if tenant.values and counts[most] >= _SAME_TENANT * again.size else None
+    )

@@ -82,13 +82,15 @@ class Demand:
 
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
-    """Return whether the mean of `now` exceeds the mean of `before` by more than 3 standard errors
-    and by more than 5 %. Return False if there are too few values."""
+    """Return whether the mean of `now` exceeds the mean of `before` by more than
+    `_CLEAR_ERRORS` standard errors and by more than the share `_CLEAR_GROWTH`. Return False if
+    there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
-    return bool(now.mean() - before.mean() > max(_CLEAR_ERRORS * error, _CLEAR_GROWTH * before.mean()))
+    grown = now.mean() - before.mean()
+    return bool(grown > _CLEAR_ERRORS * error and grown > _CLEAR_GROWTH * before.mean())
 
 
 def _log_ratio(now: float, before: float) -> float:
