@@ -25,9 +25,6 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """A reader whose `read` blocks until `close` is called, and then fails as if its process had
-    ended."""
-
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
 
