@@ -1,15 +1,19 @@
 """The expression language of `where` and `good`: its parser and its syntax tree.
 
+Two examples:
+
     ttft_s <= 0.5 and tpot_s <= 0.05
     route == "/v1/chat/completions" and not (tenant in ("probe", "test") or tenant is unknown)
 
-    either     = both { "or" both }
-    both       = negated { "and" negated }
-    negated    = "not" negated | "(" either ")" | comparison
-    comparison = field ("<" | "<=" | ">" | ">=" | "==" | "!=") literal
-               | field ["not"] "in" "(" literal { "," literal } ")"
-               | field "is" ["not"] "unknown"
-    literal    = number | text in quotes | "true" | "false"
+The grammar, in EBNF:
+
+    expression  = conjunction { "or" conjunction }
+    conjunction = negation { "and" negation }
+    negation    = "not" negation | "(" expression ")" | comparison
+    comparison  = field ("<" | "<=" | ">" | ">=" | "==" | "!=") literal
+                | field ["not"] "in" "(" literal { "," literal } ")"
+                | field "is" ["not"] "unknown"
+    literal     = number | text in quotes | "true" | "false"
 
 An expression can only compare fields with constants; it is never executed as code.
 `alerts.evaluation.request_verdicts` defines the semantics.

@@ -66,9 +66,10 @@ def coverage(window: str) -> str:
 
 
 def alerting_burn(window: str) -> str:
-    """Return the name of the series with a pair's burn rate over its long window. The series exists
-    only while the pair alerts. If pairs share a long window, `window` contains the short window and
-    the severity too."""
+    """Return the name of a series with a burn rate that is high enough for an alert: the burn rate
+    over the long window of a pair of windows. Prometheus records this series only while the pair's
+    alert condition is true. If several pairs have the same long window, `window` also contains the
+    short window and the severity."""
     return f"slo:tailspan_alerting_burn:ratio{window}"
 
 

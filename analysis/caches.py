@@ -247,9 +247,10 @@ def _group(
 def _replaced_request(
     hit: CacheLookupReport, means: Mapping[_Key, MeanRequest]
 ) -> MeanRequest | None:
-    """Return the mean values of the requests that the hit's tenant sent to the hit's model. If this
-    tenant sent no requests to the model, return the mean values over all tenants; None if no tenant
-    sent requests to the model."""
+    """Estimate the request that the model did not receive because of this cache hit. Return the
+    mean values of the requests of the same tenant to the same model. If this tenant sent no
+    requests to the model, return the mean values over all tenants. If no tenant sent requests to
+    the model, return None."""
     if hit.model is None:
         return None
     return means.get((hit.tenant, hit.model)) or means.get((EVERY, hit.model))

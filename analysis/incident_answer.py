@@ -94,9 +94,9 @@ class StoredAnswer:
 
     @property
     def replay_took_too_long(self) -> bool:
-        """Whether the replay was ended by its time limit, so that the answer has no shares from
-        replays. In this case, the server tries again, and a command or a page that can replay
-        computes its own answer."""
+        """Whether the replay exceeded its time limit. The answer then has no shares from a replay,
+        and the server computes it again later. Commands, and pages that are not live, do not show
+        this answer: they run a replay themselves."""
         return took_too_long(self.verdict.first.not_replayed)
 
     def explained(self, question: Question) -> Explanation | None:

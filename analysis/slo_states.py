@@ -229,8 +229,8 @@ def objective_status(
     Args:
         count: from `by_second`. Pass the same object for all objectives, because it caches counts
             that several objectives need.
-        since: returns instants for a group, in unix seconds. The caller may sum the group's counts
-            from each of these instants.
+        since: a function that returns instants for a group, in unix seconds. The group's `tally` in
+            the result can return the counts since each of these instants.
     """
     groups = []
     for group in expanded(engine, [objective]):

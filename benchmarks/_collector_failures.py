@@ -47,12 +47,12 @@ class LeaseWatch:
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Return, for each failure and each lease that the failed collector held, the seconds until
-        the lease had another holder.
+        """Return the seconds from a collector's failure until another collector held its lease: one
+        value for each lease that a failed collector held.
 
         Args:
-            lost: the time of each failure, and the failed collector's text from
-                `Collectors.holder`.
+            lost: the time of each failure, and the text that identifies the failed collector as the
+                holder of a lease (`Collectors.holder`).
         """
         found = []
         changes = list(self.changes)
@@ -104,7 +104,8 @@ def disturb(
     """Burn the error budget of each objective for a while, and kill or stop collectors at random
     moments.
 
-    Half of the failures affect the collector that sends notifications.
+    For half of the failures, the collector that sends notifications is chosen; for the other half,
+    a random collector.
 
     Returns:
         For each failure: the time, the kind, and the text that identifies the collector as the
@@ -113,7 +114,8 @@ def disturb(
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []
     ready_s: dict[int, float] = {}
-    """The monotonic time at which each failed collector works again."""
+    """For each collector that has failed, by its number: the monotonic time from which it works
+    again."""
     next_s = began_s + 5
     starting: list[threading.Thread] = []
     while (now_s := time.monotonic()) < began_s + seconds:

@@ -50,13 +50,14 @@ class SingleSteps:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of a fit on steps that it was not fitted to."""
+    """Errors of a fit, measured on steps that the fit did not use."""
 
     busy: float
     """The sum of the absolute errors of each second's busy time, divided by the total busy time."""
     paced: float
-    """The same error as in the field `busy`, after the model is scaled to the busy time of each
-    `PACE_S` seconds, as predictions do."""
+    """The same error as in the field `busy`, but with scaled durations: in each `PACE_S` seconds,
+    the sum of the modelled durations equals the measured busy time. Predictions use the same
+    scaling."""
     step: float
     """Median absolute relative error of a single step."""
     r_squared: float

@@ -4,10 +4,11 @@
     python benchmarks/compare_real.py --recorded DIR     compare again, without a server
     python benchmarks/compare_real.py budget restarted   only these changes
 
-A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small budget of
-tokens per step, and compiled instead of eager (A/B). Each change is compared in both directions,
-with the same mix of requests and with another mix: a new tenant, more long prompts and a higher
-rate. The two windows of a comparison have different arrivals.
+A vLLM on this machine's CPU is restarted with three configurations: the same arguments as before
+(A/A), a small limit on the tokens per step (A/B), and compilation instead of eager execution (A/B).
+Each change is compared in both directions, with the same mix of requests and with another mix: a
+new tenant, more long prompts and a higher rate. The two windows of a comparison have different
+arrivals.
 
 A restart alone can make a process slower or faster. So four processes with the usual arguments
 serve traffic before the first window, one after another: they show the effect of a restart. Windows

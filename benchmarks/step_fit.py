@@ -1,4 +1,4 @@
-"""Measures which fit of the step model best predicts the busy time of seconds after the fit.
+"""Measures which fit of the step model best predicts busy times that the fit did not use.
 
     python benchmarks/step_fit.py [--seconds 180] [--rate 3] [--seed 3] [--keep FOLDER]
 
@@ -15,9 +15,10 @@ steps, worst seconds dropped  as `steps`, but without the worst quarter of the s
 steps, relative errors        the normal equations with the relative errors of steps, scaled
 steps, without κ              the normal equations without attention pairs
 
-No coefficient is negative. "busy time" is the error of each second's busy time. "at pace" is the
-same error after the model is scaled to the busy time of each 5 s, as in predictions. "one step" is
-the median error of a single step.
+No fit has negative coefficients. The printed table shows three errors. The column "busy time" shows
+the error of the predicted busy time of each second. The column "at pace" shows the same error with
+scaled durations: their sum in each 5 s equals the measured busy time, as in predictions. The column
+"one step" shows the median error of a single step.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Compares when pages (urgent alerts) of Tailspan's and of Sloth's rules fire, in promtool.
+"""Compares the times at which Tailspan's and Sloth's rules fire pages (urgent alerts), with
+promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md
@@ -6,8 +7,8 @@
 Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
 request per second. These hours fill the long windows of both rule sets. Series are scraped and
 rules are evaluated every 30 s, as in many installations. Tailspan's generated rule file evaluates
-paging rules every 15 s. The result is the time from the fault's start to the first page. Tickets
-(alerts that do not page) of Tailspan are marked in the table. "never" means that no alert fired in
+paging rules every 15 s. The result is the time from the fault's start to the first page. Tailspan's
+tickets (alerts of severity `ticket`) are marked in the table. "never" means that no alert fired in
 the observed time.
 """
 
@@ -40,8 +41,8 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""A stretch of time: its length in seconds, and the counter's increase per step; None if the
-counter is absent."""
+"""A stretch of time: its length in seconds, and the counter's increase per step (None if the
+counter is absent)."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
@@ -234,7 +235,8 @@ spec:
 
 
 def rules(fault: TimelineFault) -> str:
-    """Return the rules of Tailspan and Sloth on which the alerts to check depend, as one file."""
+    """Return the text of one rule file, with all rules of Tailspan and Sloth that the checked
+    alerts need."""
     if fault.bad:
         sources = [
             json.dumps({"type": "Prometheus", "spec": {"query": query}})

@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "outside": "Print the latency of endpoints in each region, measured by probes.",
     "caches": "Show what caches in front of the model answered, and what this saved.",
     "slo": "Check objectives, generate rules, show their status, test notifications.",
-    "mcp": "Serve questions as tools of the Model Context Protocol (MCP).",
+    "mcp": "Let AI assistants query Tailspan, over the Model Context Protocol (MCP).",
     "config": "Show each engine's configuration, or the differences between two configurations.",
     "starts": "Show how long each engine took to start, in parts.",
     "gpus": "Show the state of each GPU, or send its samples to a collector.",

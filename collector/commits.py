@@ -1,5 +1,5 @@
-"""Waits for commits on the event loop. The loop is woken once per transaction, not once per
-message.
+"""Lets coroutines wait until the rows of a message are committed. The event loop is woken once per
+transaction, not once per message.
 
 A transaction often contains the rows of many messages. `asyncio.wrap_future` is not used, because
 it makes one system call per message.
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 
 class Commits:
-    """Waits for the commits of messages' rows. Call `wait` on one event loop only."""
+    """Lets coroutines wait for commits. Call `wait` on one event loop only."""
 
     def __init__(self) -> None:
         self._settled: deque[tuple[Future[None], asyncio.Future[None]]] = deque()

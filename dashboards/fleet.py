@@ -126,8 +126,8 @@ BOARD: Final = Board(
                 Panel(
                     title="P95 of the time to first token, by tenant",
                     description=(
-                        "P95 of the last 5 min, over all replicas. If one tenant differs, that"
-                        " tenant sends different requests."
+                        "P95 of the last 5 min, over all replicas. If the value of only one tenant"
+                        " is high, its requests differ from the requests of the other tenants."
                     ),
                     unit=GrafanaUnit.SECONDS,
                     queries=(

@@ -48,10 +48,11 @@ class StepModel:
 
 
 def without_drafts(fitted: StepModel, drafted: int) -> StepModel:
-    """Remove the time for drafted tokens from a step model fitted with speculative decoding.
+    """Remove the time for drafted tokens from a step model that was fitted to steps with
+    speculative decoding.
 
-    The replay adds the time to verify drafted tokens itself, so this time is removed from the
-    coefficient of a decode. The draft head's time stays in the constant γ.
+    The fitted coefficient of a decode includes the time to verify drafted tokens. This time is
+    removed, because the replay adds it separately. The draft head's time stays in the constant γ.
     """
     if not drafted:
         return fitted

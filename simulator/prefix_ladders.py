@@ -51,5 +51,5 @@ def _digests(name: str) -> str:
 
 _rungs = lru_cache(_CONVERSATIONS)(_digests)
 _EMPTY: Final = _digests("")[:RUNG_CHARS]
-"""The first rung (digest) of every ladder. Two ladders can be compared only if their first rungs
-are equal."""
+"""Every ladder begins with this digest. Two ladders can be compared only if they begin with the
+same digest."""

@@ -56,8 +56,8 @@ def request_of(record: RequestRecord, number: int, replica: str, region: str) ->
 
 
 def operation_of(routed: RoutedRequest, started_unix_ns: int) -> ApplicationOperation:
-    """Return a request at the router as a row. The column `process` contains the name of the
-    simulated router, where a collector would store a digest."""
+    """Return the row of a request's time at the router. The column `process` contains the name of
+    the simulated router. For a real router, the collector stores a digest in this column."""
     at_unix_ns = started_unix_ns + round(routed.began_s * 1e9)
     first_s = routed.first_byte_s
     return ApplicationOperation(

@@ -28,8 +28,8 @@ def newest_data_unix_ns(engine: Engine, until_unix_ns: int, *, probes: bool = Fa
 def continuous_since_unix_ns(
     engine: Engine, until_unix_ns: int, max_gap_ns: int, *, probes: bool = False
 ) -> int:
-    """Return the earliest time from which data has arrived up to `until_unix_ns`, with no gap
-    longer than `max_gap_ns`.
+    """Return the start of the continuous data that ends at `until_unix_ns`. Data is continuous if
+    it has no gap longer than `max_gap_ns`.
 
     Args:
         probes: True to use only probes. False to use requests, engine samples and reports of

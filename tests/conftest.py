@@ -137,7 +137,7 @@ def a_request(number: int = 0, **about: Any) -> RequestTimeline:
 
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what-if compute its intervals from four resampled replays."""
+    """Let `analysis.what_if.predict` compute its intervals from four resampled replays."""
     monkeypatch.setattr("analysis.what_if.predict.__defaults__", (4, lambda: None))
 
 
@@ -147,7 +147,8 @@ def request_row() -> Callable[..., RequestTimeline]:
 
 
 class _SharedColumnReader(ColumnReader):
-    """Passes its process to the reader of the next database, because a process starts slowly."""
+    """A reader of columns that, when it is closed, passes its process to the reader of the next
+    database. Starting a process takes long."""
 
     waiting: ClassVar[list["_SharedColumnReader"]] = []
 
@@ -192,8 +193,8 @@ def databases_open_quickly(
     empty_database: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Make tests faster, except the store's own: reuse the processes that read columns, copy the
-    schema of new SQLite databases, and do not wait for the disk."""
+    """Make all tests faster, except the tests of the store: reuse the processes that read columns,
+    copy the schema of new SQLite databases, and do not wait for the disk."""
     if request.path.is_relative_to(Path(__file__).parent / "store"):
         return
     monkeypatch.setattr("store.dialects.sqlite.ColumnReader", _SharedColumnReader)
@@ -223,8 +224,8 @@ def default_sighup() -> Iterator[None]:
 def stranger() -> Iterator[Callable[..., str]]:
     """Return a function that serves fixed bytes on a free port, and returns the address.
 
-    The bytes can be a dict with the bytes of each path. After the bytes, `drip` sends one more byte
-    every 10 ms. `deaf` never responds.
+    The bytes can be a dict with the bytes of each path. With the manner `drip`, the server then
+    sends one more byte every 10 ms. With the manner `deaf`, it never responds.
     """
     with raw_server() as serve:
 

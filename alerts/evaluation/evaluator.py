@@ -1,5 +1,5 @@
-"""The live evaluator: it decides from the stored requests whether objectives alert. It makes the
-same decisions as the generated Prometheus rules.
+"""The live evaluator computes from the stored requests whether the alerts of objectives fire. It
+makes the same decisions as the generated Prometheus rules.
 
 The evaluator evaluates each multiple of 15 s once. After a pause, it continues with the missed
 instants, so a restart changes no result.
@@ -53,14 +53,14 @@ them is too late to help."""
 BEHIND_S: Final = 60
 """If the time of the last evaluation is more than this many seconds ahead of the present, the clock
 was wrong at that evaluation. The evaluator then continues at an earlier time (see above). If that
-time is less far ahead, the evaluator waits until the present has reached it."""
+time is ahead by fewer seconds, the evaluator waits until the present has reached that time."""
 RECOUNT_SHARE: Final = 10
 """An evaluation that counts old requests again may take longer than the evaluation interval. In
 this case, the next recount of old requests waits for this many times the duration of that
 evaluation. So a sender of old requests cannot delay an alert."""
 ARRIVAL_S: Final = 15
-"""An instant is evaluated this many seconds after it, so that the last rows before it have
-arrived."""
+"""The evaluation of an instant takes place this many seconds after the instant, so that the last
+rows before the instant have arrived."""
 TRANSACTIONS_AT_ONCE: Final = 2_000
 """Maximum number of transactions whose marks are read at a time. Collectors commit up to a hundred
 transactions per second, so one read covers at least 20 s."""
@@ -200,7 +200,7 @@ class Evaluator:
         before_s = evaluated_until(self._engine, objective.name)
         if before_s is None and first_counted_range(self._engine, goodput, now_s) is None:
             # There are no requests or probes yet. Do not evaluate this instant: the first request
-            # or probe may still end at it, and each instant is evaluated only once.
+            # or probe may still end at this instant, and each instant is evaluated only once.
             return []
         first_s = (
             until_s if before_s is None else max(before_s + EVALUATION_S, until_s - LONGEST_PAUSE_S)

@@ -24,7 +24,7 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WindowPairBurnRates:
-    """A pair of windows with the burn rate of each."""
+    """A long and a short window, and the burn rate of each window."""
 
     long_s: int
     short_s: int
@@ -35,7 +35,7 @@ class WindowPairBurnRates:
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """A pair of windows whose alert a guard (`low_traffic` or `cold_start`) suppresses."""
+    """A pair of windows whose alert is suppressed by a guard: `low_traffic` or `cold_start`."""
 
     windows: WindowPairBurnRates
     guard: str
@@ -126,7 +126,8 @@ class IncidentMessage:
 
     @property
     def incident(self) -> str:
-        """The identifier of the incident. It is the same in all messages."""
+        """The identifier of the incident. All messages about the incident have the same
+        identifier."""
         if self.test:
             return f"{self.slo}/{self.severity}/test"
         return f"{self.slo}/{self.severity}/{self.fired_unix_s}"

@@ -1,9 +1,10 @@
 """Indicators from a user's Prometheus queries: two queries that count events, or a query that
 returns a ratio.
 
-If the objective has `by`, the groups with the most events in the last 6 h have a place: they are
-counted separately. In this ranking, events of a group that already has a place count twice, so that
-a group of similar size does not replace it. All other groups form the group `other`.
+If the objective has `by`, the `PLACES` groups with the most events in the last 6 h are counted
+separately. In this ranking, the events of a group that is already counted separately count twice,
+so that a group of similar size does not replace it. All other events are counted in the group
+`other`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,11 +49,12 @@ class Queries:
 
     @property
     def places(self) -> str | None:
-        """An expression that returns the groups with the most events. None if `by` is empty."""
+        """An expression that returns the groups to count separately: those with the most events.
+        None if `by` is empty."""
         if not self.ratio.by:
             return None
         events = _count(self.ratio.total, "6h", self.ratio.by)
-        # A group whose own name is `other` cannot have a place.
+        # Exclude a group with the name `other`: its events are counted in the group `other`.
         none = self._as_other_group("vector(0)")
         kept = f"2 * ({events}) and {self._on} {self._recorded(vocabulary.PLACED)}"
         return f"topk({PLACES}, (({kept}) or ({events})) unless {self._on} {none})"
@@ -62,7 +64,8 @@ class Queries:
         return self._count(self.ratio.total, window)
 
     def bad(self, window: str) -> str:
-        """Return the expression that counts the bad events: 0 if they have no series."""
+        """Return the expression that counts the bad events. If the query for the bad or the good
+        events returns no series, the number of these events is 0."""
         part, events, on = self._count(self.ratio.part, window), self.events(window), ""
         if self.ratio.by:
             events, on = self._recorded(vocabulary.events(window)), f"{self._on} "

@@ -2,8 +2,8 @@
 
 Prometheus evaluates a subquery at multiples of its step from unix time 0. The slices of
 `alerts.slices` end at the same times. For example, `[1h:5m]` contains the twelve slices of 5
-minutes that ended in the last hour. The events of a slice are counted at its end by the increase of
-counters, which needs two samples. So Prometheus must scrape at least twice per slice.
+minutes that ended in the last hour. At the end of a slice, its events are counted as the increase
+of counters. An increase needs two samples, so Prometheus must scrape at least twice per slice.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ ROUNDING: Final = Fraction(1, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """An indicator of time slices. `counted` counts the events in each slice."""
+    """An indicator that counts each time slice as one event. `counted` is the indicator that counts
+    the events inside a slice."""
 
     counted: EventQueries
     slices: Slices

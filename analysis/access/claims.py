@@ -13,18 +13,19 @@ LONGEST_VALUE: Final = 1_024
 
 
 class ClaimError(ValueError):
-    """A claim that should give a role has an invalid value: it is not a text or a list of texts, or
-    it is too long."""
+    """The value of a claim that a role uses is invalid: it is neither a text nor a list of texts,
+    or it is too long."""
 
 
 def access_of_person(claims: Mapping[str, Any], roles: Roles, *, unverified: bool) -> Access | None:
     """Return what a person may see, or None if the claims give the person no role.
 
     Args:
-        unverified: True if e-mail addresses that the provider has not verified give roles too.
+        unverified: True if the claim `email` counts even if the provider has not verified the
+            address.
 
     Raises:
-        ClaimError: a claim that should give a role has an invalid value.
+        ClaimError: a claim that a role uses has an invalid value.
     """
     grants = [
         each.grant for each in roles.roles if _grants_role(claims, each, unverified=unverified)

@@ -38,7 +38,8 @@ class FactorKind(Enum):
     BLOCKS = "KV blocks"
     """KV blocks that the engines lost in the window, for example by a leak."""
     OUTGROWN_BLOCKS = "KV blocks and outputs"
-    """Lost KV blocks and longer outputs together, if the requests no longer fit into the cache."""
+    """The lost KV blocks and the numbers of output tokens, which are reset together. This kind
+    represents preemptions: the KV cache is too small for the requests."""
     CONFIG = "configuration"
 
 

@@ -1,7 +1,7 @@
 """Find how many KV blocks the engines lost in a window, for example by a leak.
 
 Lost blocks are unused but cannot be allocated, and no counter reports their number. Bisection finds
-the number of lost blocks for which the slow requests are as slow in the replay as measured.
+the number of lost blocks with which a replay gives the measured latency of the slow requests.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ blocks reaches this share, the window has lost no blocks. Without a fault, repla
 def without_lost_blocks(
     window: Recorded, measured_s: float, replayed_s: Callable[[Recorded], float]
 ) -> Recorded | None:
-    """Return the window with fewer KV blocks (without the lost blocks), or None if no blocks are
-    lost.
+    """Return the window without the lost KV blocks, or None if no blocks are lost.
 
     Args:
         window: the recorded window, with the blocks that the engines report.
-        measured_s: the mean latency of the slow requests.
-        replayed_s: replays a window, and returns the mean latency of its slow requests.
+        measured_s: the measured mean latency of the slow requests.
+        replayed_s: a function that replays a window, and returns the mean latency of the slow
+            requests in the replay.
     """
     if replayed_s(window) >= MIN_RATIO * measured_s:
         return None

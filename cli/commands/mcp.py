@@ -1,4 +1,4 @@
-"""`tailspan mcp`: the questions of the API as tools of a language model."""
+"""`tailspan mcp`: offers the questions of the API to AI assistants, as MCP tools."""
 
 import asyncio
 import os
@@ -76,11 +76,11 @@ def mcp(
     roles: Path | None,
     **access: Any,
 ) -> None:
-    """Serve questions as tools of the Model Context Protocol (MCP).
+    """Let AI assistants query Tailspan, over the Model Context Protocol (MCP).
 
-    An AI assistant can then ask the same questions as the commands stats, explain, requests, cost,
-    caches, slo status, compare, what-if, budget, outside and starts. The tools only read the
-    database, which contains neither prompts nor answers.
+    The assistant gets one tool for each of these commands: stats, explain, requests, cost, caches,
+    slo status, compare, what-if, budget, outside and starts. The tools only read the database,
+    which contains neither prompts nor answers.
 
     An answer has at most 20,000 characters. Longer lists are shortened, and the answer contains the
     number of omitted elements.

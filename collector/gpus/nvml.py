@@ -34,12 +34,12 @@ from telemetry.installing import install_extra
 
 REOPEN_S: Final = 30.0
 _MAY_COME_BACK: Final = LOST_GPU | {AbsenceReason.FAILED}
-"""Reasons after which the library is reopened. They include unknown errors (FAILED), because an
-unknown error is often the first sign of a lost GPU."""
+"""If a GPU cannot be read for one of these reasons, the library is reopened. Unknown errors
+(FAILED) are included, because an unknown error is often the first sign of a lost GPU."""
 
 
 def load() -> Any:
-    """Return the Python package."""
+    """Return NVML's Python package."""
     try:
         import pynvml
     except ImportError as error:

@@ -21,7 +21,8 @@ MAX_ARGUMENTS: Final = 256
 
 
 def normalise_events(body: bytes, now_unix_ns: int) -> NormalisedBatch:
-    """Return the engine starts and the requests in flight of an OTLP logs message.
+    """Return the engine starts and the reports of requests in flight that an OTLP logs message
+    contains.
 
     Raises:
         MalformedError: the body is not an OTLP logs message.

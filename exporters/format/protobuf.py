@@ -30,7 +30,7 @@ _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
 """Maximum number of consecutive empty buckets that are written as zeros (one byte each). After a
-longer gap, the encoding begins a new `BucketSpan`, a run of consecutive buckets (six bytes)."""
+longer gap, a new `BucketSpan` (a run of consecutive buckets) is written, which takes six bytes."""
 
 
 def varint(number: int) -> bytes:
@@ -69,7 +69,7 @@ def family(name: str, help_: str, kind: int, metrics: Iterable[bytes]) -> bytes:
 
 
 def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterator[bytes]:
-    """Encode a metric for each value with its labels."""
+    """Encode one metric for each value, with the labels of the value."""
     field, begins = _VALUE_FIELDS[kind], _scalars(names)
     for labels, value in values.items():
         yield begins[labels] + _value(field, value)
@@ -77,8 +77,8 @@ def scalars(kind: int, names: Labels, values: Mapping[Labels, float]) -> Iterato
 
 @lru_cache(maxsize=64)
 def _scalars(names: Labels) -> LabelCache[bytes]:
-    """Return a cache of encoded metrics without their values, by label values. The encoded length
-    of a metric includes the eleven bytes of its value."""
+    """Return a cache that contains, for each set of label values, the encoded metric without its
+    value. The encoded length of the metric includes the eleven bytes of the value."""
 
     def make(labels: Labels) -> bytes:
         pairs = label_pairs(names, labels)

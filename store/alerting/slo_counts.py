@@ -53,7 +53,7 @@ class SloCount:
 NUMBERS: Final = tuple(field.name for field in fields(SloCount)[1:-2])
 _COLUMNS: Final = ("until_unix_s", *NUMBERS)
 PROBE_DEFINITIONS: Final = "probes-"
-"""The prefix of the digest of an objective that counts probes."""
+"""If an objective counts probes, the digest of its definition begins with this prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +316,7 @@ def _counted_range(connection: Connection, definition: str, *, locked: bool) -> 
 
 
 def _locked(engine: Engine, statement: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    """Return a query that also locks its rows until the commit, if the database can."""
+    """Return a query that also locks its rows until the commit, if the database supports this."""
     return statement if dialects.of(engine).ADDITIVE else statement.with_for_update()
 
 

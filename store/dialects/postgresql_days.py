@@ -159,7 +159,8 @@ def divide(engine: Engine, table: Table) -> None:
     First, a constraint is added: rows later than `AHEAD_DAYS` days after the table's newest row are
     refused. Second, PostgreSQL checks the stored rows, without blocking readers or writers. Third,
     in milliseconds, the table becomes a partition of a new table, which takes over its name. If the
-    process is interrupted, the next deletion of old rows continues the division.
+    process ends before the third step, the division continues when old rows are deleted the next
+    time.
     """
     with reading(engine) as connection, _cursor(connection) as cursor:
         if partitions(cursor, table) is not None:
@@ -195,8 +196,9 @@ def _constraint_name(table: Table) -> str:
 
 
 def _read_constraint(cursor: Any, table: Table) -> tuple[int, bool] | None:
-    """Return the time from which on the table's constraint refuses rows, and whether PostgreSQL has
-    checked that all stored rows satisfy the constraint. Return None if there is no constraint."""
+    """Return the earliest time whose rows the table's constraint refuses, and whether PostgreSQL
+    has checked that all stored rows satisfy the constraint. Return None if there is no
+    constraint."""
     cursor.execute(
         "SELECT pg_get_constraintdef(oid), convalidated FROM pg_constraint"
         " WHERE conrelid = to_regclass(%s) AND conname = %s",

@@ -109,8 +109,8 @@ def connect(url: URL, *, create: bool, timeout_s: float) -> Engine:
         # would invalidate the cache.
         options |= {"connect_args": {"timeout": timeout_s}, "pool_use_lifo": True}
     else:
-        # Open a new connection for each use, so that it checks again whether another process
-        # writes.
+        # Open a new connection for each use, because `_read_only` must check each time whether
+        # another process writes to the database.
         options |= {"creator": lambda: _read_only(path, timeout_s), "poolclass": NullPool}
     engine = create_engine(url, **options)
     event.listen(engine, "engine_disposed", lambda _engine: reader.close())

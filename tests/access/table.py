@@ -1,4 +1,4 @@
-"""Generates the table in docs/access.md, with the questions of each role and the results.
+"""Generates the table in docs/access.md, which shows the results of each question for each role.
 
 `python -m tests.access.table` stores a fleet, asks each question as each role, prints the table and
 writes it to the page.
@@ -28,7 +28,7 @@ ENVIRONMENT: Final = ("TAILSPAN_DATABASE_URL", "TAILSPAN_OBJECTIVES")
 
 
 def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return the questions: a description, the question and its parameters."""
+    """Return the questions and their parameters, by description."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
     return {

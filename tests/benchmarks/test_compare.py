@@ -14,7 +14,8 @@ def test_the_rivals_reject_five_percent_of_equal_samples_and_find_a_shift() -> N
 
 
 def test_the_true_change_is_the_factor_of_the_steps() -> None:
-    """TTFT changes less than the steps, because the front end's time stays the same."""
+    """TTFT grows by a smaller factor than the duration of a step, because the front end's time
+    stays the same."""
     for kind, low in ((SAME, 0.0), (SLOW, 0.1)):
         case = pair(kind, 3, 300)
         for metric in ("ttft", "tpot"):

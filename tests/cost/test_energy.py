@@ -15,9 +15,9 @@ PRICES = parse_prices("carbon: [{match: '*', g_per_kwh: 100}]\npue: {ratio: 1.5}
 
 
 def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
-    """Return a GPU with these counters at whole minutes.
+    """Return a GPU whose energy counter has these values at whole minutes.
 
-    Each minute has a sample at its start and one a second before its end.
+    Each minute has two samples: one at its start, and one a second before its end.
     """
     at = np.arange(len(joules) - 1) * 60
     first = np.array(joules[:-1])
@@ -35,7 +35,8 @@ def gpu_stretches(joules: list[float], replica: str = "r") -> GpuEnergySpans:
 
 
 def fleet(shares: list[float], watts: list[float]) -> BillingData:
-    """Return an engine with these busy shares by minute, and the energy of its GPU."""
+    """Return the billing data of one engine. For each minute, `shares` is the engine's busy share,
+    and `watts` is the power of its GPU."""
     points, busy_s = [], 0.0
     for minute, share in enumerate(shares):
         points += [(minute * 60 + at, busy_s + at * share) for at in range(60)]

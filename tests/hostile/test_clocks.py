@@ -26,7 +26,7 @@ DAY_S = 86_400
 START_S = 1_790_000_010
 STEP_S = 15
 BURN_S = 7 * MINUTE_S
-"""How long a burn is observed, in seconds. The page fires four minutes after the burn's start."""
+"""Duration of the observed burn, in seconds. The page fires four minutes after the burn's start."""
 JUMP_S = range(3 * MINUTE_S, 5 * MINUTE_S)
 """The seconds with a wrong clock. The page fires during this time."""
 
@@ -37,7 +37,7 @@ class World:
     Args:
         path: the path of the database.
         history: rows stored at the start.
-        error_s: returns the error of the system clock after a number of seconds.
+        error_s: a function that returns the error of the system clock after a number of seconds.
         same_host: whether senders use Tailspan's clock.
     """
 
@@ -86,7 +86,8 @@ class World:
             yield collector
 
     def check(self) -> None:
-        """Check that no row is lost or moved, and that stored counts equal those of the rows."""
+        """Check that no row is lost or moved, and that the stored counts equal the counts of the
+        rows."""
         ever = Window(0, 2**63 - 1)
         assert request_count(self.engine, ever) == self.rows
         received = request_table(self.engine, ever)["received_unix_ns"].to_pylist()
@@ -108,7 +109,7 @@ class World:
 
 @pytest.fixture
 def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline]:
-    """Return an hour of good requests, and some that are nearly a week old."""
+    """Return the good requests of one hour, and some good requests that are nearly a week old."""
     instants = [*range(-3600, 0, 12), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
     return [
         request_row(

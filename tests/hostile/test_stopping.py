@@ -25,8 +25,6 @@ SOON_S = 8 * GRACE_S
 
 
 class _Stuck(LocalReader):
-    """A reader that blocks until it is closed, like a killed process."""
-
     def __init__(self) -> None:
         self.started, self.closed = threading.Event(), threading.Event()
 
@@ -114,7 +112,7 @@ def test_a_stalled_body_is_retryable(loop: asyncio.AbstractEventLoop, connect: C
 def test_uncommitted_messages_get_a_retryable_response(
     loop: asyncio.AbstractEventLoop, trace_message: Callable[..., Any]
 ) -> None:
-    """The rows may still be stored, and then arrive twice."""
+    """The rows may still be stored after the response. The sender then sends stored rows again."""
     sink = MemorySink(held=True)
     collector = _start(loop, sink)
     body = trace_message().SerializeToString()

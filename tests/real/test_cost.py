@@ -17,7 +17,8 @@ def at_rest(tailspan: Any, replica: str) -> tuple[dict[str, float], dict[str, An
     """Wait until the engine is idle.
 
     Returns:
-        The requests' bill in total and since the engine's start, and the engine's newest sample.
+        Sums over the replica's requests (billed time, wasted time, cost, preemptions, lost
+        accounts), and the engine's newest sample.
     """
     from store.database import open_database
     from store.queries import Window, request_table, sample_table

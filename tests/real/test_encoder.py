@@ -91,7 +91,8 @@ def test_an_image_has_the_encoders_time_and_a_cached_image_has_none(
 
 @pytest.mark.alone
 def test_requests_without_images_are_delayed_by_the_encoder(seeing: Any, tailspan: Any) -> None:
-    """The encoder's time counts as others' prefill, not as a stall."""
+    """For a request without images, the encoder's time counts as the prefill of other requests, not
+    as a stall."""
     calls = [Call(prompt=f"long {number}", max_tokens=600) for number in range(3)]
     calls += [looking(randrange(100, 2**32)) for _ in range(6)]  # not in the encoder's cache
     seen = send_all(seeing.port, calls, concurrency=9)

@@ -99,7 +99,7 @@ def test_no_fault_lets_the_queue_grow_without_end(cause: str) -> None:
 
 
 def test_the_gpus_samples_distinguish_causes_of_slow_steps() -> None:
-    """A low clock, a foreign process and a slow rank make the steps equally slow."""
+    """A low GPU clock, a foreign process and a slow rank make the steps equally slow."""
 
     def gpus(cause: str) -> tuple[set[str | None], set[int | None], float]:
         samples = [
@@ -232,8 +232,8 @@ def test_an_unknown_fault_is_refused(given: dict[str, object], message: str) -> 
 
 
 def test_a_held_request_has_its_reason() -> None:
-    """The reasons sum to at most the held time, and only a request with an adapter waits for an
-    adapter."""
+    """The times of the reasons sum to at most the held time, and only a request with an adapter
+    waits for an adapter."""
     for cause, reason in (
         ("kv_transfer", "kv_load_s"),
         ("lora_swap", "adapter_wait_s"),

@@ -52,7 +52,8 @@ def corrections(engine: Engine) -> list[float | None]:
 def test_several_collectors_give_one_series(
     engine: Engine, sample_row: Callable[..., EngineSample], gpu_row: Callable[..., GpuSample]
 ) -> None:
-    """The start of the counters is part of a series' key, and a bill counts each series."""
+    """All samples of an engine must have the same corrected start of the counters, because a bill
+    counts samples with another start as another engine process."""
     for number, ahead_s in enumerate((5.25, 5.5, 4.75, 5.0)):
         submit(engine, sample_row, gpu_row, ahead_s, number)
     with engine.connect() as connection:

@@ -35,7 +35,7 @@ STILL: Final = """() => {
 """Returns whether the page is complete and no part of it is faded.
 
 Streamlit loads the code of some elements when they are first drawn, and shows a skeleton until
-then. On a busy machine the script can end before that code has arrived.
+then. On a busy machine, the script of the page can end before the code of an element has arrived.
 """
 
 GREEN: Final = """() => {

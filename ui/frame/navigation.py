@@ -120,8 +120,9 @@ def choice(callback: Callable[Given, None]) -> Callable[Given, None]:
     than the session's newest address.
 
     A reader may make a second choice before the browser has received the address of the first
-    choice. The browser then sends the address from before the first choice. `_REPLACED` contains
-    this address, so that the second choice is not lost.
+    choice. With the second choice, the browser then sends an old address: the address that it had
+    before the first choice. `_REPLACED` contains this old address, so that the second choice is not
+    lost.
     """
 
     @wraps(callback)

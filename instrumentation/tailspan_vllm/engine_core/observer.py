@@ -44,7 +44,8 @@ SAMPLE_S = 1.0
 idle, because its next step may begin hours later. A sample takes about 20 µs."""
 
 TRACK_LIMIT = 65536
-"""Maximum number of tracked requests. Requests above this limit are counted as dropped accounts."""
+"""Maximum number of tracked requests. Requests above this limit are not tracked, and their accounts
+are counted as dropped."""
 
 STEPS_UNDER_WAY = 1024
 """Maximum number of scheduled steps that have not ended. Pipeline parallelism has one unfinished
@@ -226,7 +227,8 @@ class EngineObserver:
         if self._listener is not None:
             self._listener.ended(request)
         track = self._tracks.get(request.request_id)
-        # vLLM computes no hashes without prefix caching or for requests shorter than a block.
+        # vLLM computes no hashes if prefix caching is off, or if the request is shorter than a
+        # block.
         if not self._ladders or track is None or not getattr(request, "block_hashes", None):
             return
         try:

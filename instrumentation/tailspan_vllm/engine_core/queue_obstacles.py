@@ -47,7 +47,7 @@ class QueueObstacles:
             scheduler, "skipped_waiting"
         )
         """Whether `held` can find why requests are not allowed to join the batch. True with vLLM
-        0.18 or newer. False after reading a reason has failed.
+        0.18 or newer. False after an attempt to read a reason has failed.
         """
 
     def batch_changed(self) -> None:
@@ -74,7 +74,7 @@ class QueueObstacles:
 
     def _hold(self, request: Any) -> HoldReason | None:
         """Return why a request that vLLM skipped is not eligible (not allowed to join the batch).
-        Return None if it has become eligible.
+        Return None if the request has become eligible.
 
         vLLM examines a skipped request again only when the batch has room. Until the batch has
         room, a request that has become eligible waits because of the same obstacle as all other
@@ -98,7 +98,7 @@ class QueueObstacles:
             full = len(self._adapters) >= self._adapter_slots
             if full and adapter.lora_int_id not in self._adapters:
                 return HoldReason.ADAPTER
-        # A connector may still look up the request's KV cache or encoder outputs.
+        # A connector may not have finished the lookup of the request's KV cache or encoder outputs.
         return HoldReason.OTHER if self._connected else None
 
     def obstacle(
@@ -132,9 +132,9 @@ class QueueObstacles:
     def _first(self, held: Mapping[str, HoldReason]) -> Any:
         """Return the first eligible request in the scheduler's order, or None."""
         scheduler = self._scheduler
-        # Since 0.31, the first queue contains requests that already hold blocks. From 0.18 to 0.30,
-        # the second queue contains skipped requests until they join the batch. The last queue
-        # contains all other requests.
+        # Since vLLM 0.31, the first queue contains requests that already hold blocks. In vLLM 0.18
+        # to 0.30, a request that the scheduler skips stays in the second queue until it joins the
+        # batch. The last queue contains all other requests.
         for queue in (
             getattr(scheduler, "kv_holding_waiting", None),
             getattr(scheduler, "skipped_waiting", None),

@@ -10,7 +10,8 @@ BLOCK = 64
 
 
 class RangeMax:
-    """A series of numbers, with the maximum of any range. Numbers can be appended and dropped."""
+    """A series of numbers that can return the maximum of any range of positions. New numbers are
+    appended, and the oldest numbers can be dropped."""
 
     def __init__(self) -> None:
         self._values = array("d")

@@ -24,9 +24,9 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 """The default time limit of an export in OpenTelemetry's specification."""
 
 _MILLISECONDS_FROM: Final = 1000.0
-"""A timeout of at least this number is in milliseconds, as in the specification. A timeout below
-this number is in seconds, as in OpenTelemetry's Python exporters. Practical timeouts are between
-1 s and 1,000 s, so the unit is never ambiguous."""
+"""A timeout variable with this value or more is read as milliseconds, as in the specification. A
+smaller value is read as seconds, as in OpenTelemetry's Python exporters. Practical timeouts are
+between 1 s and 1,000 s, so the unit is never ambiguous."""
 
 _HEADER_NAME: Final = re.compile(r"[0-9a-z_.\-]+")
 """Characters that are allowed both in gRPC metadata and in HTTP headers."""

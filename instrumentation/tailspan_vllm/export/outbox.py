@@ -79,7 +79,7 @@ class Outbox(Generic[T]):
         return self._post(message)
 
     def _settled(self, outcome: ExportResponse, batch: Sequence[T]) -> bool:
-        """Return whether the batch was sent or dropped."""
+        """Return True if the batch was sent or dropped, and False if it must be sent again."""
         now = self._clock()
         if outcome.verdict is ExportVerdict.ACCEPTED:
             self._backoff.reset()

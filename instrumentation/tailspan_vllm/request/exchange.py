@@ -87,8 +87,9 @@ class Exchange:
         self.refused: str | None = None
         """The admission limit that made the front end refuse the request."""
         self.flights: dict[Flight, None] = {}
-        """Unreported flights, in order of arrival. The flights are keys of a dictionary, because a
-        client can cause many flights, and each flight must be removed in constant time."""
+        """The flights (requests to the engine) that are not yet reported, in order of arrival. The
+        flights are keys of a dictionary, because a client can cause many flights, and each flight
+        must be removed in constant time."""
         self._route: str | None = None
         self._scope: Scope | None = scope
 

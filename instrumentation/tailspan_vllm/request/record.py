@@ -24,7 +24,7 @@ With `edge` (the HTTP layer only), the outcome of a complete response is unknown
 class RequestRecord:
     """One request that has finished or was refused.
 
-    Timestamps are in monotonic seconds, or None if the request did not reach them.
+    Timestamps are in monotonic seconds. A timestamp is None if its event did not occur.
     """
 
     received: float
@@ -50,8 +50,8 @@ class RequestRecord:
     """The request id inside the engine, which the engine core's account of the request contains.
     Not exported."""
     awaits_account: bool = False
-    """Whether the engine core may send its measurements of the request (an account). Not
-    exported."""
+    """Whether the export of the record waits for the engine core's measurements of the request (its
+    account). Not exported."""
     left_early: bool = False
     """Whether the client disconnected before the front end received the engine's first output. In
     this case, only the account has the engine's timestamps."""

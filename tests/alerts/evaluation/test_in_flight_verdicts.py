@@ -129,7 +129,8 @@ def test_a_request_that_is_bad_in_flight_ends_bad(
     tokens: int | None,
     ages: list[float],
 ) -> None:
-    """All reports about a request together count it once, and its row counts it once."""
+    """If a request is bad in flight, exactly one of its reports counts it as bad, and its row is
+    bad too."""
     ttft_s = None if ttft_ratio is None else ttft_ratio * e2e_s
     if ttft_s is not None and not streamed:
         ttft_s = e2e_s

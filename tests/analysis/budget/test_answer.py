@@ -80,7 +80,8 @@ def client(number: int, network_ms: float = 10) -> tuple[RequestTimeline, Applic
 
 
 def retrieved(call: ApplicationOperation, ms: float) -> list[ApplicationOperation]:
-    """Return a retrieval before a call, and formatting of 5 ms after it."""
+    """Return two operations: a retrieval that ends when the call begins, and a formatting of 5 ms
+    that begins when the call ends."""
     number = call.span_id[:15]
 
     def beside(mark: str, at_unix_ns: int, length_s: float, operation: Operation) -> Any:

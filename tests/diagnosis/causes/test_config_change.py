@@ -31,8 +31,8 @@ def deployed(requests: Requests) -> Requests:
 
 
 def fewer_places(before: int, now: int, waiting_until_s: int = 900) -> Servers:
-    """Return two replicas that were deployed with another number of batch slots and then have a
-    queue."""
+    """Return two replicas. A deploy changes their number of batch slots from `before` to `now`, and
+    requests then queue."""
     starts = [
         started(at_s, config, replica, scheduler__max_num_seqs=places)
         for at_s, config, places in ((0.0, "c0", before), (890.0, "c1", now))

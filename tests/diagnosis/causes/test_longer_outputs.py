@@ -32,7 +32,6 @@ def test_a_wait_for_a_batch_slot_is_due_to_longer_answers() -> None:
 
 
 def test_more_reasoning_delays_the_first_content() -> None:
-    """The growth beyond TTFT is reasoning, and the parts have this name."""
     found = asked(working(quiet(), outputs=4.0), Metric.FIRST_CONTENT)
     first = first_cause(found, "longer_outputs", 0.9)
     before, now = evidence(first, "reasoning tokens")

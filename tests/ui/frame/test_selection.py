@@ -19,7 +19,7 @@ Database = Callable[..., str]
 
 
 def test_a_dragged_box_is_a_time_range() -> None:
-    """The range is in the chart's zone, and may be dragged in both directions."""
+    """The times are in the chart's time zone. The reader may drag to the right or to the left."""
     zone = timezone(timedelta(hours=2))
     box = {"x": ["2025-11-20 12:25:00.4", "2025-11-20 12:20"], "y": [0.1, 1.0]}
     found = selection.dragged_over({"selection": {"box": [box]}}, zone)
@@ -46,7 +46,8 @@ def test_an_invalid_selection_changes_nothing(event: dict[str, Any]) -> None:
 def dragged(
     page: Open, database: Database, incident: Any, monkeypatch: pytest.MonkeyPatch
 ) -> AppTest:
-    """Return an Overview of twenty minutes after a drag over five minutes of a chart."""
+    """Return the Overview of a range of twenty minutes, after the reader has dragged over five
+    minutes of a chart."""
     url = database(incident(START * S))
     box = {
         "x": [

@@ -12,7 +12,8 @@ from ui.kit import colours, wording
 from ui.kit.wide_table import wide_table
 
 MAX_BARS: Final = 12
-"""Maximum number of starts on the page. The page shows the newest starts."""
+"""Maximum number of starts on the page. If there are more starts, the page shows only the newest
+starts."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "scheduling": colours.QUEUE,

@@ -1,6 +1,8 @@
-"""Compute percentiles, traffic and outcomes of a range per bin, and their usual values.
+"""Compute the percentiles, the traffic and the outcomes in each bin of a range, and their usual
+values.
 
-A range with many requests is read from rollups, and its percentiles are within 1 %.
+If a range has many requests, the data is read from rollups. The percentiles then have an error of
+at most 1 %.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +45,7 @@ class Trend:
     """(bins,) number of requests with each outcome."""
     percentiles: Mapping[str, Percentiles]
     rolled: bool
-    """Whether percentiles come from rollups, and are therefore within 1 %."""
+    """Whether percentiles come from rollups, and therefore have an error of up to 1 %."""
     simulated: bool
     hidden: int = 0
     """Number of requests that may match the filters, but that rollups store with the label value
@@ -66,7 +68,7 @@ class Trend:
         return seen
 
     def ended(self, *outcomes: Outcome) -> IntArray:
-        """Return the (bins,) number of requests with one of these outcomes."""
+        """Return the number of requests with one of these outcomes in each bin, as (bins,)."""
         found: IntArray = sum(
             (self.outcomes[each.value] for each in outcomes), np.zeros(self.bins.count, np.int64)
         )
