@@ -17,6 +17,9 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.terms import TERM_INDEX, TERMS
 from diagnosis.inputs.requests import FloatArray
 
+NAMED_SHARE: Final = 0.05
+"""Minimum share of the growth of a cause that is named."""
+
 ROOT: Final = 0
 ORDINARY: Final = 1
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from diagnosis.causes import engine_hang
 from diagnosis.causes.masked import MaskedCause, all_claims, masked_causes, wide_share
-from diagnosis.claim import Claim, Evidence, divide_terms
+from diagnosis.claim import NAMED_SHARE, Claim, Evidence, divide_terms
 from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, PartGrowth
 from diagnosis.growth.case import DiagnosisCase, case_of
 from diagnosis.growth.own_work import fit_own_work
@@ -27,6 +27,7 @@ from diagnosis.latency.tail import (
     MAX_WIDE_TAIL,
     MIN_TAIL_REQUESTS,
     SHARES,
+    TAIL_GROWTH_RATIO,
     SortedLatencies,
     interval,
     needed,
@@ -48,10 +49,6 @@ CHANCE: Final = 0.01
 """Error probability of the confidence intervals that decide a verdict. It is smaller than the error
 probability of displayed intervals, because verdicts are computed often, and one error in 20
 verdicts would be too many."""
-
-MORE_SLOW_RATIO: Final = 1.6
-"""Minimum growth ratio (now / before) of the share of requests that are slower than the fastest
-request of the baseline's tail."""
 
 OUTLIER_RATIO: Final = 1.5
 """A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
@@ -78,12 +75,6 @@ MIN_GROWTH_S: Final = {
     Metric.TPOT: 1e-4,
 }
 """Minimum growth of each latency, in seconds. Users do not notice a smaller growth."""
-
-MIN_NAMED_SHARE: Final = 0.01
-MAX_NAMED_SHARE: Final = 0.05
-"""A cause with a share below MIN_NAMED_SHARE is not named, and a cause with at least
-MAX_NAMED_SHARE is named. A cause with a share between the two limits is named if its seconds alone
-would increase the latency by the factor `MIN_GROWTH_RATIO`."""
 
 
 def explain(
@@ -167,7 +158,7 @@ def _explain_tails(
     if grown and not larger:
         unexplained = 1.0  # the tail's mean did not grow, so there is nothing to divide
     if grown and larger:
-        causes, others, unexplained = _causes(case, baseline_s)
+        causes, others, unexplained = _causes(case)
         wide = wide_share(slow, share)
         if causes and wide is not None and not unfinished(case.slow).any():
             wider = case_of(question, servers, now, before, tails, wide, case.work)
@@ -290,7 +281,7 @@ def _many_more(
     A few outliers in the baseline make the mean of its tail uncertain, but change these three
     latencies little.
     """
-    levels = {**BODY_GROWTH_RATIOS, share: MORE_SLOW_RATIO}
+    levels = {**BODY_GROWTH_RATIOS, share: TAIL_GROWTH_RATIO}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
         low, _ = interval(shares_over(slow, threshold_s, drawn[0]), CHANCE)
@@ -345,7 +336,7 @@ def _parts(case: DiagnosisCase) -> list[PartGrowth]:
     ]
 
 
-def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
+def _causes(case: DiagnosisCase) -> tuple[list[Cause], list[Cause], float]:
     """Return the causes whose share is large enough to be named, the other causes, and the
     unexplained share. The causes are sorted by share, largest first."""
     claims = all_claims(case)
@@ -361,12 +352,9 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
     seconds = np.einsum("cnt,nt->c", weights[:, :, grew], terms[:, grew]) / len(case.slow)
     shares = np.clip(seconds / whole_s, 0.0, 1.0)
     shares /= max(float(shares.sum()), 1.0)
-    worth = min(
-        max((MIN_GROWTH_RATIO - 1.0) * baseline_s / whole_s, MIN_NAMED_SHARE), MAX_NAMED_SHARE
-    )
     found = [_cause(claim, float(share)) for claim, share in zip(claims, shares, strict=True)]
     found.sort(key=lambda cause: -cause.share)
-    named = [cause for cause in found if cause.share >= worth]
+    named = [cause for cause in found if cause.share >= NAMED_SHARE]
     return named, found[len(named) :], max(0.0, 1.0 - sum(cause.share for cause in named))
 
 

@@ -20,7 +20,7 @@ from analysis.counterfactual.shares import (
 )
 from analysis.recorded_traffic import NotReplayableError, Recorded, read_recorded
 from analysis.what_if import matching
-from diagnosis.explain import MAX_NAMED_SHARE
+from diagnosis.claim import NAMED_SHARE
 from diagnosis.explanation import Cause, Explanation, ExplanationVerdict, ShareMethod
 from diagnosis.question import Metric, Question, Span
 from store.access.restricted import with_masked_rows
@@ -110,7 +110,7 @@ def _tails(explanation: Explanation) -> Tails:
 
 def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanation:
     """Return the explanation with the shares from the replays, largest first. Causes with a share
-    below `MAX_NAMED_SHARE` are left out."""
+    below `NAMED_SHARE` are left out."""
     causes = [
         replace(cause, share=share.value, low=share.low, high=share.high)
         for cause, share in zip(decision.causes, decision.shares, strict=True)
@@ -118,7 +118,7 @@ def _with_decision(explanation: Explanation, decision: CauseShares) -> Explanati
     causes.sort(key=lambda cause: -cause.share)
     return replace(
         explanation,
-        causes=[cause for cause in causes if cause.share >= MAX_NAMED_SHARE],
+        causes=[cause for cause in causes if cause.share >= NAMED_SHARE],
         method=ShareMethod.COUNTERFACTUAL,
         unexplained=decision.unexplained.value,
         unexplained_low=decision.unexplained.low,

@@ -28,7 +28,7 @@ from analysis.counterfactual.mixed_window import MixedWindow, RangeTraffic, Repl
 from analysis.recorded_traffic import Recorded
 from analysis.what_if import matching
 from analysis.window_replay import ReplayTraffic, resampled, traffic_of
-from diagnosis.explain import MAX_NAMED_SHARE
+from diagnosis.claim import NAMED_SHARE
 from diagnosis.explanation import Cause, Replay
 from diagnosis.question import Metric
 from replay.arrivals import BoolArray, FloatArray
@@ -58,7 +58,7 @@ requests also depends strongly on the model's error. These values were chosen wi
 `benchmarks/diagnosis.py --pairs` (development seeds 97001, 97003 and 97005, and 97002 and 97004
 with `--foreign`): 92 % contain the true share, and their median width is 25 points."""
 
-MIN_EFFECT: Final = 2 * MAX_NAMED_SHARE
+MIN_EFFECT: Final = 2 * NAMED_SHARE
 """Minimum part of the growth that disappears if a cause with a small estimate is reset alone. A
 share is the mean over all orders of the causes. If the cause alone does not increase the latency,
 its share is about half of this part."""
@@ -170,7 +170,7 @@ def decide(
         kept = [
             each
             for place, each in enumerate(more, len(factors))
-            if of_wider.share(place) >= MAX_NAMED_SHARE
+            if of_wider.share(place) >= NAMED_SHARE
         ]
         if len(kept) == len(more):
             causes, factors = [*causes, *more], [*factors, *added]
@@ -209,7 +209,7 @@ def _others_to_test(
     chance: np.random.Generator,
 ) -> list[Cause]:
     more = untested(causes, others)
-    if whole.unexplained > MAX_NAMED_SHARE:
+    if whole.unexplained > NAMED_SHARE:
         return more
     return [each for each in more if replayer.effect(whole, each, chance) >= MIN_EFFECT]
 

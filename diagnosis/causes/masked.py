@@ -6,7 +6,7 @@ cause only after the first one is fixed. Therefore the detectors run again on a 
 contains a larger share of the requests. For each cause that a detector finds in the wider tail, two
 numbers are computed. `alone` is the time that the cause adds to the slow requests' mean latency if
 it is the only cause. `here` is the time that the cause adds if all other causes are present. For a
-masked cause, `alone` is large and `here` is small.
+masked cause, `here` is too small a share of the time that all causes add to be named.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
@@ -20,24 +20,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from diagnosis.causes.registry import DETECTORS
-from diagnosis.claim import Claim, divide_terms
+from diagnosis.claim import NAMED_SHARE, Claim, divide_terms
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MAX_WIDE_TAIL, SortedLatencies
 
 WIDE: Final = 0.5
 """Size of the wider tail in which masked causes are searched, as a share of all requests."""
-
-MIN_SHARE: Final = 0.08
-"""Minimum share of a masked cause that is reported. Smaller shares are mostly noise."""
-
-_MASKED_BELOW: Final = 0.25
-"""A cause is masked if here / alone is at most this value."""
-
-_SAME_CAUSE: Final = 0.3
-"""The largest cause of the slowest requests must have at least this share in the wider tail.
-Otherwise, the wider tail and the slowest requests are slow for different reasons, and no masked
-cause is reported."""
 
 
 class MaskedCause(NamedTuple):
@@ -76,13 +65,14 @@ def masked_causes(
     claims = all_claims(wide)
     game = _WithoutCauses(wide, claims, slow, share)
     first = next((place for place, claim in enumerate(claims) if claim.cause == named[0]), None)
-    if first is None or game.of_all(first) < _SAME_CAUSE:
-        return []
+    if first is None or game.of_all(first) < NAMED_SHARE:
+        return []  # the wider tail and the slowest requests are slow for different reasons
     found = []
     for place, claim in enumerate(claims):
         alone_s, here_s = game.adds_s(place)
         of_all = game.of_all(place)
-        if claim.cause not in named and of_all >= MIN_SHARE and here_s <= _MASKED_BELOW * alone_s:
+        masked = here_s < NAMED_SHARE * game.both_s
+        if claim.cause not in named and masked and of_all >= NAMED_SHARE:
             found.append(MaskedCause(claim, min(of_all, 1.0), alone_s))
     return found
 
@@ -113,8 +103,12 @@ class _WithoutCauses:
 
     def of_all(self, cause: int) -> float:
         """Return a cause's share, by the formula in the module's docstring."""
-        both_s = self.whole_s - self.nothing_s
-        return sum(self.adds_s(cause)) / 2.0 / both_s if both_s > 0 else 0.0
+        return sum(self.adds_s(cause)) / 2.0 / self.both_s if self.both_s > 0 else 0.0
+
+    @property
+    def both_s(self) -> float:
+        """The seconds that all causes add together to the slow requests' mean latency."""
+        return self.whole_s - self.nothing_s
 
     def _with_and_without(self, cause: int) -> Iterator[FloatArray]:
         mine = self._taken[cause]

@@ -52,12 +52,6 @@ DriverShares = Mapping[str, float]
 """The share of each driver (a change that raised the demand) in the growth of a wait. The shares
 sum to 1. The mapping is empty if no driver was found."""
 
-_FEWER_ACCEPTED: Final = 0.9
-"""The acceptance rate of drafted tokens fell if its ratio (now / before) is at most this value."""
-_SLOWER_DECODE: Final = 1.02
-"""Fewer accepted drafts explain a slower decode only if (decode slowdown factor / prefill slowdown
-factor) is above this value. Ordinary hours have smaller ratios."""
-_SKEW: Final = 0.15
 _QUICK: Final = 0.05
 
 
@@ -322,7 +316,7 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
     """
     demand = case.demand
     skew = away = 0.0
-    if demand.log_skew > _SKEW and demand.log_slow_servers > 0:
+    if demand.log_skew > NOISE and demand.log_slow_servers > 0:
         skew = min(1.0, demand.log_skew / demand.log_slow_servers)
         if restarts(case) or hangs_in_window(case):
             routed = max(log_skew_outside_restarts(case), 0.0) / demand.log_skew
@@ -411,10 +405,9 @@ def _log_of_fewer_accepted(case: DiagnosisCase) -> float:
     """Return log(decode slowdown / prefill slowdown); 0 if the acceptance rate did not fall."""
     before, now = case.ratio("accepted_tokens_total", "draft_tokens_total")
     prefill, decode = case.slowdowns
-    if before is None or now is None or now > _FEWER_ACCEPTED * before or decode is None:
+    if not before or not now or log(before / now) <= NOISE or decode is None:
         return 0.0
-    beyond = decode / max(prefill or 1.0, 1.0)
-    return log(beyond) if beyond > _SLOWER_DECODE else 0.0
+    return max(log(decode / max(prefill or 1.0, 1.0)), 0.0)
 
 
 def _summing_to_one(found: Mapping[str, float]) -> DriverShares:

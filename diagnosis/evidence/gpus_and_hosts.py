@@ -14,9 +14,7 @@ Pair = tuple[float | None, float | None]
 MORE_SAMPLES: Final = 0.2
 """Minimum increase of the share of GPU samples that report an observation."""
 _FOREIGN_CPUS: Final = 0.3
-"""Minimum increase of the number of CPUs that other processes use."""
-_STOLEN_CPUS: Final = 0.1
-"""Minimum increase of the number of CPUs whose time the hypervisor takes."""
+"""Minimum increase of the number of CPUs that other processes use or the hypervisor takes."""
 
 
 def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
@@ -121,7 +119,7 @@ def others_use_hardware(case: DiagnosisCase) -> bool:
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")
     guests = (guests_now or 0.0) > (guests_before or 0.0) + MORE_SAMPLES
     others = (cpus_now or 0.0) > (cpus_before or 0.0) + _FOREIGN_CPUS
-    stolen = (steal_now or 0.0) > (steal_before or 0.0) + _STOLEN_CPUS
+    stolen = (steal_now or 0.0) > (steal_before or 0.0) + _FOREIGN_CPUS
     return guests or others or stolen
 
 

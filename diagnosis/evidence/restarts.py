@@ -12,15 +12,13 @@ from diagnosis.growth.terms import TERMS, excess_s
 from diagnosis.inputs.hung_engines import EngineHang, hangs, unfinished
 from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, Requests
 from diagnosis.latency.parts import selected_latency_s
-from diagnosis.latency.tail import BODY_GROWTH_RATIOS
+from diagnosis.latency.tail import BODY_GROWTH_RATIOS, TAIL_GROWTH_RATIO
 from telemetry.starts import EngineStart
 
 _LOADING_S = 120.0
 """Assumed loading time, in seconds, of an engine that does not report it. A measured start on an
 H200 took 91 s (docs/benchmarks.md)."""
 _WARM_S = 120.0
-_MIN_REQUESTS = 8
-_MORE = 1.5
 _ERRORS = 2.0
 """A share of slow requests is clearly higher than the baseline's share if it exceeds `_MORE` times
 that share by more than this number of standard errors."""
@@ -175,7 +173,7 @@ def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -
     known = np.flatnonzero(np.isfinite(taken_s))
     selected = int(case.now.matching(case.question.where).sum())
     number = round(known.size * len(case.slow) / max(selected, 1))
-    if number < _MIN_REQUESTS:
+    if number < MIN_REQUESTS:
         return {}
     slowest = known[np.argsort(-taken_s[known], kind="stable")[:number]]
     without_starts_s = excess_s(
@@ -235,7 +233,7 @@ def new_config_stays_slow(case: DiagnosisCase) -> bool:
         return False
     before_s = selected_latency_s(case.before, case.question)
     before_s = before_s[np.isfinite(before_s)]
-    levels = {len(case.usual) / max(before_s.size, 1): _MORE, **BODY_GROWTH_RATIOS}
+    levels = {len(case.usual) / max(before_s.size, 1): TAIL_GROWTH_RATIO, **BODY_GROWTH_RATIOS}
     return any(
         float((taken_s > np.quantile(before_s, 1.0 - level)).mean())
         > more * level + _ERRORS * np.sqrt(level / taken_s.size)

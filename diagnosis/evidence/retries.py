@@ -12,6 +12,7 @@ import numpy as np
 
 from diagnosis.evidence.cached import cached_per_case
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import MIN_SHARE
 from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
@@ -28,10 +29,6 @@ _MAX_AGES: Final = 0.5
 Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
 age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
 the share is 0.5."""
-_SAME_TENANT: Final = 0.9
-_OF_GROWTH: Final = 0.05
-"""Minimum share of the growth of the request rate that the repeated requests cause. A smaller share
-counts as 0."""
 
 
 class Retries(NamedTuple):
@@ -85,8 +82,7 @@ def retries_share(case: DiagnosisCase) -> float:
     if now.number < MIN_REQUESTS or now.same_age < _MAX_AGES:
         return 0.0
     grown = case.demand.fleet_now_per_s - case.demand.fleet_before_per_s
-    share = min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
-    return share if share >= _OF_GROWTH else 0.0
+    return min(max((now.per_s - before.per_s) / grown, 0.0), 1.0)
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
@@ -185,6 +181,4 @@ def _tenant(requests: Requests, again: IntArray) -> str | None:
     tenant = requests.label("tenant")
     counts = np.bincount(tenant.codes[again][tenant.codes[again] >= 0], minlength=1)
     most = int(counts.argmax())
-    return (
-        tenant.values[most] if tenant.values and counts[most] >= _SAME_TENANT * again.size else None
-    )
+    return tenant.values[most] if tenant.values and counts[most] >= MIN_SHARE * again.size else None

@@ -10,10 +10,9 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.stalls import steadiness, surplus_ratio
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import NOISE
 from diagnosis.inputs.requests import FloatArray
 
-_SLOWER = 1.08
-"""Minimum slowdown factor of a slower machine. Ordinary hours have smaller factors."""
 _MAX_SERVERS = 16
 """Maximum number of servers that are examined separately."""
 _STEADY = 0.5
@@ -26,11 +25,11 @@ def slowdown_of(case: DiagnosisCase) -> float | None:
     """Return the machine's slowdown factor. None if the machine is not slower, or if there is too
     little data."""
     pace = case.machine_slowdown
-    if pace is not None and pace > _SLOWER:
+    if pace is not None and pace > 1.0 + NOISE:
         return pace
     if steady_surplus(case):
         surplus = surplus_ratio(case)
-        return 1.0 + surplus if surplus is not None and surplus > _SLOWER - 1.0 else None
+        return 1.0 + surplus if surplus is not None and surplus > NOISE else None
     return None
 
 

@@ -7,7 +7,6 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
-_BUSY = 0.05
 _MIN_SAMPLES = 5
 _NOTICEABLE = 0.02
 """A surplus is step time that the work does not explain. If it is below this share of the time
@@ -56,7 +55,7 @@ def steadiness(case: DiagnosisCase) -> float | None:
     nearly all of the surplus.
     """
     rise, busy = _hot(case)
-    at_work = busy > _BUSY
+    at_work = busy > 0
     if at_work.sum() < _MIN_SAMPLES:
         return None
     ratios = rise[at_work] / busy[at_work]

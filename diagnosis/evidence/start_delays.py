@@ -2,6 +2,7 @@
 slow requests around the starts. Pure."""
 
 from collections.abc import Sequence
+from math import log
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from diagnosis.evidence import drivers
 from diagnosis.evidence.restarts import around_starts, growth_without_starts
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import NOISE
 from diagnosis.inputs.requests import FloatArray
 from telemetry.starts import EngineStart
 
@@ -20,10 +22,6 @@ TERMS: Final = (
     *("decode_others_decode", "decode_others_prefill"),
 )
 
-_MIN_SHARE: Final = 0.2
-"""Minimum share of the slow requests that are received around the starts."""
-_FULLER: Final = 1.1
-
 
 def start_weights(
     case: DiagnosisCase, started: Sequence[EngineStart]
@@ -32,7 +30,7 @@ def start_weights(
     The growth that the workload caused is excluded. The result is empty if too few of the slow
     requests were received around the starts."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
-    if not started or fresh.mean() < _MIN_SHARE:
+    if not started or not fresh.any():
         return {}
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
@@ -54,4 +52,4 @@ def start_weights(
 
 def _runs_more_requests(case: DiagnosisCase) -> bool:
     before, now = case.p99("running")
-    return before is None or now is None or now > _FULLER * before
+    return not before or not now or log(now / before) > NOISE

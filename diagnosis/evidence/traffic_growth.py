@@ -18,7 +18,6 @@ from diagnosis.evidence.retries import first_requests
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import (
     MIN_RISE,
-    MIN_SHARE,
     NOISE,
     TenantGrowth,
     log_of_rates,
@@ -27,22 +26,11 @@ from diagnosis.growth.demand import (
 from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
 
-_FLOOD_SHARE: Final = 0.35
-"""Minimum share of a flooding tenant in the growth of the request rate."""
-_FLOOD_SHARE_RISE: Final = 1.15
-_OTHERS_GREW: Final = 1.3
-"""If the ratio (now / before) of the other tenants' rate is at most this value, their rate only
-fluctuates."""
-_MORE_WAITING: Final = 2.0
 _WAITS: Final = 0.1
 """Requests count as waiting if waiting time is more than this share of the latency's growth."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
-
-_CHANCE_SHARE: Final = 0.25
-"""The mean and the median of the prompt lengths may grow by different amounts by chance. A
-difference up to this share of the mean's growth is ignored."""
 
 
 class RequestRateGrowth(NamedTuple):
@@ -80,13 +68,11 @@ def flooded(case: DiagnosisCase) -> bool:
     tenant = rates.tenant
     return (
         tenant is not None
-        and 1.0 - all_tenants_share(case) >= _FLOOD_SHARE
         and tenant.now_per_s >= MIN_RISE * tenant.before_per_s
         and without_added(case, tenant.tenant) >= MIN_RISE
         and rates.log_growth > NOISE
         and _others_wait(case)
-        and tenant.now_per_s / max(rates.now_per_s, 1e-9)
-        > _FLOOD_SHARE_RISE * tenant.before_per_s / max(rates.before_per_s, 1e-9)
+        and all_tenants_share(case) < 1.0
     )
 
 
@@ -99,7 +85,7 @@ def _others_wait(case: DiagnosisCase) -> bool:
     if waits > _WAITS * max(float(case.terms.sum(axis=1).mean()), 0.0):
         return waits > 0
     before, now = case.mean("waiting")
-    return now is not None and now > max(1.0, _MORE_WAITING * (before or 0.0))
+    return now is not None and now > max(1.0, MIN_RISE * (before or 0.0))
 
 
 @cached_per_case
@@ -134,11 +120,7 @@ def all_tenants_share(case: DiagnosisCase) -> float:
     before = rates.before_per_s - tenant.before_per_s
     now = rates.now_per_s - tenant.now_per_s - added
     others_grew = now / before if before > 0 else 1.0
-    grown = tenant.now_per_s - tenant.before_per_s
     whole = rates.now_per_s - rates.before_per_s - added
-    if others_grew <= _OTHERS_GREW:
-        others = grown / tenant.share_of_growth - grown - added
-        return 0.0 if grown >= MIN_SHARE * (grown + max(others, 0.0)) else 1.0
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 
@@ -162,8 +144,7 @@ def few_prompts_share(case: DiagnosisCase) -> float:
         _growth(case, _heaviest_tenant(case), np.mean),
     )
     of_all = min((growth for growth in shared if growth is not None), default=mean)
-    few = 1.0 - min(max(of_all / mean, 0.0), 1.0)
-    return min(max((few - _CHANCE_SHARE) / (1.0 - 2.0 * _CHANCE_SHARE), 0.0), 1.0)
+    return 1.0 - min(max(of_all / mean, 0.0), 1.0)
 
 
 def _growth(

@@ -15,6 +15,7 @@ from diagnosis.evidence.outside_restarts import (
 )
 from diagnosis.evidence.traffic_growth import flooded
 from diagnosis.growth.case import DiagnosisCase
+from diagnosis.growth.demand import NOISE
 from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
@@ -37,13 +38,6 @@ steps."""
 
 OF_BLOCKS: Final = ("queue_kv",)
 """Terms for the wait for KV blocks."""
-
-_SURELY_MORE: Final = 0.25
-"""A growth whose logarithm is above this value is not due to chance."""
-
-_AS_MUCH: Final = 1.0
-"""Maximum ratio in `prefill_share` at which no delay counts as prefill interference. Up to this
-ratio, more concurrent requests explain both the delay by prefills and the delay by decodes."""
 
 OF_FRONTEND: Final = ("frontend",)
 """Terms for the wait for the API server."""
@@ -88,14 +82,14 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
     If clear changes of the traffic explain a share of the growth, half of this share is returned.
     The restart keeps the other half.
     """
-    sure = [drivers.LOAD] if case.demand.log_fleet > _SURELY_MORE else []
+    sure = [drivers.LOAD] if case.demand.log_fleet > NOISE else []
     if prompts_grew_over_window(case):
         sure.append(drivers.PROMPTS)
     if flooded(case):
         sure.append(drivers.FLOOD)
-    if log_skew_outside_restarts(case) > _SURELY_MORE:
+    if log_skew_outside_restarts(case) > NOISE:
         sure.append(drivers.SKEW)
-    if log_misses_outside_restarts(case) > _SURELY_MORE:
+    if log_misses_outside_restarts(case) > NOISE:
         sure.append(drivers.MISSES)
     found = wait_weights(case, *sure) if sure else {}
     return {term: float(np.mean(share)) / 2.0 for term, share in found.items()}
@@ -116,4 +110,4 @@ def prefill_share(case: DiagnosisCase) -> float:
     )
     if not decodes:
         return 1.0
-    return min(max(prefills / decodes - _AS_MUCH, 0.0), 1.0)
+    return min(max(prefills / decodes - 1.0, 0.0), 1.0)

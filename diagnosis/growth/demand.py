@@ -17,7 +17,6 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 NOISE: Final = 0.08
 """A growth up to this value, relative or logarithmic, can occur by chance and is ignored."""
 _CLEAR_ERRORS: Final = 3.0
-_CLEAR_GROWTH: Final = 0.05
 _RATE_ERRORS: Final = 2.0
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth."""
@@ -83,14 +82,12 @@ class Demand:
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
     """Return whether the mean of `now` exceeds the mean of `before` by more than
-    `_CLEAR_ERRORS` standard errors and by more than the share `_CLEAR_GROWTH`. Return False if
-    there are too few values."""
+    `_CLEAR_ERRORS` standard errors. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
-    grown = now.mean() - before.mean()
-    return bool(grown > _CLEAR_ERRORS * error and grown > _CLEAR_GROWTH * before.mean())
+    return bool(now.mean() - before.mean() > _CLEAR_ERRORS * error)
 
 
 def _log_ratio(now: float, before: float) -> float:

@@ -78,7 +78,6 @@ class OwnWork:
 
 
 _SIZES: Final = 32
-_SEEN: Final = 5
 
 
 def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
@@ -152,7 +151,9 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
     number = np.bincount(size, minlength=_SIZES)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(
-            number >= _SEEN, np.bincount(size, cached[known], minlength=_SIZES) / number, np.nan
+            number >= MIN_REQUESTS,
+            np.bincount(size, cached[known], minlength=_SIZES) / number,
+            np.nan,
         )
 
 

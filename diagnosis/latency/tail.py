@@ -23,6 +23,9 @@ SHARES: Final = (0.01, 0.05, 0.10, 0.25, 0.5)
 MIN_TAIL_REQUESTS: Final = 15
 """Minimum number of requests in a tail. The mean of fewer requests is too uncertain."""
 
+TAIL_GROWTH_RATIO: Final = 1.6
+"""Minimum growth factor of the share of requests that are slower than the fastest request of the
+baseline's tail."""
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 """Minimum growth factor of the share of requests that are slower than the baseline's 75th
 percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,

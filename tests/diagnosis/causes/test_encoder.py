@@ -68,12 +68,12 @@ def test_a_queue_behind_slower_requests_belongs_to_the_encoder() -> None:
 
 def test_the_encoder_is_named_beside_a_flood() -> None:
     """The time of a few images is a small part of the added work."""
-    seen = np.random.default_rng(2).random(len(quiet())) < 0.1
+    seen = np.random.default_rng(2).random(len(quiet())) < 0.4
     flooded = busier(encoding(quiet(), np.where(seen, 0.02, 0.0)), 12, tenant="acme")
     queued = later(flooded, queue_budget_s=lambda old_s: old_s + 20.0)
     found = shares(asked(queued, Metric.QUEUE))
     assert list(found) == ["tenant_flood", "encoder"]
-    assert 0.01 < found["encoder"] < 0.1
+    assert 0.05 < found["encoder"] < 0.3
 
 
 def test_an_encoder_time_that_grew_by_chance_is_no_cause_of_a_queue() -> None:
