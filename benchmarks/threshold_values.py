@@ -29,8 +29,9 @@ from unittest import mock
 
 import numpy as np
 
-ROOT: Final = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks._diagnosis_constants import NumericConstant, constants, uses
 
 OPERATORS: Final = {
     ast.Gt: operator.gt,
@@ -44,55 +45,24 @@ Values = dict[str, list[float]]
 _values: Values = defaultdict(list)
 
 
-def _is_number(node: ast.AST | None) -> bool:
-    return (
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, int | float)
-        and not isinstance(node.value, bool)
-    )
-
-
-def constants_of(package: Path) -> dict[str, dict[str, str]]:
-    """Map each module's name to its constants and those that it imports: name to `module.NAME`."""
-    trees = {
-        ".".join(("diagnosis", *path.relative_to(package).with_suffix("").parts)): ast.parse(
-            path.read_text()
-        )
-        for path in package.rglob("*.py")
-    }
-    own = {
-        module: {
-            target.id: f"{module.removeprefix('diagnosis.')}.{target.id}"
-            for node in tree.body
-            if isinstance(node, ast.Assign | ast.AnnAssign) and _is_number(node.value)
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if isinstance(target, ast.Name)
-        }
-        for module, tree in trees.items()
-    }
-    found = {module: dict(names) for module, names in own.items()}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module in own:
-                for each in node.names:
-                    if each.name in own[node.module]:
-                        found[module][each.asname or each.name] = own[node.module][each.name]
-    return found
-
-
 class _Recording(ast.NodeTransformer):
     """Replaces `a > CONSTANT * b` by a call that also records the values."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, NumericConstant]) -> None:
         self._names = names
+
+    def _used(self, node: ast.AST) -> set[str]:
+        """Return the constants in an expression, without those in an index such as `a[CONSTANT]`:
+        only integers can be an index."""
+        if isinstance(node, ast.Subscript):
+            return self._used(node.value)
+        if isinstance(node, ast.Name):
+            return {node.id} & set(self._names)
+        return {name for each in ast.iter_child_nodes(node) for name in self._used(each)}
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        used = {
-            each.id
-            for each in ast.walk(node)
-            if isinstance(each, ast.Name) and each.id in self._names
-        }
+        used = self._used(node)
         binds = any(isinstance(each, ast.NamedExpr) for each in ast.walk(node))
         if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS or not used or binds:
             return node
@@ -106,7 +76,7 @@ class _Recording(ast.NodeTransformer):
         return ast.Call(
             ast.Name("_recorded", ast.Load()),
             [
-                ast.Constant(tuple(self._names[each] for each in names)),
+                ast.Tuple([ast.Constant(self._names[each].label) for each in names], ast.Load()),
                 ast.Tuple([ast.Name(each, ast.Load()) for each in names], ast.Load()),
                 ast.Constant(type(node.ops[0]).__name__),
                 *sides,
@@ -139,15 +109,20 @@ def _recorded(
     return OPERATORS[getattr(ast, op)](*here)
 
 
+def recording_code(source: str, path: str, names: Mapping[str, NumericConstant]) -> CodeType:
+    """Compile a module whose comparisons with the constants `names` call `_recorded`."""
+    tree = _Recording(names).visit(ast.parse(source))
+    return compile(ast.fix_missing_locations(tree), path, "exec")
+
+
 class _RecordingLoader(SourceFileLoader):
     """Compiles a module of `diagnosis/` with recording comparisons."""
 
-    names: Mapping[str, str] = {}
+    names: Mapping[str, NumericConstant] = {}
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the changed code of a module."""
-        tree = _Recording(self.names).visit(ast.parse(Path(self.path).read_text()))
-        return compile(ast.fix_missing_locations(tree), self.path, "exec")
+        return recording_code(Path(self.path).read_text(), self.path, self.names)
 
     def exec_module(self, module: ModuleType) -> None:
         """Execute the changed code."""
@@ -158,13 +133,11 @@ class _RecordingLoader(SourceFileLoader):
 class _RecordingFinder(MetaPathFinder):
     """Finds the modules of `diagnosis/` that compare values with constants."""
 
-    _constants = constants_of(ROOT / "diagnosis")
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the specification of a module with recording comparisons, or None."""
-        names = self._constants.get(fullname)
+        names = uses().get(fullname)
         spec = PathFinder.find_spec(fullname, path) if names else None
         if spec is None or spec.origin is None or names is None:
             return None
@@ -216,15 +189,16 @@ def table(values: Mapping[str, Mapping[bool, Sequence[float]]], only: str) -> It
     yield f"{'':44} {'':>8}  {'without a fault':^32}  {'with faults':^32}"
     quantiles = "".join(f"{f'{100 * each:g} %':>9}" for each in QUANTILES)
     yield f"{'constant':44} {'value':>8}" + 2 * f"  {'n':>5}{quantiles}"
-    for label in sorted(each for each in values if only in each):
-        module, name = label.rsplit(".", 1)
-        value = getattr(sys.modules[f"diagnosis.{module}"], name)
+    for constant in constants(only):
+        label = constant.label
+        if label not in values:
+            continue
         groups = ""
         for fault in (False, True):
             found = np.round(values[label].get(fault, ()), 9)
             cells = np.quantile(found, QUANTILES) if found.size else ()
             groups += f"  {len(found):>5}" + "".join(f"{each:>9.3g}" for each in cells).ljust(27)
-        yield f"{label:44} {value:>8}{groups}".rstrip()
+        yield f"{label:44} {constant.value:>8}{groups}".rstrip()
 
 
 def main() -> int:

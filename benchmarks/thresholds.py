@@ -1,12 +1,14 @@
 """Measures how many results of the diagnosis depend on the value of each constant in the detectors.
 
-    python benchmarks/thresholds.py                       90 cases, two at a time
+    python benchmarks/thresholds.py                       60 cases, two at a time
     python benchmarks/thresholds.py --cases 20 --seed 7
     python benchmarks/thresholds.py --only stalls         only the modules whose name contains this
 
-The benchmark halves and doubles each numeric constant of `diagnosis/`, one after another, and
-explains the same simulated cases (`diagnosis.py`) again. The table shows in how many cases the
-outcome becomes wrong or right. If no outcome changes, the constant is not tuned to these cases.
+The benchmark changes each numeric constant of `diagnosis/`, one after another, and explains the
+same simulated cases (`diagnosis.py`) again, every second one in the foreign world. Each constant is
+halved and doubled. If values are compared with the constant, it also gets a lowest and a highest
+value, one of which switches the condition off. The table shows in how many cases the outcome
+becomes wrong or right. If no value changes an outcome, the constant may be needless.
 
 In a case with one fault, the first named cause must be the injected cause. With two faults, the
 causes of both must be among the first three named causes. Without a fault, there must be no
@@ -14,24 +16,26 @@ incident. The causes are not tested by replay.
 """
 
 import argparse
-import ast
 import importlib
-import pkgutil
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import diagnosis
 from benchmarks._diagnosis_baselines import alerted
+from benchmarks._diagnosis_constants import (
+    Number,
+    NumericConstant,
+    constants,
+    limits,
+    uses,
+)
 from benchmarks._diagnosis_draws import NONE, PAIR, drawn, kinds_of
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, ExplanationVerdict
@@ -40,53 +44,21 @@ from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.question import Question
 from simulator import dataset
 
-FACTORS: Final = (0.5, 2.0)
-Number = int | float
+HALVED, DOUBLED, LOWEST, HIGHEST = CHANGES = "halved", "doubled", "lowest", "highest"
+_HIGHEST: Final = 10**6
+Variant = tuple[NumericConstant, str]
 
 
-@dataclass(frozen=True, slots=True)
-class NumericConstant:
-    """A numeric constant of a module."""
+def changed_value(value: Number, change: str) -> Number:
+    """Return the changed value of a constant.
 
-    module: str
-    name: str
-    value: Number
-
-    @property
-    def label(self) -> str:
-        """The name of the module and of the constant: `module.NAME`."""
-        return f"{self.module.removeprefix('diagnosis.')}.{self.name}"
-
-
-Variant = tuple[NumericConstant, float]
-
-
-def constants_in(module: str, source: str) -> Iterator[NumericConstant]:
-    """Yield the numeric constants that a module defines."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        else:
-            continue
-        for target in targets:
-            together = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-            names = target.elts if isinstance(target, ast.Tuple) else [target]
-            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-            if len(names) != len(values) or isinstance(target, ast.Tuple) is not together:
-                continue
-            for name, value in zip(names, values, strict=True):
-                if not isinstance(name, ast.Name) or not isinstance(value, ast.Constant):
-                    continue
-                number = value.value
-                if isinstance(number, int | float) and not isinstance(number, bool) and number:
-                    yield NumericConstant(module, name.id, number)
-
-
-def moved(value: Number, factor: float) -> Number:
-    """Return a value times a factor. An integer result is rounded, and is at least 1. A share stays
-    below 1: if the product is 1 or more, the result is the middle between the share and 1."""
+    A halved or doubled integer is rounded, and is at least 1. A doubled share stays below 1: if the
+    product is 1 or more, the result is the middle between the share and 1. The lowest value is 0,
+    and the highest value is a million.
+    """
+    if change in (LOWEST, HIGHEST):
+        return type(value)(0 if change == LOWEST else _HIGHEST)
+    factor = 0.5 if change == HALVED else 2.0
     if isinstance(value, int):
         return max(1, round(value * factor))
     if value < 1 <= value * factor:
@@ -94,52 +66,34 @@ def moved(value: Number, factor: float) -> Number:
     return value * factor
 
 
-@cache
-def _sources() -> Mapping[str, str]:
-    names = [each.name for each in pkgutil.walk_packages(diagnosis.__path__, "diagnosis.")]
-    files = {name: importlib.import_module(name).__file__ for name in names}
-    return {name: Path(file).read_text() for name, file in files.items() if file}
-
-
-def constants(only: str = "") -> list[NumericConstant]:
-    """Return the constants of all modules whose name contains `only`."""
+def variants_of(constants: Sequence[NumericConstant]) -> list[Variant]:
+    """Return the changes of each constant. Only a limit gets its lowest and its highest value: one
+    of the two switches its condition off. Such a value of a size could use all memory."""
     return [
-        each
-        for module, source in _sources().items()
-        if only in module
-        for each in constants_in(module, source)
+        (each, change)
+        for each in constants
+        for change in (CHANGES if each in limits() else (HALVED, DOUBLED))
     ]
 
 
-@cache
-def _imports() -> Mapping[tuple[str, str], Sequence[tuple[ModuleType, str]]]:
-    """Map each (module, name) to the modules that import this name, each with the name that it uses
-    for the import."""
-    found: dict[tuple[str, str], list[tuple[ModuleType, str]]] = defaultdict(list)
-    for module, source in _sources().items():
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ImportFrom) and node.module is not None:
-                for each in node.names:
-                    holder = (sys.modules[module], each.asname or each.name)
-                    found[node.module, each.name].append(holder)
-    return found
-
-
-def _holders(constant: NumericConstant) -> Sequence[tuple[ModuleType, str]]:
-    """Return the modules that define or import a constant, with its name in each module."""
-    importing = _imports().get((constant.module, constant.name), ())
-    return [(sys.modules[constant.module], constant.name), *importing]
+def _holders(constant: NumericConstant) -> Iterator[tuple[ModuleType, str]]:
+    """Yield the modules that define or import a constant, with its name in each module."""
+    for module, names in uses().items():
+        for name, used in names.items():
+            if used == constant:
+                yield importlib.import_module(module), name
 
 
 @contextmanager
-def changed(constant: NumericConstant, factor: float) -> Iterator[None]:
-    """Multiply a constant by a factor within the `with` block."""
-    for module, name in _holders(constant):
-        setattr(module, name, moved(constant.value, factor))
+def changed(constant: NumericConstant, change: str) -> Iterator[None]:
+    """Change the value of a constant within the `with` block."""
+    holders = list(_holders(constant))
+    for module, name in holders:
+        setattr(module, name, changed_value(constant.value, change))
     try:
         yield
     finally:
-        for module, name in _holders(constant):
+        for module, name in holders:
             setattr(module, name, constant.value)
 
 
@@ -156,7 +110,7 @@ def asked(
 ) -> tuple[bool, list[Variant]]:
     """Simulate a case. Return whether its outcome is right, and the variants of constants that
     change this."""
-    case = drawn(number, seed, kind, causes)
+    case = drawn(number, seed, kind, causes, foreign=number % 2 == 1)
     data = dataset.run(case.config)
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
     requests = with_unfinished(requests_of(data.request_table()), servers.engines)
@@ -166,15 +120,15 @@ def asked(
     def right() -> bool:
         try:
             return is_right(kind, causes, explain(requests, servers, question))
-        except (ArithmeticError, ValueError):  # a halved constant may give a division by zero
+        except (ArithmeticError, ValueError, IndexError):  # for example a division by zero
             return False
 
     usual = right()
     different = []
-    for constant, factor in variants:
-        with changed(constant, factor):
+    for constant, change in variants:
+        with changed(constant, change):
             if right() is not usual:
-                different.append((constant, factor))
+                different.append((constant, change))
     return usual, different
 
 
@@ -183,7 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=int, default=90)
+    parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=93001)
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
     parser.add_argument(
@@ -191,7 +145,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     every = constants(arguments.only)
-    variants = [(each, factor) for each in every for factor in FACTORS]
+    variants = variants_of(every)
     wrong: Counter[Variant] = Counter()
     right: Counter[Variant] = Counter()
     outcomes = []
@@ -211,10 +165,10 @@ def main() -> int:
             pool.shutdown(wait=False, cancel_futures=True)
             print("stopped", flush=True)
     print("\n".join(table(every, wrong, right)))
-    still = [each for each in every if not any(wrong[each, f] + right[each, f] for f in FACTORS)]
+    still = [each for each in every if not any(wrong[each, c] + right[each, c] for c in CHANGES)]
     print(
-        f"{sum(outcomes)} of {len(outcomes)} outcomes are right. {len(still)} of {len(every)}"
-        " constants change no outcome if they are halved or doubled."
+        f"{sum(outcomes)} of {len(outcomes)} outcomes are right. No change of {len(still)} of the"
+        f" {len(every)} constants changes an outcome."
     )
     return 0
 
@@ -222,18 +176,22 @@ def main() -> int:
 def table(
     every: Sequence[NumericConstant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
-    """Return the lines of the table. The constants that change the most outcomes come first."""
+    """Return the lines of the table. The constants that change the most outcomes come first. A cell
+    is the number of outcomes that become wrong (-) and right (+)."""
+    asked_for = set(variants_of(every))
 
     def effect(each: NumericConstant) -> int:
-        return sum(wrong.get((each, f), 0) + right.get((each, f), 0) for f in FACTORS)
+        return sum(wrong.get((each, c), 0) + right.get((each, c), 0) for c in CHANGES)
 
-    lines = [f"{'constant':48} {'value':>9}  halved: wrong right  doubled: wrong right"]
+    lines = [f"{'constant':40} {'value':>9}" + "".join(f"{each:>12}" for each in CHANGES)]
     for each in sorted(every, key=lambda one: (-effect(one), one.label)):
-        half, double = ((wrong.get((each, f), 0), right.get((each, f), 0)) for f in FACTORS)
-        lines.append(
-            f"{each.label:48} {each.value:>9}  {half[0]:13} {half[1]:5}  {double[0]:14}"
-            f" {double[1]:5}"
+        cells = (
+            f"-{wrong.get((each, c), 0)} +{right.get((each, c), 0)}"
+            if (each, c) in asked_for
+            else ""
+            for c in CHANGES
         )
+        lines.append(f"{each.label:40} {each.value:>9}" + "".join(f"{c:>12}" for c in cells))
     return lines
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from benchmarks.thresholds import NumericConstant, changed, constants, constants_in, moved, table
+from benchmarks._diagnosis_constants import NumericConstant, constants, constants_in
+from benchmarks.thresholds import DOUBLED, HALVED, LOWEST, changed, changed_value, table
 from diagnosis import explain
 from diagnosis.latency import tail
 
@@ -24,19 +25,26 @@ def test_only_the_numbers_that_a_module_defines_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "factor", "expected"),
-    [(20, 0.5, 10), (1, 0.5, 1), (0.4, 2.0, 0.8), (0.9, 2.0, 0.95), (1.5, 2.0, 3.0)],
+    ("value", "change", "expected"),
+    [
+        (20, HALVED, 10),
+        (1, HALVED, 1),
+        (0.4, DOUBLED, 0.8),
+        (0.9, DOUBLED, 0.95),
+        (1.5, DOUBLED, 3.0),
+        (1.5, LOWEST, 0.0),
+    ],
 )
 def test_a_share_stays_a_share_and_a_number_stays_positive(
-    value: float, factor: float, expected: float
+    value: float, change: str, expected: float
 ) -> None:
-    assert moved(value, factor) == pytest.approx(expected)
+    assert changed_value(value, change) == pytest.approx(expected)
 
 
 def test_a_constant_changes_where_it_is_imported_and_is_restored() -> None:
     (constant,) = (each for each in constants() if each.name == "MIN_TAIL_REQUESTS")
     before = tail.MIN_TAIL_REQUESTS
-    with changed(constant, 2.0):
+    with changed(constant, DOUBLED):
         found = {vars(module)["MIN_TAIL_REQUESTS"] for module in (tail, explain)}
     assert found == {2 * before}
     assert {vars(module)["MIN_TAIL_REQUESTS"] for module in (tail, explain)} == {before}
@@ -47,6 +55,6 @@ def test_the_constants_with_the_largest_effect_come_first() -> None:
         NumericConstant("diagnosis.a", "QUIET", 1),
         NumericConstant("diagnosis.b", "LOUD", 0.5),
     )
-    lines = table([quiet, loud], {(loud, 2.0): 3}, {(loud, 0.5): 1})
-    assert lines[1].split() == ["b.LOUD", "0.5", "0", "1", "3", "0"]
-    assert lines[2].split() == ["a.QUIET", "1", "0", "0", "0", "0"]
+    lines = table([quiet, loud], {(loud, DOUBLED): 3}, {(loud, HALVED): 1})
+    assert lines[1].split() == ["b.LOUD", "0.5", "-0", "+1", "-3", "+0"]
+    assert lines[2].split() == ["a.QUIET", "1", "-0", "+0", "-0", "+0"]
