@@ -18,7 +18,8 @@ from diagnosis.growth.terms import TERM_INDEX, TERMS
 from diagnosis.inputs.requests import FloatArray
 
 NAMED_SHARE: Final = 0.05
-"""Minimum share of the growth of a cause that is named."""
+"""Minimum share of a cause that is named. The mean error of a share by accounting is 4.6 to 13.5
+points with one fault (docs/benchmarks.md)."""
 
 ROOT: Final = 0
 ORDINARY: Final = 1

@@ -43,7 +43,7 @@ from diagnosis.question import Metric, Question, Span
 MIN_GROWTH_RATIO: Final = 1.10
 """Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
 objective decides. The growth is not due to chance if the lower bound of the ratio's confidence
-interval exceeds this minimum."""
+interval exceeds this minimum. Without a fault, 99 % of these lower bounds are at most 1.10."""
 
 CHANCE: Final = 0.01
 """Error probability of the confidence intervals that decide a verdict. It is smaller than the error
@@ -65,6 +65,7 @@ of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap 
 in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
 
 _MAX_SLOW_SHARE: Final = 0.10
+"""Maximum share of the requests that `_hit` counts as slow. It decides no verdict."""
 
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,

@@ -53,6 +53,7 @@ DriverShares = Mapping[str, float]
 sum to 1. The mapping is empty if no driver was found."""
 
 _QUICK: Final = 0.05
+"""Quantile of times per token. The fastest requests and transfers did not wait for others."""
 
 
 @cached_per_case

