@@ -18,7 +18,7 @@ from telemetry.starts import EngineStart
 _LOADING_S = 120.0
 """Assumed loading time, in seconds, of an engine that does not report it. A measured start on an
 H200 took 91 s (docs/benchmarks.md)."""
-_WARM_S = 120.0
+MAX_WARM_S = 120.0
 """Maximum time, in seconds, until a started server is warm. `warm_after_s` measures the actual
 time."""
 _ERRORS = 2.0
@@ -37,7 +37,7 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
     a replica are included only if it served requests in the baseline or slow requests in the
     window."""
     window, baseline = case.question.window, case.question.baseline
-    earliest = max(window.from_unix_ns - int(_WARM_S * 1e9), baseline.from_unix_ns)
+    earliest = max(window.from_unix_ns - int(MAX_WARM_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
     there = {replica.values[code] for code in np.unique(replica.codes) if code >= 0}
     return sorted(
@@ -102,7 +102,7 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
     longest = 0.0
     for start in started:
         if start.replica not in engines.replica.values:
-            return _WARM_S
+            return MAX_WARM_S
         mine = engines.replica.codes == engines.replica.values.index(start.replica)
         number = engines.number("engine")
         mine &= np.isnan(number) | (number == start.engine)
@@ -117,25 +117,30 @@ def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
                 break
             end = max(end, float(second))
         longest = max(longest, end + _PAUSE_S)
-    return min(longest, _WARM_S)
+    return min(longest, MAX_WARM_S)
 
 
 def around_starts(
-    case: DiagnosisCase, started: Sequence[EngineStart], requests: Requests | None = None
+    case: DiagnosisCase,
+    started: Sequence[EngineStart],
+    requests: Requests | None = None,
+    warm_s: float | None = None,
 ) -> BoolArray:
     """Return whether each request was in progress around one of these starts, while the server was
     away or not yet warm: (n,).
+
+    By default, a server is warm when its queue has its usual length again (`warm_after_s`).
 
     While one server is away, the other servers serve its requests. So a start also counts for
     requests to the other servers, if they are received at most a minute after it.
     """
     requests = case.slow if requests is None else requests
-    warm_s = warm_after_s(case, started)
+    warm_s = warm_after_s(case, started) if warm_s is None else warm_s
     found = np.zeros(len(requests), dtype=np.bool_)
     for start in started:
         own = requests.of_engine(start.replica, start.engine)
         found |= own & _during_start(requests, start, warm_s)
-        found |= _during_start(requests, start, min(warm_s, _WARM_S / 2))
+        found |= _during_start(requests, start, min(warm_s, MAX_WARM_S / 2))
     return found
 
 
@@ -145,7 +150,7 @@ def cold(case: DiagnosisCase) -> BoolArray:
     found = np.zeros(len(case.now), dtype=np.bool_)
     for start in restarts(case):
         own = case.now.of_engine(start.replica, start.engine)
-        found |= own & _during_start(case.now, start, _WARM_S)
+        found |= own & _during_start(case.now, start, MAX_WARM_S)
     return found
 
 
@@ -185,7 +190,10 @@ def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -
     without_starts_s = excess_s(
         away.rows(slowest), case.usual, case.question.metric, case.work, case.workload
     ).mean(axis=0)
-    here = case.terms[around_starts(case, started)].mean(axis=0)
+    around = around_starts(case, started)
+    if not around.any():
+        return {}
+    here = case.terms[around].mean(axis=0)
     return {
         term: min(max(float(without_starts_s[index] / here[index]), 0.0), 1.0)
         for index, term in enumerate(TERMS)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from diagnosis.evidence import drivers
-from diagnosis.evidence.restarts import around_starts, growth_without_starts
+from diagnosis.evidence.restarts import MAX_WARM_S, around_starts, growth_without_starts
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import NOISE
@@ -30,7 +30,9 @@ def start_weights(
     The growth that the workload caused is excluded. The result is empty if too few of the slow
     requests were received around the starts."""
     fresh = np.where(around_starts(case, started), 1.0, 0.0)
-    if not started or not fresh.any():
+    # A start causes stalls long after it: each new batch shape is slow when it first occurs.
+    first_shapes = np.where(around_starts(case, started, warm_s=MAX_WARM_S), 1.0, 0.0)
+    if not started or not first_shapes.any():
         return {}
     anyway = growth_without_starts(case, started)
     by_traffic = shared_with_traffic(case)
@@ -40,7 +42,8 @@ def start_weights(
         # this wait.
         anyway["queue_kv"] = 1.0
     weights: dict[str, float | FloatArray] = {
-        term: fresh * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
+        term: (first_shapes if term.endswith("_stall") else fresh)
+        * (1.0 - max(anyway.get(term, 0.0), by_traffic.get(term, 0.0)))
         for term in TERMS
     }
     for term, share in wait_weights(case, drivers.AWAY).items():

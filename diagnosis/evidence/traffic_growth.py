@@ -2,6 +2,7 @@
 Pure."""
 
 from collections.abc import Callable
+from math import inf, log, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from diagnosis.evidence.driving_tenant import token_rates
 from diagnosis.evidence.retries import first_requests
 from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import (
+    CLEAR_ERRORS,
     MIN_RISE,
     NOISE,
     TenantGrowth,
@@ -73,8 +75,34 @@ def flooded(case: DiagnosisCase) -> bool:
         and without_added(case, tenant.tenant) >= MIN_RISE
         and rates.log_growth > NOISE
         and _others_wait(case)
-        and all_tenants_share(case) < 1.0
+        and _log_beyond_others(case) > NOISE
     )
+
+
+def _log_beyond_others(case: DiagnosisCase) -> float:
+    """Return the logarithm of the tenant's growth factor divided by the other tenants' growth
+    factor, reduced by `CLEAR_ERRORS` standard errors: the tenant whose rate grew most among several
+    tenants often grew more than the rest by chance."""
+    rates = first_rates(case)
+    tenant, others_now = rates.tenant, _others_now_per_s(case)
+    before_s, now_s = case.baseline_observed_s, case.hot_s
+    others_before = rates.before_per_s - (tenant.before_per_s if tenant else 0.0)
+    if tenant is None or min(others_before, others_now, tenant.before_per_s) <= 0:
+        return inf  # no other tenant to compare with, or a new tenant
+    grew = log(tenant.now_per_s / tenant.before_per_s) - log(others_now / others_before)
+    counts = (
+        *(tenant.before_per_s * before_s, others_before * before_s),
+        *(tenant.now_per_s * now_s, others_now * now_s),
+    )
+    return grew - CLEAR_ERRORS * sqrt(sum(1.0 / count for count in counts))
+
+
+def _others_now_per_s(case: DiagnosisCase) -> float:
+    """Return the present request rate of the other tenants, without the long requests that they
+    added."""
+    rates = first_rates(case)
+    of_tenant = rates.tenant.now_per_s if rates.tenant else 0.0
+    return rates.now_per_s - of_tenant - sum(added_by_others(case).values())
 
 
 def _others_wait(case: DiagnosisCase) -> bool:
@@ -117,11 +145,9 @@ def all_tenants_share(case: DiagnosisCase) -> float:
     tenant = rates.tenant
     if tenant is None:
         return 1.0
-    added = sum(added_by_others(case).values())
-    before = rates.before_per_s - tenant.before_per_s
-    now = rates.now_per_s - tenant.now_per_s - added
+    before, now = rates.before_per_s - tenant.before_per_s, _others_now_per_s(case)
     others_grew = now / before if before > 0 else 1.0
-    whole = rates.now_per_s - rates.before_per_s - added
+    whole = tenant.now_per_s + now - rates.before_per_s
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 

@@ -17,7 +17,7 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 NOISE: Final = 0.08
 """A growth up to this value, relative or logarithmic, can occur by chance and is ignored. Without a
 fault, the median growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
-_CLEAR_ERRORS: Final = 3.0
+CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""
 _RATE_ERRORS: Final = 2.0
@@ -90,12 +90,12 @@ class Demand:
 
 def grew(before: FloatArray, now: FloatArray) -> bool:
     """Return whether the mean of `now` exceeds the mean of `before` by more than
-    `_CLEAR_ERRORS` standard errors. Return False if there are too few values."""
+    `CLEAR_ERRORS` standard errors. Return False if there are too few values."""
     before, now = before[np.isfinite(before)], now[np.isfinite(now)]
     if min(before.size, now.size) < MIN_REQUESTS:
         return False
     error = np.sqrt(before.var() / before.size + now.var() / now.size)
-    return bool(now.mean() - before.mean() > _CLEAR_ERRORS * error)
+    return bool(now.mean() - before.mean() > CLEAR_ERRORS * error)
 
 
 def _log_ratio(now: float, before: float) -> float:
