@@ -112,6 +112,8 @@ def judge_pair(
     minimum_bad_events: int,
 ) -> State:
     """Return whether a pair of burn-rate windows fires, or why it does not."""
+    if long.counts.events and short.counts.events and not (long.counts.bad and short.counts.bad):
+        return State.QUIET  # the usual case, without the division of fractions
     long_burn, short_burn = burn(long.counts, budget), burn(short.counts, budget)
     if long_burn is None or short_burn is None:
         return State.NO_DATA

@@ -9,9 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
+from typing import Final
 
 from alerts.burnrate import EventCounts, Policy, State, WindowCounts, judge
 from alerts.periods import PeriodBounds
+
+_WHOLE: Final = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class History:
     def part_of(self, period: PeriodBounds, at_s: int) -> WindowCounts:
         """Return the counts of a period up to an instant."""
         counted_s = min(at_s - period.start_s, max(0, at_s - self._since_s + self._step_s))
-        covered = min(Fraction(1), Fraction(counted_s, period.length_s))
+        whole = counted_s >= period.length_s
+        covered = _WHOLE if whole else Fraction(counted_s, period.length_s)
         return WindowCounts(self.counts(period.start_s, at_s), covered)
 
 

@@ -97,9 +97,14 @@ class ServedApi:
     address: str
     pool: WorkerPool
     url: str
+    token: str | None = None
+    """The token that `get` sends."""
 
     def get(self, path: str, **about: Any) -> httpx.Response:
         """Send a GET request; `path` is relative to `/api/v1/`."""
+        if self.token is not None:
+            shown = {"Authorization": f"Bearer {self.token}"}
+            about["headers"] = {**shown, **about.get("headers", {})}
         return httpx.get(f"{self.address}{PREFIX}v1/{path}", timeout=300, **about)
 
 

@@ -65,12 +65,13 @@ def advance(
     Returns:
         The incident as of this instant, with `ended_s` if it is over. None if there is no incident.
     """
-    state = states_at(history, at_s, objective.policy, objective.budget)[severity]
+    pairs = tuple(pair for pair in objective.policy.pairs if pair.severity == severity)
+    policy = replace(objective.policy, pairs=pairs)
+    state = states_at(history, at_s, policy, objective.budget)[severity]
     if state is not State.FIRING:
         if open_incident is None or at_s - open_incident.last_s < QUIET_S:
             return open_incident
         return replace(open_incident, ended_s=open_incident.last_s)
-    pairs = [pair for pair in objective.policy.pairs if pair.severity == severity]
     now = burn(history.counts(at_s - pairs[0].long_s, at_s), objective.budget) or Fraction(0)
     if open_incident is None:
         longest_s = max(pair.long_s for pair in pairs)

@@ -8,6 +8,7 @@ uvicorn's signal handlers.
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Iterator
 from typing import cast
@@ -20,6 +21,13 @@ from collector.listen.connections import Acceptor, Connection, ConnectionLimits
 from collector.listen.http_timeouts import TimedH11
 from collector.listen.log_rate_limit import limit_logs
 from collector.listen.tls import Tls
+
+_DATE_S = 1.0
+"""Interval in seconds at which uvicorn's Date header is updated."""
+_CLOSING_S = 0.01
+"""Interval in seconds at which a stopping server checks whether its connections are closed."""
+
+_log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
@@ -105,17 +113,27 @@ class AsgiHost:
             return
         # uvicorn reads this setting (whole seconds) when the shutdown begins.
         self._server.config.timeout_graceful_shutdown = max(1, round(grace_s))
-        self._server.should_exit = True
+        self._server.end()
         await self._serving
         self._server = self._serving = None
 
 
 class _LimitedServer(uvicorn.Server):
-    """A uvicorn server with a connection limit and without signal handlers."""
+    """A uvicorn server with a connection limit and without signal handlers.
+
+    It stops without delay. uvicorn's own loops check only every 0.1 s whether the server should
+    stop, and whether its connections are closed.
+    """
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
         self._limits = limits
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop the server. `serve` returns when the current requests have ended."""
+        self.should_exit = True
+        self._ending.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections within the limits."""
@@ -138,6 +156,32 @@ class _LimitedServer(uvicorn.Server):
         # and waits until they are closed.
         self.servers = [cast(asyncio.Server, acceptor)]
         self.started = True
+
+    async def main_loop(self) -> None:
+        """Serve until `end` is called."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._ending.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close idle connections, and wait up to `timeout_graceful_shutdown` for current
+        requests."""
+        for server in self.servers:
+            server.close()
+        for bound in sockets or []:
+            bound.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while state.connections or state.tasks:
+                    await asyncio.sleep(_CLOSING_S)
+        except TimeoutError:
+            _log.warning("cancelled %d requests that did not end in time", len(state.tasks))
+            for task in state.tasks:
+                task.cancel("the server stops")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ reports that the cache answered, queries skip the call's row.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -42,6 +42,15 @@ def counts(
     The prober's requests are excluded, unless the query selects the prober's tenant or a single
     request. The database searches for better rows only if there are several sources.
     """
+    return _best_rows(from_unix_ns, to_unix_ns, asks_for_probes(equals))
+
+
+@lru_cache(maxsize=32)
+def _best_rows(from_unix_ns: int, to_unix_ns: int, with_probes: bool) -> ColumnElement[bool]:
+    """Return the condition of `counts`.
+
+    Cached, because a page or an explanation reads the same few windows many times.
+    """
     source = REQUESTS.c.source
     best = or_(
         source.not_in(_names(SECOND)),
@@ -52,7 +61,7 @@ def counts(
             not_from_a_cache(from_unix_ns, to_unix_ns),
         ),
     )
-    return best if asks_for_probes(equals) else and_(best, not_of_the_prober(REQUESTS.c.tenant))
+    return best if with_probes else and_(best, not_of_the_prober(REQUESTS.c.tenant))
 
 
 def asks_for_probes(equals: Mapping[str, str | None]) -> bool:

@@ -2,6 +2,9 @@ import pytest
 
 from analysis.access.roles_file import Roles, load_roles
 from tests.access.fleet import Fleet, store
+from tests.ui.opening import packages_are_scanned_once
+
+__all__ = ["packages_are_scanned_once"]
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,8 @@ def store(folder: Path) -> Fleet:
     end_s = int(time.time())
     found = simulate(
         FleetConfig(
-            workload=Workload(rate_per_s=2.0),
+            replicas=1,
+            workload=Workload(rate_per_s=1.0),
             faults=(SimulatedFault(cause="tenant_flood", start_s=float(PAST_S - FLOOD_S)),),
             started_unix_ns=(end_s - PAST_S) * 10**9,
             duration_s=float(PAST_S),

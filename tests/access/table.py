@@ -31,14 +31,15 @@ def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
     """Return the questions and their parameters, by description."""
     last = {"from": str(fleet.end_s - 900), "to": str(fleet.end_s + 60)}
     flood = {"from": str(fleet.end_s - 300), "to": str(fleet.end_s)}
+    minute = {"from": str(fleet.end_s - 60), "to": str(fleet.end_s)}
     return {
         "`stats` by tenant and model": ("stats", {"by": "tenant,model", **last}),
         "`stats` of another tenant": ("stats", {"where": "tenant=hiddenco", **last}),
         "`stats` of another model": ("stats", {"where": "model=secret-model", **last}),
-        "`requests`": ("requests", {"limit": "100", **last}),
+        "`requests`": ("requests", {"sort": "-ttft_s", "limit": "20", **last}),
         "`requests` of another tenant": (
             "requests",
-            {"where": "tenant=hiddenco", "limit": "9", **last},
+            {"where": "tenant=hiddenco", "limit": "5", **last},
         ),
         "`explain`": ("explain", {"fast": "true", **flood}),
         "`explain` for another tenant": (
@@ -68,7 +69,7 @@ def tried(fleet: Fleet) -> Mapping[str, tuple[str, Mapping[str, str]]]:
         "`caches`": ("caches", {"by": "tenant", **last}),
         "`compare` two tenants": (
             "compare",
-            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **last},
+            {"before-where": "tenant=mineco", "after-where": "tenant=hiddenco", **minute},
         ),
         "`what-if`": ("what-if", {"rate": "1.1x", **flood}),
         "`budget`": ("budget", {"preset": "chat", **last}),
@@ -91,13 +92,14 @@ def rows(fleet: Fleet) -> Iterator[str]:
     for label, (name, given) in tried(fleet).items():
         cells = []
         for role in COLUMNS:
-            text, cell = _answer(name, given, Access.of([roles.by_name[role].grant]))
+            text, cell = answer_and_cell(name, given, Access.of([roles.by_name[role].grant]))
             assert not leaks(fleet, role, text, repr(given)), (role, label)
             cells.append(cell)
         yield f"| {label} | {' | '.join(cells)} |"
 
 
-def _answer(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
+def answer_and_cell(name: str, given: Mapping[str, str], access: Access) -> tuple[str, str]:
+    """Return the answer, and its cell in the table."""
     try:
         text = answered(name, list(given.items()), Reader(access)).text
     except QuestionRefused as refused:

@@ -85,7 +85,9 @@ def everything(test: AppTest) -> str:
 
 
 @pytest.fixture
-def explorer(fleet: Fleet, roles: Roles, monkeypatch: pytest.MonkeyPatch) -> Explorer:
+def explorer(
+    fleet: Fleet, roles: Roles, few_draws: None, monkeypatch: pytest.MonkeyPatch
+) -> Explorer:
     return Explorer(fleet, roles, monkeypatch)
 
 

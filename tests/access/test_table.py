@@ -1,17 +1,35 @@
 import pytest
 
+from analysis.access.roles_file import Roles
+from store.access.access import Access
 from tests.access.fleet import Fleet
-from tests.access.table import ENVIRONMENT, PAGE, rows, written
+from tests.access.questions import asked
+from tests.access.scanning import leaks
+from tests.access.table import COLUMNS, ENVIRONMENT, PAGE, answer_and_cell, rows, tried, written
 
 pytestmark = pytest.mark.timeout(600)
 """The first test of a run stores the fleet."""
 
 
-def test_the_documented_table_is_what_the_roles_get(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def environment(fleet: Fleet, few_draws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in zip(ENVIRONMENT, (fleet.url, str(fleet.objectives)), strict=True):
         monkeypatch.setenv(name, value)
+
+
+def test_the_documented_table_is_what_the_roles_get(fleet: Fleet) -> None:
     text = PAGE.read_text(encoding="utf-8")
     table = "".join(f"{row}\n" for row in rows(fleet))
     assert text == written(text, table), "run python -m tests.access.table"
+
+
+@pytest.mark.parametrize("role", COLUMNS)
+def test_no_other_answer_has_what_the_role_does_not_allow(
+    fleet: Fleet, roles: Roles, role: str
+) -> None:
+    access = Access.of([roles.by_name[role].grant])
+    in_table = list(tried(fleet).values())
+    for name, given in asked(fleet):
+        if (name, given) not in in_table:
+            text, _ = answer_and_cell(name, given, access)
+            assert not leaks(fleet, role, text, repr(given)), (name, given, text[:2_000])

@@ -109,7 +109,7 @@ def test_the_highest_rate_meets_the_slo_and_a_higher_one_does_not() -> None:
 
 
 def test_an_slo_that_no_rate_meets_is_reported() -> None:
-    slow = Edits(arguments={"max_num_seqs": "1"}, output=50.0)
+    slow = Edits(arguments={"max_num_seqs": "1"}, output=10.0)
     found = find(recorded(), question(slow), "rate", "chat")
     assert found.value is None
     assert min(each.value for each in found.tried) == MIN_RATE

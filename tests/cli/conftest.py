@@ -1,7 +1,9 @@
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +15,8 @@ from cli.main import tailspan
 from collector.testing import background_loop
 from server.stack import Ports, Stack
 from store.database import open_database
-from telemetry.requests import RequestTimeline
+from store.writer import Writer
+from tests.conftest import a_request
 from tests.replaying import answer_here
 
 START_S = 1_763_634_000
@@ -38,41 +41,67 @@ def run(url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     return invoke
 
 
+@pytest.fixture(scope="session")
+def queued_databases(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that stores the requests of `queued` once per session, in a new SQLite
+    database, and returns its file."""
+    folder, known = tmp_path_factory.mktemp("queued"), dict[str, Path]()
+
+    def stored(waited_s: float, **about: Any) -> Path:
+        key = repr((waited_s, sorted(about.items())))
+        if key not in known:
+            file = folder / f"{len(known)}.db"
+            store_queued(f"sqlite:///{file}", waited_s, **about)
+            known[key] = file
+        return known[key]
+
+    return stored
+
+
 @pytest.fixture
-def queued(
-    fill: Callable[..., None], request_row: Callable[..., RequestTimeline]
-) -> Callable[..., None]:
+def queued(url: str, queued_databases: Callable[..., Path]) -> Callable[..., None]:
     """Return a function that stores 400 requests before `START_S`, and 400 requests after it that
     wait in the queue."""
 
     def put(waited_s: float, **about: Any) -> None:
-        rows = []
-        for number in range(800):
-            late = waited_s if number >= 400 else 0.0
-            common: dict[str, Any] = {
-                "request_id": f"chatcmpl-{number}",
-                "replica": "r0",
-                "tenant": ("acme", "globex")[number % 2],
-                "streamed": True,
-                "frontend_s": 0.01,
-                "queue_s": late,
-                **dict.fromkeys(
-                    ("queue_seats_s", "queue_budget_s", "queue_held_s", "queue_step_s"), 0.0
-                ),
-                "queue_kv_s": late,
-                "prefill_s": 0.05,
-                "decode_s": 0.5,
-                "delivery_s": 0.01,
-                "ttft_s": 0.07 + late + 0.001 * (number % 10),
-                "e2e_s": 0.57 + late,
-                "prompt_tokens": 100 + number % 50,
-                "output_tokens": 20,
-            }
-            common["received_unix_ns"] = (START_S - 600) * 10**9 + number * 15 * 10**8
-            rows.append(request_row(number, **{**common, **about}))
-        fill(*rows)
+        file = Path(url.removeprefix("sqlite:///"))
+        if file.exists():
+            store_queued(url, waited_s, **about)
+        else:
+            shutil.copy(queued_databases(waited_s, **about), file)
 
     return put
+
+
+def store_queued(url: str, waited_s: float, **about: Any) -> None:
+    rows = []
+    for number in range(800):
+        late = waited_s if number >= 400 else 0.0
+        common: dict[str, Any] = {
+            "request_id": f"chatcmpl-{number}",
+            "replica": "r0",
+            "tenant": ("acme", "globex")[number % 2],
+            "streamed": True,
+            "frontend_s": 0.01,
+            "queue_s": late,
+            **dict.fromkeys(
+                ("queue_seats_s", "queue_budget_s", "queue_held_s", "queue_step_s"), 0.0
+            ),
+            "queue_kv_s": late,
+            "prefill_s": 0.05,
+            "decode_s": 0.5,
+            "delivery_s": 0.01,
+            "ttft_s": 0.07 + late + 0.001 * (number % 10),
+            "e2e_s": 0.57 + late,
+            "prompt_tokens": 100 + number % 50,
+            "output_tokens": 20,
+        }
+        common["received_unix_ns"] = (START_S - 600) * 10**9 + number * 15 * 10**8
+        rows.append(a_request(number, **{**common, **about}))
+    engine = open_database(url)
+    with Writer(engine) as writer:
+        writer.submit(rows, []).result(10)
+    engine.dispose()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 import json
 import shlex
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,22 +38,35 @@ def sleep_longer() -> None:
     time.sleep(0.01)
 
 
-@pytest.fixture
-def waited(url: str) -> list[Waited]:
+@pytest.fixture(scope="module")
+def application(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Waited]]:
     """Serve users, and send the spans of both sides; the application's spans are sent first and
-    twice."""
-    engine = open_database(url)
+    twice.
+
+    Returns:
+        The file of the database, and how long the users waited.
+    """
+    file = tmp_path_factory.mktemp("served") / "tailspan.db"
+    engine = open_database(f"sqlite:///{file}")
     with model_server() as model, Writer(engine) as writer:
-        application = Application(model.server_address[1])
+        shop = Application(model.server_address[1])
         found = [
-            application.answer(sleep_longer if number % CALL_EVERY == 0 else lambda: None)
+            shop.answer(sleep_longer if number % CALL_EVERY == 0 else lambda: None)
             for number in range(REQUESTS)
         ]
         with running(Collector(writer, grpc_port=0, http_port=0)) as collector:
-            spans = application.spans
+            spans = shop.spans
             for several in (spans[::2], spans, model.spans, spans[::-1]):
                 export(several, collector.http_port)
     engine.dispose()
+    return file, found
+
+
+@pytest.fixture
+def waited(application: tuple[Path, list[Waited]], tmp_path: Path) -> list[Waited]:
+    """Copy the database to the URL of the test, and return how long the users waited."""
+    file, found = application
+    shutil.copy(file, tmp_path / "tailspan.db")
     return found
 
 

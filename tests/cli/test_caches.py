@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -141,7 +140,25 @@ def _calls(answered: str) -> list[Span]:
     return spans
 
 
-@pytest.mark.parametrize("answered", ["call", "http"])
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the URLs of three databases: without the fast calls, and with fast calls that hit the
+    cache, as the span `call` or as the span `http` reports it. Tests only read them."""
+    folder = tmp_path_factory.mktemp("hits")
+    urls = {}
+    for name, spans in (
+        ("none", [each for each in _calls("") if int.from_bytes(each.span_id, "big") <= 80]),
+        ("call", _calls("call")),
+        ("http", _calls("http")),
+    ):
+        urls[name] = f"sqlite:///{folder}/{name}.db"
+        engine = open_database(urls[name])
+        send(engine, *spans)
+        build_marked(engine, START_S + 3_600)
+        engine.dispose()
+    return urls
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -153,20 +170,16 @@ def _calls(answered: str) -> list[Span]:
     ],
     ids=" ".join,
 )
-def test_hits_change_no_other_answer(answered: str, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_hits_change_no_other_answer(words: tuple[str, ...], databases: dict[str, str]) -> None:
     """The result is the same if only the HTTP span inside the call reports the hit."""
-    found = []
-    for name, spans in (
-        ("hits", _calls(answered)),
-        ("none", [each for each in _calls("") if int.from_bytes(each.span_id, "big") <= 80]),
-    ):
-        engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
-        send(engine, *spans)
-        build_marked(engine, START_S + 3_600)
-        found.append(printed(engine, *words, "--format", "json"))
+    found = {}
+    for name, url in databases.items():
+        engine = open_database(url, create=False)
+        found[name] = printed(engine, *words, "--format", "json")
         engine.dispose()
-    assert found[0] == found[1]
-    assert len(found[0]) > 300
+    assert found["call"] == found["none"]
+    assert found["http"] == found["none"]
+    assert len(found["none"]) > 300
 
 
 def test_objectives_count_no_hits(engine: Engine) -> None:

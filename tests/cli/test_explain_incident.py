@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from alerts.objectives import Objective
 from alerts.openslo.reader import load
 from analysis.incident import IncidentVerdict, incident_verdict
 from analysis.incident_answer import store_verdict
@@ -38,6 +40,13 @@ def an_incident(began_s: int, ended_s: int | None) -> IncidentRow:
     )
 
 
+def store_incidents(url: str) -> None:
+    engine = open_database(url)
+    rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
+    store_evaluation(engine, "chat", START_S + 600, rows)
+    engine.dispose()
+
+
 @pytest.fixture
 def explain(
     tmp_path: Path, url: str, queued: Callable[[float], None], run: Run
@@ -47,10 +56,7 @@ def explain(
     In the later incident, requests waited for blocks. The earlier incident has no stored requests.
     """
     queued(2.0)
-    engine = open_database(url)
-    rows = [an_incident(START_S - 9_000, START_S - 8_000), an_incident(START_S, START_S + 600)]
-    store_evaluation(engine, "chat", START_S + 600, rows)
-    engine.dispose()
+    store_incidents(url)
 
     def ask(named: str, *words: str, good: str = "ttft_s <= 0.5 and e2e_s <= 9") -> Result:
         (tmp_path / "chat.yaml").write_text(chat_openslo(good))
@@ -200,18 +206,36 @@ def replayed(each: Explanation, share: float) -> Explanation:
     return replace(each, causes=causes, method=ShareMethod.COUNTERFACTUAL, replay=shown)
 
 
-@pytest.fixture
-def stored(explain: Callable[..., Result], tmp_path: Path, url: str) -> IncidentVerdict:
-    explain("chat", "--fast", good=BOTH)  # writes the objective
-    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+@pytest.fixture(scope="module")
+def computed(
+    queued_databases: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Objective, IncidentVerdict]:
+    """Return the objective that counts both latencies, and the answer of its later incident."""
+    folder = tmp_path_factory.mktemp("computed")
+    (folder / "chat.yaml").write_text(chat_openslo(BOTH))
+    (objective,) = load([folder / "chat.yaml"]).objectives
+    shutil.copy(queued_databases(2.0), folder / "tailspan.db")
+    url = f"sqlite:///{folder}/tailspan.db"
+    store_incidents(url)
     engine = open_database(url)
     incident = an_incident(START_S, START_S + 600)
     found = incident_verdict(engine, objective, incident, START_S + 600)
+    engine.dispose()
     assert found is not None
+    return objective, found
+
+
+@pytest.fixture
+def stored(
+    explain: Callable[..., Result], computed: tuple[Objective, IncidentVerdict], url: str
+) -> IncidentVerdict:
+    """Store an answer with replayed shares in the database of `explain`."""
+    objective, found = computed
     verdict = IncidentVerdict(
         replayed(found.first, 0.89), tuple(replayed(each, 0.7) for each in found.others)
     )
-    store_verdict(engine, objective, incident, verdict, START_S + 660)
+    engine = open_database(url)
+    store_verdict(engine, objective, an_incident(START_S, START_S + 600), verdict, START_S + 660)
     engine.dispose()
     return verdict
 
@@ -252,12 +276,12 @@ def test_a_page_is_explained_instead_of_its_ticket(
 
 def test_an_answer_whose_replay_took_too_long_is_computed_now(
     explain: Callable[..., Result],
+    computed: tuple[Objective, IncidentVerdict],
     stored: IncidentVerdict,
     url: str,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (objective,) = load([tmp_path / "chat.yaml"]).objectives
+    objective, _ = computed
     engine = open_database(url)
     first = replace(
         stored.first,

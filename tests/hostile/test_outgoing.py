@@ -34,7 +34,7 @@ class SlowSink(MemorySink):
         *,
         leads_ns: Mapping[str, int] = MappingProxyType({}),
     ) -> Any:
-        threading.Event().wait(0.2)
+        threading.Event().wait(0.1)
         return super().submit(
             *(requests, samples, starts, gpus, in_flight, probes, operations, lookups),
             cold_starts,
@@ -83,17 +83,17 @@ def test_a_simulation_with_an_end_waits_until_a_slow_collector_has_everything() 
     sink = SlowSink()
     with collecting(sink) as collector:
         result = _simulate(
-            f"http://127.0.0.1:{collector.http_port}", "--backfill", "2m", "--duration", "1s"
+            f"http://127.0.0.1:{collector.http_port}", "--backfill", "30s", "--duration", "1s"
         )
     assert result.exit_code == 0, result.stderr
     assert "all delivered" in result.stderr.splitlines()[-1]
     assert f"sent {len(sink.requests)} requests" in result.stderr
-    assert len(sink.requests) > 2_000
+    assert len(sink.requests) > 1_000
     assert "requests not delivered yet" in result.stderr
 
 
 def test_a_simulation_without_a_collector_gives_up() -> None:
-    result = _simulate(f"http://127.0.0.1:{free_port()}", "--backfill", "1m", "--duration", "1s")
+    result = _simulate(f"http://127.0.0.1:{free_port()}", "--backfill", "30s", "--duration", "1s")
     assert result.exit_code == 2
     assert "does not accept the data" in result.stderr
     assert "not delivered: " in result.stderr.splitlines()[-1]
@@ -103,7 +103,7 @@ def test_a_simulation_without_a_collector_gives_up() -> None:
 def test_a_collector_that_dies_during_a_run_gives_exit_status_2() -> None:
     statuses = iter([200, 200])
     with running_http_server(lambda _: HttpReply(next(statuses, 503))) as server:
-        result = _simulate(server.url, "--backfill", "2m", "--duration", "1s")
+        result = _simulate(server.url, "--backfill", "30s", "--duration", "1s")
     assert result.exit_code == 2
     assert "not delivered: " in result.stderr.splitlines()[-1]
 
@@ -112,7 +112,7 @@ def test_rejected_items_are_counted_and_give_exit_status_2() -> None:
     sink = MemorySink()
     with collecting(sink, keep_ns=60 * 10**9) as collector:
         url = f"http://127.0.0.1:{collector.http_port}"
-        result = _simulate(url, "--backfill", "2m", "--duration", "1s")
+        result = _simulate(url, "--backfill", "2m", "--duration", "1s", "--rate", "5")
     assert result.exit_code == 2
     last = result.stderr.splitlines()[-1]
     assert f"sent {len(sink.requests)} requests" in last

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rig.program import PATIENCE_S, Tailspan
 from server import http_check
 from tests.hostile.conftest import collecting
+from tests.hostile.otlp_messages import record, spans
 
 PROTOBUF = "application/x-protobuf"
 
@@ -54,8 +55,12 @@ def test_every_part_is_listed_and_failing_parts_are_named(tmp_path: Path) -> Non
             assert f'tailspan_task_up{{task="{part}"}} 1\n' in body
         assert http_check.get(f"{metrics}/readyz").body == "ready\n"
         with sqlite3.connect(file) as other:
-            other.execute("ALTER TABLE slo_marks RENAME TO gone")
+            other.execute("ALTER TABLE slo_evaluations RENAME TO gone")
         other.close()
+        # The first request that has just ended triggers an evaluation.
+        just_ended = spans([record(time.time_ns())], "r0").SerializeToString()
+        where = running.address("http") + "/v1/traces"
+        assert http_check.post(where, just_ended, PROTOBUF, 20.0).ok
         until(lambda: "evaluator (" in http_check.get(f"{metrics}/readyz").body, running)
         answer = http_check.get(f"{metrics}/readyz")
         assert (answer.status, answer.body) == (
@@ -63,9 +68,9 @@ def test_every_part_is_listed_and_failing_parts_are_named(tmp_path: Path) -> Non
             "ready; degraded: evaluator (StoreUnavailable)\n",
         )
         assert failures(metrics, "evaluator") >= 1
-        assert http_check.post(running.address("http") + "/v1/traces", b"", PROTOBUF, 20.0).ok
+        assert http_check.post(where, b"", PROTOBUF, 20.0).ok
         with sqlite3.connect(file) as other:
-            other.execute("ALTER TABLE gone RENAME TO slo_marks")
+            other.execute("ALTER TABLE gone RENAME TO slo_evaluations")
         other.close()
         until(lambda: http_check.get(f"{metrics}/readyz").body == "ready\n", running)
 

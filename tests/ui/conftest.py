@@ -26,7 +26,9 @@ from store.writer import Writer
 from telemetry.engines import EngineSample
 from telemetry.requests import DECODE_PARTS, PREFILL_PARTS, Basis, Outcome, RequestTimeline, Source
 from tests.replaying import answer_here
-from tests.ui.opening import APP, Open
+from tests.ui.opening import APP, Open, packages_are_scanned_once
+
+__all__ = ["packages_are_scanned_once"]
 
 SECOND_NS = 1_000_000_000
 

@@ -1,9 +1,12 @@
 """Functions that read the explorer's pages in Streamlit's test runner, without a browser."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from ui.frame.pages import FIRST
@@ -17,6 +20,16 @@ Database = Callable[..., str]
 """Stores rows and returns the database's URL."""
 
 HOSTILE = "<script>alert(1)</script>**b** [x](javascript:y) :red[z] $q$ \u202e" + "w" * 10_000
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_scanned_once() -> Iterator[None]:
+    """Let Streamlit search the installed packages for components once, instead of in each
+    `AppTest`."""
+    scan = functools.cache(manifest_scanner.scan_component_manifests)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", scan)
+        yield
 
 
 def markup(test: AppTest) -> str:

@@ -19,6 +19,7 @@ from tests.alerts.in_flight import report_of
 S = 10**9
 STEP_S = 15
 START_S = 1_790_000_010
+TURNS = 105
 
 Row = Callable[..., RequestTimeline]
 
@@ -89,16 +90,16 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
     waiting: list[tuple[int, RequestTimeline | InFlightRequest]] = []
     bad = good = 0
     with Writer(engine) as writer:
-        for turn in range(150):
+        for turn in range(TURNS):
             now_s = START_S + turn * STEP_S
-            for _ in range(3 if turn < 100 else 0):
+            for _ in range(3 if turn < TURNS - 45 else 0):
                 e2e_s = chance.choice([6.0, 30.0, 200.0])
                 slow = chance.random() < 0.6
                 row = request_row(
                     received_unix_ns=now_s * S + chance.randrange(S),
                     e2e_s=e2e_s,
                     ttft_s=e2e_s if slow else 0.1,
-                    tenant=f"t{chance.randrange(1 + turn // 20)}",
+                    tenant=f"t{chance.randrange(1 + turn // 12)}",
                     source=chance.choice([Source.SIMULATOR, Source.INSTRUMENTATION]),
                 )
                 bad, good = bad + slow, good + (not slow)
@@ -117,7 +118,7 @@ def test_kept_counts_agree_with_a_recount_and_sum_to_all(engine: Engine, request
             writer.submit(rows, [], in_flight=reports).result(10)
             evaluator.evaluate(now_s)
         assert not waiting
-        end_s = START_S + 150 * STEP_S
+        end_s = START_S + TURNS * STEP_S
         for at_s in range(end_s, end_s + 1200, EVERY_S):
             evaluator.evaluate(at_s)
     found = by_group(engine, objective, end_s)

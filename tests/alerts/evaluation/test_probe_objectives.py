@@ -192,7 +192,7 @@ def test_the_evaluator_opens_an_incident(store: Callable[[list[Probe]], Engine])
     end_s = START_S + 4 * 3600
     asked = objective(where='where: region == "ap-south"')
     evaluator = Evaluator(engine, [asked])
-    for at_s in range(end_s - 1500, end_s + 31, 15):
+    for at_s in range(end_s - 1500, end_s + 31, 90):
         evaluator.evaluate(at_s)
     (row,) = [each for each in read_incidents(engine, "outside") if each.severity == "page"]
     assert row.ended_unix_s is None
@@ -271,7 +271,7 @@ def test_each_region_has_a_budget_of_its_own(store: Callable[[list[Probe]], Engi
     engine = store(_history())
     end_s = START_S + 4 * 3600
     evaluator = Evaluator(engine, [objective(where="where: all, by: [region]")])
-    for at_s in range(end_s - 1500, end_s + 31, 15):
+    for at_s in range(end_s - 1500, end_s + 31, 90):
         evaluator.evaluate(at_s)
     paging = {
         region: [each.severity for each in read_incidents(engine, f'outside{{region="{region}"}}')]

@@ -85,7 +85,7 @@ def nameserver() -> Iterator[tuple[str, int]]:
             socket.sendto(answer.to_wire(), self.client_address)
 
     with ThreadingUDPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield str(server.server_address[0]), server.server_address[1]
         server.shutdown()

@@ -16,8 +16,10 @@ from tailspan_vllm.engine_core.link import TOKEN_VARIABLE, EngineEnd
 from tailspan_vllm.engine_core.link_messages import encode_account, encode_sample
 from tailspan_vllm.engine_core.step_ledger import RequestEngineTime
 from tailspan_vllm.engine_state.state import EngineState
+from tailspan_vllm.export import restarting_thread
 from tailspan_vllm.export import sender as sender_module
 from tailspan_vllm.export.exporter import Exporter
+from tailspan_vllm.export.retry import Backoff
 from tailspan_vllm.export.sender import OtlpSender
 from tailspan_vllm.request.record import RequestRecord
 from tailspan_vllm.request.record_builder import RecordBuilder
@@ -40,6 +42,17 @@ def a_record(number: int) -> RequestRecord:
         basis="http",
         request_id=f"chatcmpl-{number}",
     )
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sample, retry and restart more often than in a server."""
+    monkeypatch.setattr(sender_module, "SAMPLE_S", 0.1)
+    monkeypatch.setattr(sender_module, "READ_S", 0.02)
+    monkeypatch.setattr(restarting_thread, "FIRST_PAUSE_S", 0.05)
+    defaults = Backoff.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "first_s", 0.1)
 
 
 @pytest.fixture
@@ -132,7 +145,7 @@ def test_a_full_batch_does_not_wait_for_its_turn(sending: Callable[..., OtlpSend
         assert len({row.span_id for row in sink.requests}) == 5
 
 
-def test_every_second_has_a_sample(sending: Callable[..., OtlpSender]) -> None:
+def test_every_interval_has_a_sample(sending: Callable[..., OtlpSender]) -> None:
     with collecting() as (sink, collector):
         sender = sending(f"http://127.0.0.1:{collector.http_port}", OTEL_BSP_SCHEDULE_DELAY="60000")
         sender.observe({0: EngineState(0, time.time_ns())}, lambda: None, lambda: None, BUILD)
@@ -354,7 +367,7 @@ def test_the_link_is_read_during_an_export(
     sender.submit(partial(a_record, 1))
     until(lambda: sender._served.spans)
     before = len(reads)
-    until(lambda: len(reads) > before + 20)
+    until(lambda: len(reads) > before + 10)
     assert not picky.accepted
     picky.held.set()
     until(lambda: picky.accepted)

@@ -1,8 +1,12 @@
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from collector.listen.bearer_tokens import BearerTokens
 from tests.served_api import ServedApi, served, store_fleet
+
+TOKEN = "a-token-of-this-test"
 
 
 @pytest.fixture(scope="session")
@@ -13,6 +17,13 @@ def fleet_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def api(fleet_url: str) -> Iterator[ServedApi]:
-    with served(fleet_url) as running:
+def guarded(fleet_url: str) -> Iterator[ServedApi]:
+    """Return an API that requires a token."""
+    with served(fleet_url, tokens=BearerTokens([TOKEN], "the test")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def api(guarded: ServedApi) -> ServedApi:
+    """Return the same API, for requests with the token."""
+    return replace(guarded, token=TOKEN)

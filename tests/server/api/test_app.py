@@ -5,10 +5,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from cli.questions.answer import answered
-from collector.listen.bearer_tokens import BearerTokens
 from tests.served_api import ServedApi, served
-
-TOKEN = "a-token-of-this-test"
+from tests.server.api.conftest import TOKEN
 
 
 def test_the_result_equals_the_commands_output(
@@ -60,16 +58,15 @@ def test_the_openapi_document_lists_the_questions(api: ServedApi) -> None:
     assert {"/api/v1/stats", "/api/v1/slo"} <= set(whole["paths"])
 
 
-def test_the_tokens_of_the_port_apply(fleet_url: str) -> None:
-    with served(fleet_url, tokens=BearerTokens([TOKEN], "the test")) as api:
-        for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}):
-            found = api.get("slo", headers=headers)
-            assert found.status_code == 401
-            assert found.headers["content-type"] == "application/problem+json"
-            assert found.headers["www-authenticate"].startswith("Bearer")
-            assert "token" in found.json()["detail"]
-        found = api.get("slo", headers={"Authorization": f"Bearer {TOKEN}"})
-        assert found.status_code == 200
+def test_the_tokens_of_the_port_apply(guarded: ServedApi) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}):
+        found = guarded.get("slo", headers=headers)
+        assert found.status_code == 401
+        assert found.headers["content-type"] == "application/problem+json"
+        assert found.headers["www-authenticate"].startswith("Bearer")
+        assert "token" in found.json()["detail"]
+    found = guarded.get("slo", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert found.status_code == 200
 
 
 def test_another_host_is_refused_with_a_problem_document(api: ServedApi) -> None:

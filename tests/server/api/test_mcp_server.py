@@ -124,22 +124,24 @@ def _check_on_call(found: dict[str, Any]) -> None:
     assert len(found["slowest"]) == 2
 
 
-def test_a_script_finds_the_cause_over_stdio(fleet_url: str, tmp_path: Path) -> None:
-    _check_on_call(over_stdio(fleet_url, tmp_path, _on_call))
+async def _cause_and_mistakes(client: Client) -> tuple[dict[str, Any], Any]:
+    return await _on_call(client), await _mistakes(client)
 
 
-def test_a_script_finds_the_cause_over_http(fleet_url: str) -> None:
-    _check_on_call(over_http(fleet_url, _on_call))
+def _check(found: tuple[dict[str, Any], Any]) -> None:
+    cause, mistakes = found
+    _check_on_call(cause)
+    _check_mistakes(mistakes)
 
 
-def test_mistakes_over_stdio_are_results_that_a_model_can_read(
+def test_over_stdio_a_script_finds_the_cause_and_can_read_mistakes(
     fleet_url: str, tmp_path: Path
 ) -> None:
-    _check_mistakes(over_stdio(fleet_url, tmp_path, _mistakes))
+    _check(over_stdio(fleet_url, tmp_path, _cause_and_mistakes))
 
 
-def test_mistakes_over_http_are_results_that_a_model_can_read(fleet_url: str) -> None:
-    _check_mistakes(over_http(fleet_url, _mistakes))
+def test_over_http_a_script_finds_the_cause_and_can_read_mistakes(fleet_url: str) -> None:
+    _check(over_http(fleet_url, _cause_and_mistakes))
 
 
 def test_a_dead_database_is_a_result_that_a_model_can_read(tmp_path: Path) -> None:
