@@ -7,6 +7,7 @@ import numpy as np
 
 from diagnosis.claim import ROOT, Claim, Evidence, Lever
 from diagnosis.evidence import drivers
+from diagnosis.evidence.held_requests import WHILE_LOADING, adapters_are_loading
 from diagnosis.evidence.restarts import around_starts, deploys, new_config_stays_slow, new_configs
 from diagnosis.evidence.start_delays import TERMS
 from diagnosis.evidence.waits import shared_with_traffic, wait_weights
@@ -54,7 +55,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     # For requests that no restart delayed, claim only the terms that the new arguments affect,
     # without the growth that the traffic caused.
     warm = deployed & ~restarted
-    others = [*drivers.TRAFFIC]
+    others = [*drivers.TRAFFIC, drivers.ENCODER]
     if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):
         others.append(drivers.MISSES)
     for term, by_traffic in shared_with_traffic(case).items():
@@ -64,6 +65,15 @@ def detect(case: DiagnosisCase) -> Claim | None:
     for term, share in wait_weights(case, *others).items():
         if term in weights:
             weights[term] = np.where(warm, 1.0 - share * demand_share, weights[term])
+    # No reported argument changes the images that the encoder processes.
+    for term in drivers.OWN_PREFILL:
+        if term in weights:
+            weights[term] *= np.where(warm, 1.0 - drivers.encoder_share(case), 1.0)
+    if adapters_are_loading(case) and not any(
+        _difference_affects(difference, ("lora.",)) for difference in changed
+    ):
+        # All requests wait while the engine loads an adapter.
+        weights |= {term: np.where(warm, 0.0, weights[term]) for term in WHILE_LOADING}
     for terms, parts in _AFFECTED:
         if changed and not any(_difference_affects(difference, parts) for difference in changed):
             weights |= {term: np.where(warm, 0.0, weights[term]) for term in terms}

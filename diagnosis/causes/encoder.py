@@ -1,21 +1,13 @@
 """The encoder of images or audio takes longer, or processes more inputs."""
 
-from typing import Final
-
-import numpy as np
-
 from diagnosis.claim import Claim, Evidence, Lever
 from diagnosis.evidence import drivers
 from diagnosis.evidence.waits import wait_weights
 from diagnosis.growth.case import DiagnosisCase
-from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 ID = "encoder"
 SUMMARY = "the encoder of images or audio takes more time"
-
-_OWN: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
-"""The terms into which a request's own prefill is divided. They include the encoder's time."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
@@ -26,11 +18,9 @@ def detect(case: DiagnosisCase) -> Claim | None:
     if usual_s is None:
         return None
     weights: dict[str, float | FloatArray] = {}
-    grown_s = np.nan_to_num(case.slow.number("encoder_s")) - usual_s
-    own_s = case.terms[:, [TERM_INDEX[term] for term in _OWN]].sum(axis=1)
-    if grown_s.mean() > 0 and own_s.mean() > 0:
-        share = np.divide(grown_s, own_s, out=np.zeros_like(own_s), where=own_s > 0)
-        weights |= dict.fromkeys(_OWN, np.clip(share, 0.0, 1.0))
+    share = drivers.encoder_share(case)
+    if share.any():
+        weights |= dict.fromkeys(drivers.OWN_PREFILL, share)
     weights |= wait_weights(case, drivers.ENCODER)
     if not weights:
         return None

@@ -3,6 +3,7 @@
 from diagnosis.claim import Claim, Evidence
 from diagnosis.evidence import drivers
 from diagnosis.evidence.held_requests import (
+    WHILE_LOADING,
     adapters_are_loading,
     needs_adapter,
     waits_for_adapter,
@@ -22,8 +23,7 @@ def detect(case: DiagnosisCase) -> Claim | None:
     affected = needs_adapter(case) if loading else adapter
     if not affected.any() or not (loading or case.grown_s("queue_held") > 0):
         return None
-    # All requests wait while an adapter is loaded between two steps.
-    still = dict.fromkeys(("prefill_stall", "decode_stall", "queue_step"), 1.0 if loading else 0.0)
+    still = dict.fromkeys(WHILE_LOADING, 1.0 if loading else 0.0)
     return Claim(
         cause=ID,
         weights={

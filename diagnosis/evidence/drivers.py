@@ -34,7 +34,7 @@ from diagnosis.growth.case import DiagnosisCase
 from diagnosis.growth.demand import MIN_RISE, NOISE, grew
 from diagnosis.growth.own_work import uncached_tokens
 from diagnosis.growth.terms import TERM_INDEX
-from diagnosis.inputs.requests import MIN_REQUESTS, Requests
+from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
 LOAD, FLOOD, SKEW, AWAY, RETRIES = "load", "flood", "skew", "away", "retries"
 PROMPTS, MISSES, OUTPUTS, PACE = "prompts", "misses", "outputs", "pace"
@@ -47,6 +47,9 @@ MORE_WORK: Final = (LOAD, PROMPTS, OUTPUTS)
 
 TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
+
+OWN_PREFILL: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
+"""The terms into which a request's own prefill is divided. They include the encoder's time."""
 
 DriverShares = Mapping[str, float]
 """The share of each driver (a change that raised the demand) in the growth of a wait. The shares
@@ -93,6 +96,22 @@ def encoder_added_s(case: DiagnosisCase) -> float:
     if not grew(before, whole):
         return 0.0
     return max((case.hot_requests.mean("encoder_s") or 0.0) - float(np.nanmean(before)), 0.0)
+
+
+@cached_per_case
+def encoder_share(case: DiagnosisCase) -> FloatArray:
+    """Return, for each slow request, the share of the growth of its own prefill that the encoder
+    causes: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
+    none = np.zeros(len(case.slow))
+    usual_s = case.usual.mean("encoder_s")
+    if usual_s is None:
+        return none
+    grown_s = np.nan_to_num(case.slow.number("encoder_s")) - usual_s
+    own_s = case.terms[:, [TERM_INDEX[term] for term in OWN_PREFILL]].sum(axis=1)
+    if grown_s.mean() <= 0 or own_s.mean() <= 0:
+        return none
+    share = np.divide(grown_s, own_s, out=none, where=own_s > 0)
+    return np.asarray(np.clip(share, 0.0, 1.0))
 
 
 def _log_of_stalls(case: DiagnosisCase) -> float:

@@ -22,6 +22,10 @@ _HELD: Final = 0.1
 growth. While adapters are loaded in simulations, the share is near 1."""
 
 
+WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")
+"""Terms for the time in which all requests wait because the engine loads an adapter."""
+
+
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
     """Return, for each slow request, the share of the held time that a reason explains: (n,). The
     held time is the time for which the scheduler held the request back (`queue_held_s`).
