@@ -66,9 +66,10 @@ def detect(case: DiagnosisCase) -> Claim | None:
         if term in weights:
             weights[term] = np.where(warm, 1.0 - share * demand_share, weights[term])
     # No reported argument changes the images that the encoder processes.
+    without_encoder = np.where(warm, 1.0 - drivers.encoder_share(case), 1.0)
     for term in drivers.OWN_PREFILL:
         if term in weights:
-            weights[term] *= np.where(warm, 1.0 - drivers.encoder_share(case), 1.0)
+            weights[term] = weights[term] * without_encoder
     if adapters_are_loading(case) and not any(
         _difference_affects(difference, ("lora.",)) for difference in changed
     ):

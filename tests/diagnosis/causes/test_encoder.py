@@ -6,12 +6,14 @@ import pytest
 
 from diagnosis.inputs.requests import FloatArray, Requests
 from diagnosis.question import Metric
+from tests.diagnosis.causes.test_config_change import fewer_places
 from tests.diagnosis.making import (
     asked,
     busier,
     evidence,
     first_cause,
     fleet,
+    labelled,
     later,
     quiet,
     shares,
@@ -43,6 +45,16 @@ def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
     unknown = {"encoder_s": np.where(encoder_s > 0, encoder_s, np.nan)}
     found = asked(replace(requests, numbers={**requests.numbers, **unknown}))
     assert "encoder" not in shares(found)
+
+
+def test_images_since_a_deploy_are_the_encoders_time() -> None:
+    """The deploy makes every prefill slower too, so both causes are named."""
+    slower = later(encoding(quiet(), 0.8), prefill_own_s=lambda own_s: own_s + 0.4)
+    found = shares(
+        asked(labelled(slower, "config", "c0", "c1"), servers=fewer_places(256, 128))
+    )
+    assert 0.5 < found["encoder"] < 0.8
+    assert 0.2 < found["config_change"] < 0.5
 
 
 def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
