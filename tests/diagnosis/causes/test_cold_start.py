@@ -7,7 +7,7 @@ from diagnosis.evidence.start_parts import LEVERS, WORDS, largest_part
 from diagnosis.explanation import ExplanationVerdict
 from diagnosis.inputs.requests import Requests
 from diagnosis.inputs.servers import Servers
-from diagnosis.question import Span
+from diagnosis.question import Metric, Span
 from telemetry.cold_starts import PARTS
 from tests.cold_starts import cold_start
 from tests.diagnosis.making import (
@@ -65,6 +65,18 @@ def test_a_queue_long_after_a_start_is_not_attributed_to_it() -> None:
     found = asked(queued_at(1_600), servers=servers(1_450.0), window=FIVE_MINUTES)
     assert found.verdict is ExplanationVerdict.INCIDENT
     assert "cold_start" not in shares(found)
+
+
+def test_a_stall_of_a_new_shape_is_attributed_to_the_start() -> None:
+    """The queue is as short as usual, but the first batch of a new shape is slow."""
+    requests = quiet(12_000)
+    since_s = requests.received_unix_ns / S - START_S
+    stalled = at_replica(requests, "r0") & (since_s >= 60) & (since_s < 90)
+    slower = later(requests, decode_stall_s=np.where(stalled, 10.0, 0.0))
+    quick = fleet({"waiting": 0, "running": 40}, {"waiting": 0, "running": 40})
+    served = replace(quick, starts=[started(0.0), started(float(START_S))])
+    first_cause(asked(slower, Metric.TPOT, served, window=FIVE_MINUTES), "cold_start", 0.9)
+    first_cause(asked(slower, Metric.TPOT, quick, window=FIVE_MINUTES), "engine_stall", 0.9)
 
 
 def test_only_the_start_that_delayed_requests_is_named() -> None:

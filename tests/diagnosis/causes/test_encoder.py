@@ -50,11 +50,9 @@ def test_an_unknown_time_of_the_encoder_before_is_not_zero() -> None:
 def test_images_since_a_deploy_are_the_encoders_time() -> None:
     """The deploy makes every prefill slower too, so both causes are named."""
     slower = later(encoding(quiet(), 0.8), prefill_own_s=lambda own_s: own_s + 0.4)
-    found = shares(
-        asked(labelled(slower, "config", "c0", "c1"), servers=fewer_places(256, 128))
-    )
-    assert 0.5 < found["encoder"] < 0.8
-    assert 0.2 < found["config_change"] < 0.5
+    found = shares(asked(labelled(slower, "config", "c0", "c1"), servers=fewer_places(256, 128)))
+    assert 0.3 < found["encoder"] < 0.7
+    assert 0.3 < found["config_change"] < 0.5
 
 
 def test_a_slow_prefill_without_encoder_time_is_not_the_encoder() -> None:
