@@ -176,7 +176,8 @@ class MixedWindow:
                 quicker = np.where(own, self._quicker_link, 1.0)
                 mixed = replace(mixed, transfer_s=mixed.transfer_s * quicker)
             elif factor.kind is FactorKind.ACCEPTANCE:
-                mixed = self._ranked(mixed, factor, "acceptance")
+                # The drafts of requests of any length are accepted as often as in the baseline.
+                mixed = self._ranked(mixed, factor, "acceptance", _is_own)
             elif factor.kind is FactorKind.ROUTING:
                 mixed = replace(mixed, engine=self._routed_as_in_baseline(mixed))
         new_hits = any(self.factors[place].kind is FactorKind.CACHE_HITS for place in to_reset)
@@ -218,27 +219,37 @@ class MixedWindow:
             cached = np.rint(mixed.cached_tokens * ratio).astype(np.int64)
             return replace(mixed, transfer_s=mixed.transfer_s * ratio, cached_tokens=cached)
         if factor.kind is FactorKind.DELIVERY:
-            return self._ranked(mixed, factor, "delivery_s")
+            return self._ranked(mixed, factor, "delivery_s", _is_own)
         if factor.kind is FactorKind.GRAMMAR:
-            return self._ranked(mixed, factor, "grammar_s")
+            return self._ranked(mixed, factor, "grammar_s", _is_own)
         before = mixed.output_tokens
         mixed = self._ranked(mixed, factor, "output_tokens")
         # The delivery time of a slow client is proportional to the number of tokens.
         longer = mixed.output_tokens / before
         return replace(mixed, delivery_s=mixed.delivery_s * longer)
 
-    def _ranked(self, mixed: WindowRequests, factor: Factor, name: str) -> WindowRequests:
+    def _ranked(
+        self,
+        mixed: WindowRequests,
+        factor: Factor,
+        name: str,
+        can_change: Callable[[WindowRequests], BoolArray] | None = None,
+    ) -> WindowRequests:
         """Replace each request's value in the column `name` by the value with the same rank among
-        the tenant's requests in the baseline."""
+        the tenant's requests in the baseline.
+
+        Args:
+            can_change: returns which requests get another value. Default: `_can_change_length`.
+        """
+        can_change = can_change or self._can_change_length
         found = getattr(mixed, name).astype(np.float64)
         now, usual = (
-            each.take(self._can_change_length(each))
-            for each in (self._window_requests, self._baseline_requests)
+            each.take(can_change(each)) for each in (self._window_requests, self._baseline_requests)
         )
         of_now, of_usual = (getattr(each, name).astype(np.float64) for each in (now, usual))
         for tenant in np.unique(now.tenant) if factor.tenant is None else [factor.tenant]:
             source, target = of_now[now.tenant == tenant], of_usual[usual.tenant == tenant]
-            its = self._can_change_length(mixed) & (mixed.tenant == tenant)
+            its = can_change(mixed) & (mixed.tenant == tenant)
             if min(source.size, target.size) >= MIN_REQUESTS:
                 found[its] = self._at_rank(found[its], source, target)
         if name.endswith("_tokens"):
@@ -256,8 +267,7 @@ class MixedWindow:
         counted range, except the requests of a group that is defined by length."""
         kinds = (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS)
         long = [place for place, each in enumerate(self.factors) if each.kind in kinds]
-        own = (requests.row >= 0) & (requests.at_s >= 0)
-        return np.asarray(own & ~np.isin(requests.group, long))
+        return np.asarray(_is_own(requests) & ~np.isin(requests.group, long))
 
     def _cached_as_in_baseline(
         self, mixed: WindowRequests, to_reset: Collection[int]
@@ -392,6 +402,11 @@ class MixedWindow:
             streamed=mine.streamed,
             acceptance=mine.acceptance if speculates else None,
         )
+
+
+def _is_own(requests: WindowRequests) -> BoolArray:
+    """Return which requests are the window's own requests in the counted range."""
+    return np.asarray((requests.row >= 0) & (requests.at_s >= 0))
 
 
 def transfers_of(recorded: Recorded) -> FloatArray:

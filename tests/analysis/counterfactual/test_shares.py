@@ -423,3 +423,21 @@ def test_a_longer_baseline_is_cut_to_its_end_and_a_shorter_one_is_repeated() -> 
     twice = _repeated(requests, 120.0, 180.0)
     assert len(twice.at_s) == len(requests.at_s) + (requests.at_s < 60.0).sum()
     assert (np.diff(twice.at_s) >= 0).all()
+
+
+def test_rejected_drafts_are_a_cause_beside_added_requests_with_long_outputs() -> None:
+    """Both factors apply to the same requests, because the added requests are those above a
+    length."""
+    window, baseline = (
+        RangeTraffic(each, traffic_of(each))
+        for each in ranges("spec_decode_rejection", "decode_batch_growth")
+    )
+    factors = [Factor(FactorKind.ACCEPTANCE), Factor(FactorKind.LONG_OUTPUTS)]
+    mixed = MixedWindow(window, baseline, factors, np.random.default_rng(0))
+    now, without = (mixed._mixed(each) for each in ([], [0]))
+    long = (now.group == 1) & (now.at_s >= 0)
+    usual = baseline.traffic.arrivals[0].acceptance
+    assert long.any()
+    assert usual is not None
+    assert without.acceptance[long].mean() == pytest.approx(usual.mean(), rel=0.1)
+    assert now.acceptance[long].mean() < 0.8 * usual.mean()
