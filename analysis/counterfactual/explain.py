@@ -151,8 +151,8 @@ def _last_part(engine: Engine, question: Question) -> Window:
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # Begin at the first of these requests, not at the start of the baseline, because data may be
-    # missing there.
+    # Begin at the first of these requests, because data may be missing at the start of the
+    # baseline.
     return Window(int(received[-MAX_REQUESTS:][0]), window.to_unix_ns)
 
 
