@@ -156,7 +156,7 @@ class Explanation:
 
     @property
     def deciding(self) -> Sequence[Attainment]:
-        """The attainments that decide whether there is an incident."""
+        """The attainments on which the verdict depends."""
         return [each for each in self.attainments if each.decides]
 
     @property
@@ -168,7 +168,7 @@ class Explanation:
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """The objective with the largest share of slow requests, among the deciding objectives that
-        the window misses. None if the window misses none."""
+        """The missed objective with the largest share of slow requests, among the objectives on
+        which the verdict depends. None if the window misses none of them."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -79,8 +79,8 @@ def for_prefill(case: DiagnosisCase) -> DriverShares:
 
 
 def _log_of_encoder(case: DiagnosisCase) -> float:
-    """Return log(own / (own − added)). `own` is the mean own prefill time, and `added` is the
-    growth of the encoder's mean time."""
+    """Return log(own / (own − added)): how much the encoder lengthened prefills. `own` is the mean
+    time of a request's own prefill, and `added` is the growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
     added_s = encoder_added_s(case)
     return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
@@ -304,8 +304,8 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are not a driver: they are the growth of the batch that the
-    # drivers explain.
+    # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
+    # and the drivers explain this growth.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -358,8 +358,8 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver that explains the growth of one tenant's traffic: the tenant whose request
-    rate grew most."""
+    """Return the driver for the growth of the tenant whose request rate grew most: a flood, longer
+    prompts, longer outputs or more load."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

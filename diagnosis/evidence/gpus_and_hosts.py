@@ -106,7 +106,7 @@ def _apart_of(case: DiagnosisCase, name: str, rows: BoolArray, gpu: str) -> floa
 
 
 def foreign_cpus(case: DiagnosisCase) -> Pair:
-    """Return the number of CPUs that processes other than the API servers and the engines use."""
+    """Return the number of CPUs used by processes that are neither API servers nor engines."""
     engines = case.servers.engines
     before = case.rows_before(engines, whole_replicas=True)
     now = case.rows_now(engines, whole_replicas=True)

@@ -15,11 +15,11 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _SOME_WAITING: Final = 0.02
-"""Minimum mean number of requests that wait for an adapter: one request in one of 50 samples. While
-adapters are loaded in simulations, the median is 15."""
+"""Minimum mean number of requests that wait for an adapter: one request in one of 50 samples. In
+simulations in which adapters are loaded, the median is 15."""
 _HELD: Final = 0.1
 """Adapters count as being loaded if waits for adapters cause more than this share of the latency's
-growth. While adapters are loaded in simulations, the share is near 1."""
+growth. In simulations in which adapters are loaded, the share is near 1."""
 
 
 WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")

@@ -75,8 +75,8 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
-    """Return the share of each term (part of the latency's growth) that a machine explains if it is
-    slower by the factor `times`."""
+    """Return the share of each term (part of the latency's growth) that is due to a machine that
+    became slower by the factor `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}

@@ -40,8 +40,8 @@ the target."""
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
 exceed the threshold, the threshold does not separate slow from usual requests. There is then still
-an incident if the attainment fell further in the window. If it did not fall, the size of the
-latency's growth decides."""
+an incident if the attainment is even lower in the window (see `fell`). If it did not fall, the
+verdict depends on the size of the latency's growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Attainment:
 
     @property
     def decides(self) -> bool:
-        """True if these numbers decide whether there is an incident."""
+        """True if the verdict depends on these numbers."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )

@@ -40,8 +40,8 @@ columns with their seconds. Older rows do not report the reasons. So only the ex
 single request divides `queue_held` into these parts and a rest."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the time to the first content. There, they
-are parts of the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content. In such an
+explanation, these are the parts of the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
@@ -82,8 +82,8 @@ def reasoning_s(requests: Requests) -> FloatArray:
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the number of tokens, without the first, that each request generated in the time that
-    the latency measures: (n,). NaN where unknown.
+    """Return the number of tokens after the first that each request generated in the time that the
+    latency measures: (n,). NaN where unknown.
 
     For the time to the first content, these are the reasoning tokens. If their number is not
     reported, it is estimated:
@@ -148,7 +148,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that belongs to no phase counts as delivery. Without known phases, the whole latency is
+    # Time that belongs to no phase counts as delivery. If no phase is known, the whole latency is
     # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))

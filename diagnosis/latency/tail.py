@@ -27,7 +27,7 @@ distributed values is 26 % of their mean."""
 TAIL_GROWTH_RATIO: Final = 1.6
 """Minimum growth factor of the share of requests that are slower than the fastest request of the
 baseline's tail. Without a fault, the largest of 599 lower bounds of this factor was 1.10. Bursts of
-recorded traffic cause larger factors (`benchmarks/attainment.py`)."""
+recorded traffic cause factors above 1.10 (`benchmarks/attainment.py`)."""
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 """Minimum growth factor of the share of requests that are slower than the baseline's 75th
 percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
