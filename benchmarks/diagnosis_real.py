@@ -170,20 +170,22 @@ def main() -> int:
         "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
     )
     add_server(parser)
-    parser.add_argument("--rate", type=float, default=8.0, help="usual requests/s (default 8)")
+    parser.add_argument(
+        "--rate", type=float, default=8.0, help="requests/s of the usual load (default 8)"
+    )
     parser.add_argument(
         "--tokens",
         type=two_numbers,
         default=(16, 40),
         metavar="MIN,MAX",
-        help="output tokens of a usual request (default 16,40)",
+        help="output tokens of a request of the usual load (default 16,40)",
     )
     parser.add_argument(
         "--before",
         type=float,
         default=46.0,
         metavar="S",
-        help="seconds of usual traffic before the faults (default 46)",
+        help="seconds of usual load before the faults (default 46)",
     )
     parser.add_argument(
         "--under",

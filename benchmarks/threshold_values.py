@@ -11,7 +11,8 @@ result. The table shows quantiles of these values: first for cases without a fau
 with faults. If nearly all values without a fault are on one side of a constant, the constant
 separates chance from a change.
 
-A comparison of arrays counts once, with its median. The causes are not tested by replay.
+A comparison of arrays counts as one comparison, with the median of its values. The causes are not
+tested by replay.
 """
 
 import argparse
@@ -210,7 +211,9 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--seed", type=int, default=94001)
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
     )

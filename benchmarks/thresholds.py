@@ -141,7 +141,9 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=93001)
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
     )

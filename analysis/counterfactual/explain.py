@@ -36,10 +36,10 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. They also test causes that the explanation leaves out because
-    of a small share, if a part of the growth is unexplained or if the growth depends on these
-    causes. If the replay cannot determine the shares, the shares by accounting (the detectors'
-    estimates) remain, and `not_replayed` states the reason.
+    causes that the explanation names. The explanation leaves out causes with a small share. The
+    replays test these causes too if a part of the growth is unexplained, or if the growth depends
+    on these causes. If the replay cannot determine the shares, the shares by accounting (the
+    detectors' estimates) remain, and `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.

@@ -108,7 +108,8 @@ def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: DiagnosisCase, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
+    """Return the ratio (now / before) of a tenant's request rate. Added long requests are not
+    counted."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):

@@ -205,8 +205,8 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens in KV blocks that a request does not share with other
-    requests, when half of its output is generated."""
+    """Return the mean number of tokens of a request when half of its output is generated. Cached
+    prompt tokens are not counted, because their KV blocks are shared with other requests."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None

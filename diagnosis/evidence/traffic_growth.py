@@ -179,7 +179,8 @@ def _growth(
     case: DiagnosisCase, without: str | None, of: Callable[[FloatArray], float]
 ) -> float | None:
     """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
-    The requests of the tenant `without` are excluded. Return None if there are too few requests."""
+    The requests of the tenant that the argument `without` names are excluded. Return None if there
+    are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < MIN_REQUESTS:
         return None

@@ -151,7 +151,7 @@ class Requests:
         return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
-        """Return the selected requests, in the order of `chosen`."""
+        """Return the selected requests, in the order of the rows in `chosen`."""
         if isinstance(chosen, np.ndarray) and chosen.dtype == np.bool_:
             if chosen.all():
                 return self
