@@ -6,10 +6,10 @@
 
 The benchmark explains simulated cases (`diagnosis.py`). In half of them, the servers have
 properties that the fitted model does not have. For each comparison in `diagnosis/` with a numeric
-constant, it computes the value of the constant at which the comparison would have had the opposite
-result. The table shows quantiles of these values: first for cases without a fault, then for cases
-with faults. If nearly all values without a fault are on one side of a constant, the constant
-separates chance from a change.
+constant, the benchmark computes the value of the constant at which the comparison would have had
+the opposite result. The table shows quantiles of these values: first for cases without a fault,
+then for cases with faults. If nearly all values without a fault are on one side of a constant, the
+constant separates chance from a change.
 
 A comparison of arrays counts as one comparison, with the median of its values. The causes are not
 tested by replay.
@@ -94,9 +94,9 @@ def _recorded(
     left: Callable[..., Any],
     right: Callable[..., Any],
 ) -> object:
-    """Return the result of a comparison. For each of its constants, record the value that would
-    change the result. Near a constant, the difference of the two sides is assumed to be linear in
-    the constant."""
+    """Return the result of a comparison. For each constant in the comparison, record the value that
+    would change the result. Near a constant, the difference of the two sides is assumed to be
+    linear in the constant."""
     here = left(*constants), right(*constants)
     with np.errstate(all="ignore"):
         difference = np.asarray(here[0] - here[1], dtype=np.float64)

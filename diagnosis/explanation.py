@@ -144,7 +144,8 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean latency in seconds; None without enough data."""
+        """Growth of the slow requests' mean latency in seconds; None if there is too little
+        data."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
@@ -161,8 +162,8 @@ class Explanation:
 
     @property
     def grew_within_objectives(self) -> bool:
-        """True if the slow requests' mean latency grew, but the deciding objectives show no
-        incident."""
+        """True if the slow requests' mean latency grew, but the objectives on which the verdict
+        depends show no incident."""
         kept = self.verdict is ExplanationVerdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 

@@ -100,8 +100,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_share(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the growth of its own prefill that the encoder
-    causes: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
+    """Return, for each slow request, the share of its own prefill's growth that is due to the
+    encoder: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
     none = np.zeros(len(case.slow))
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:

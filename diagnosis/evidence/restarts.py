@@ -1,5 +1,5 @@
 """Find engine starts and hangs that may have delayed the slow requests. Pure. A server is away
-while it restarts or hangs, so that it serves no requests. After a start, a server is warm when its
+while it serves no requests, because it restarts or hangs. After a start, a server is warm when its
 queue has its usual length again."""
 
 from collections.abc import Sequence

@@ -169,7 +169,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which, by chance, a request with the same key
-    arrives. It is computed on the assumption that requests other than repetitions arrive at
+    arrives. It is computed on the assumption that all requests that are not repetitions arrive at
     random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1

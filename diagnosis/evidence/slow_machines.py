@@ -47,8 +47,9 @@ def steady_surplus(case: DiagnosisCase) -> bool:
 def slow_servers_showing(
     case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
 ) -> dict[str, float]:
-    """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
-    The servers are examined separately, because two machines may be slow for different reasons."""
+    """Return the slowdown factor of each slow server for which the function `shows` finds evidence
+    of a cause. The servers are examined separately, because two machines may be slow for different
+    reasons."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MAX_SERVERS]:

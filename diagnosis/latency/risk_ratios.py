@@ -36,8 +36,8 @@ FALSE_DISCOVERIES: Final = 0.05
 """Maximum share of wrong groups among the groups that are found. Source: Benjamini and Hochberg,
 Journal of the Royal Statistical Society B 57, 1995."""
 _MIN_REQUESTS: Final = 5
-"""Minimum number of slow requests in a group. With fewer, the logarithm of a risk ratio is not
-approximately normal (Cochran, Biometrics 10, 1954)."""
+"""Minimum number of slow requests in a group. With fewer slow requests, the logarithm of a risk
+ratio is not approximately normal (Cochran, Biometrics 10, 1954)."""
 _Z: Final = 1.96
 """Half the width of a 95 % interval, in standard errors."""
 _MAX_VALUES: Final = 40

@@ -168,6 +168,6 @@ def shares_over(of: SortedLatencies, threshold_s: float, drawn: FloatArray) -> F
 
 
 def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
-    """Return the interval that contains all replicates except the share `outside`."""
+    """Return the interval that excludes only the share `outside` of the replicates."""
     low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
     return float(low), float(high)
