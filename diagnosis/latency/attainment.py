@@ -9,7 +9,8 @@ same minute share their server's state, so slow requests occur in bursts. To cor
 Kish's design effect converts the numbers of requests to effective numbers of independent requests.
 The design effect is measured from the differences between neighbouring blocks of time in the
 baseline, so that a slow drift within the baseline does not count as noise. The design effect is not
-measured in the window, because an incident is itself a burst, and the correction would hide it.
+measured in the window, because an incident is itself a burst, and the correction would hide the
+incident.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey

@@ -51,7 +51,7 @@ PHASE: Final = {
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the latency of each request in seconds: (n,). NaN where the latency is unknown or
+    """Return the latency of each request in seconds: (n,). NaN if the latency is unknown or
     undefined.
 
     TTFT and the time to the first content are defined only for streamed responses, because an
@@ -76,14 +76,14 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def reasoning_s(requests: Requests) -> FloatArray:
-    """Return the seconds from the first byte to the first content: (n,); NaN where unknown."""
+    """Return the seconds from the first byte to the first content: (n,); NaN if unknown."""
     waited = latency_s(requests, Metric.FIRST_CONTENT) - requests.number("ttft_s")
     return np.maximum(waited, 0.0)
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
     """Return the number of tokens after the first that each request generated in the time that the
-    latency measures: (n,). NaN where unknown.
+    latency measures: (n,). NaN if unknown.
 
     For the time to the first content, these are the reasoning tokens. If their number is not
     reported, it is estimated:
@@ -119,10 +119,10 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     `latency_s`.
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode in this order: preemption, stall, other requests' prefill. A row
-    contains only the total time of each type in the decode. All of this time may be attributed to
-    the gap, so the seconds of each type are an upper bound. The rest of the gap is attributed to an
-    ordinary step.
+    interruptions of the decode in this order: preemption, stall, other requests' prefill. For each
+    type of interruption, a row contains only the total time in the decode. All of this time may be
+    attributed to the gap, so the seconds of each type are an upper bound. The rest of the gap is
+    attributed to an ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.
