@@ -51,7 +51,7 @@ def constants_in(module: str, source: str) -> Iterator[NumericConstant]:
 
 @cache
 def sources() -> Mapping[str, str]:
-    """Return the source of each module of `diagnosis/`, by the module's name."""
+    """Map the name of each module of `diagnosis/` to its source text."""
     root = Path(__file__).parent.parent
     return {
         ".".join(path.relative_to(root).with_suffix("").parts): path.read_text()
@@ -72,7 +72,8 @@ def constants(only: str = "") -> list[NumericConstant]:
 
 @cache
 def uses() -> Mapping[str, Mapping[str, NumericConstant]]:
-    """Map each module to the constants that it defines or imports, by the name that it uses."""
+    """Map each module to the constants that it defines or imports. The inner keys are the names
+    that the module uses for the constants."""
     own: dict[str, dict[str, NumericConstant]] = {each: {} for each in sources()}
     for constant in constants():
         own[constant.module][constant.name] = constant

@@ -9,7 +9,7 @@ diagnosers.
     python benchmarks/diagnosis.py --foreign                  servers unlike the fitted model
     python benchmarks/diagnosis.py --ask everyone --cases 66  one question per tenant, model, …
 
-In every five cases, three have one fault, one has two faults, and one has no fault. The seed
+Three of every five cases have one fault, one has two faults, and one has no fault. The seed
 determines severity, load, fleet, traffic and every arrival. In each case, the question is about the
 latency whose tail grew most. Ctrl-C prints the results so far.
 """
@@ -148,9 +148,9 @@ def _true_shares(
     """Return the true shares of the causes, from simulations with and without each cause.
 
     The share of a cause is its Shapley value, divided by the increase of the latency from the
-    baseline to the window. The Shapley value is the mean of two increases of the latency: the
-    increase if this cause is added to a simulation without causes, and the increase if it is added
-    to a simulation that already has the case's second cause.
+    baseline to the window. The Shapley value is the mean of two increases of the latency. For the
+    first increase, this cause is added to a simulation without causes. For the second increase, it
+    is added to a simulation that already has the case's second cause.
     """
     world, faults = world_of(case.config), case.config.faults
     share = tail_share or TAIL
@@ -211,7 +211,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=360)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3)))
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--cause", choices=CAUSES, help="only single faults of this cause")
+    only.add_argument(
+        "--cause", choices=CAUSES, help="only cases with this cause as their single fault"
+    )
     only.add_argument("--pairs", action="store_true", help="only the cases with two faults")
     only.add_argument("--quiet", action="store_true", help="only the cases without a fault")
     parser.add_argument(
@@ -220,8 +222,8 @@ def main() -> int:
         default="alert",
         help=(
             "latency to explain: alert: the latency whose tail grew most (default); symptom: the "
-            "latency that shows the cause; everyone: as symptom, for every tenant, model and "
-            "replica; symptom and everyone draw single faults only"
+            "latency that shows the cause; everyone: like symptom, with one question for every "
+            "tenant, model and replica, and only for the cases with one fault"
         ),
     )
     parser.add_argument(

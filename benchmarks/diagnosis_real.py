@@ -9,8 +9,8 @@
 Each fault is injected (python -m rig.faults) into a vLLM on this machine's CPU, after a period of
 usual load. With --server, the given command starts the server, for example on a GPU. Then the fault
 is explained from the database of a running Tailspan. Without --server, the benchmark has the same
-requirements as `make vllm`. It needs an otherwise idle machine: the column `others` shows the
-number of CPUs that other processes used before and during the fault.
+requirements as `make vllm`. Run nothing else on the machine: the column `others` shows the number
+of CPUs that other processes used before and during the fault.
 
 The true shares are measured on one server, with the same seeds each time: without a fault, with
 each of two faults, and with both faults. The goal: the confidence intervals of the shares contain
@@ -53,7 +53,7 @@ HEADING = (
 
 
 def line(of: ExplanationResult) -> str:
-    """Return a line with one fault and the causes that were found."""
+    """Return a line with one fault and the causes that Tailspan found."""
     excess = share = ""
     if of.excess_s is not None and of.baseline_s is not None:
         excess = f"{of.baseline_s * 1e3:7.0f} + {of.excess_s * 1e3:6.0f} ms"
@@ -109,7 +109,8 @@ def contained(of: ExplanationResult, true: Sequence[float]) -> list[bool]:
 
 
 def shares_summary(cases: Sequence[Path], found: Sequence[ExplanationResult]) -> list[str]:
-    """Return the lines of all known true shares, and the coverage of the intervals."""
+    """Return one line for each case whose true shares are known, and a line with the coverage of
+    the intervals."""
     lines, hits, widths = [], list[bool](), list[float]()
     for case, of in zip(cases, found, strict=True):
         true = true_shares(case, of) if of.causes else None
@@ -126,7 +127,8 @@ def shares_summary(cases: Sequence[Path], found: Sequence[ExplanationResult]) ->
 
 
 def cases_in(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders of recorded faults inside these folders."""
+    """Return the folders that contain one recorded fault each, at any depth inside these
+    folders."""
     return sorted(truth.parent for folder in folders for truth in folder.glob("**/truth.json"))
 
 
@@ -168,20 +170,22 @@ def main() -> int:
         "--severity", type=float, default=1.0, help="with 1, a fault has a clearly visible effect"
     )
     add_server(parser)
-    parser.add_argument("--rate", type=float, default=8.0, help="usual requests/s (default 8)")
+    parser.add_argument(
+        "--rate", type=float, default=8.0, help="requests/s of the usual load (default 8)"
+    )
     parser.add_argument(
         "--tokens",
         type=two_numbers,
         default=(16, 40),
         metavar="MIN,MAX",
-        help="output tokens of a usual request (default 16,40)",
+        help="output tokens of a request of the usual load (default 16,40)",
     )
     parser.add_argument(
         "--before",
         type=float,
         default=46.0,
         metavar="S",
-        help="seconds of usual traffic before the faults (default 46)",
+        help="seconds of usual load before the faults (default 46)",
     )
     parser.add_argument(
         "--under",

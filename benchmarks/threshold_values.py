@@ -4,13 +4,15 @@
     python benchmarks/threshold_values.py --cases 60 --seed 7
     python benchmarks/threshold_values.py --only slow_rank    only modules with this in their name
 
-The benchmark explains simulated cases (`diagnosis.py`), every second one in the foreign world. For
-each comparison in `diagnosis/` with a numeric constant, it computes the value of the constant at
-which the comparison would have had the opposite result. The table shows quantiles of these values:
-first for cases without a fault, then for cases with faults. If nearly all values without a fault
-are on one side of a constant, the constant separates chance from a change.
+The benchmark explains simulated cases (`diagnosis.py`). In half of them, the servers have
+properties that the fitted model does not have. For each comparison in `diagnosis/` with a numeric
+constant, the benchmark computes the value of the constant at which the comparison would have had
+the opposite result. The table shows quantiles of these values: first for cases without a fault,
+then for cases with faults. If nearly all values without a fault are on one side of a constant, the
+constant separates chance from a change.
 
-A comparison of arrays counts once, with its median. The causes are not tested by replay.
+A comparison of arrays counts as one comparison, with the median of its values. The causes are not
+tested by replay.
 """
 
 import argparse
@@ -52,8 +54,8 @@ class _Recording(ast.NodeTransformer):
         self._names = names
 
     def _used(self, node: ast.AST) -> set[str]:
-        """Return the constants in an expression, without those in an index such as `a[CONSTANT]`:
-        only integers can be an index."""
+        """Return the constants in an expression. Constants in an index such as `a[CONSTANT]` are
+        excluded, because an index must stay an integer."""
         if isinstance(node, ast.Subscript):
             return self._used(node.value)
         if isinstance(node, ast.Name):
@@ -92,9 +94,9 @@ def _recorded(
     left: Callable[..., Any],
     right: Callable[..., Any],
 ) -> object:
-    """Return the result of a comparison. For each of its constants, record the value that would
-    change the result. Near a constant, the difference of the two sides is assumed to be linear in
-    the constant."""
+    """Return the result of a comparison. For each constant in the comparison, record the value that
+    would change the result. Near a constant, the difference of the two sides is assumed to be
+    linear in the constant."""
     here = left(*constants), right(*constants)
     with np.errstate(all="ignore"):
         difference = np.asarray(here[0] - here[1], dtype=np.float64)
@@ -116,7 +118,7 @@ def recording_code(source: str, path: str, names: Mapping[str, NumericConstant])
 
 
 class _RecordingLoader(SourceFileLoader):
-    """Compiles a module of `diagnosis/` with recording comparisons."""
+    """Compiles a module of `diagnosis/` so that its comparisons record the compared values."""
 
     names: Mapping[str, NumericConstant] = {}
 
@@ -136,7 +138,8 @@ class _RecordingFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of a module with recording comparisons, or None."""
+        """Return the specification of a module whose comparisons are recorded. Return None for a
+        module that uses no constant."""
         names = uses().get(fullname)
         spec = PathFinder.find_spec(fullname, path) if names else None
         if spec is None or spec.origin is None or names is None:
@@ -208,7 +211,9 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--seed", type=int, default=94001)
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
     )

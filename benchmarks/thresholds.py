@@ -5,10 +5,11 @@
     python benchmarks/thresholds.py --only stalls         only the modules whose name contains this
 
 The benchmark changes each numeric constant of `diagnosis/`, one after another, and explains the
-same simulated cases (`diagnosis.py`) again, every second one in the foreign world. Each constant is
-halved and doubled. If values are compared with the constant, it also gets a lowest and a highest
-value, one of which switches the condition off. The table shows in how many cases the outcome
-becomes wrong or right. If no value changes an outcome, the constant may be needless.
+same simulated cases (`diagnosis.py`) again. In half of the cases, the servers have properties that
+the fitted model does not have. Each constant is halved and doubled. If values are compared with the
+constant, it also gets a lowest and a highest value, one of which switches the condition off. The
+table shows in how many cases the outcome becomes wrong or right. If no value changes an outcome,
+the constant may be needless.
 
 In a case with one fault, the first named cause must be the injected cause. With two faults, the
 causes of both must be among the first three named causes. Without a fault, there must be no
@@ -67,8 +68,9 @@ def changed_value(value: Number, change: str) -> Number:
 
 
 def variants_of(constants: Sequence[NumericConstant]) -> list[Variant]:
-    """Return the changes of each constant. Only a limit gets its lowest and its highest value: one
-    of the two switches its condition off. Such a value of a size could use all memory."""
+    """Return the changes of each constant. Only a limit (a constant with which values are compared)
+    also gets its lowest and its highest value. Other constants do not: for example, the highest
+    value of an array's size could use all memory."""
     return [
         (each, change)
         for each in constants
@@ -98,7 +100,7 @@ def changed(constant: NumericConstant, change: str) -> Iterator[None]:
 
 
 def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
-    """Return whether an outcome is right."""
+    """Return whether an explanation is right for the faults of its case."""
     if kind == NONE:
         return answer.verdict is not ExplanationVerdict.INCIDENT
     found = [each.id for each in answer.causes]
@@ -108,8 +110,8 @@ def is_right(kind: str, causes: Sequence[str], answer: Explanation) -> bool:
 def asked(
     number: int, seed: int, kind: str, causes: tuple[str, ...], variants: Sequence[Variant]
 ) -> tuple[bool, list[Variant]]:
-    """Simulate a case. Return whether its outcome is right, and the variants of constants that
-    change this."""
+    """Simulate a case. Return whether the case's outcome is right, and the changed constants that
+    make a right outcome wrong or a wrong outcome right."""
     case = drawn(number, seed, kind, causes, foreign=number % 2 == 1)
     data = dataset.run(case.config)
     servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
@@ -133,13 +135,15 @@ def asked(
 
 
 def main() -> int:
-    """Ask about all cases and print the table."""
+    """Explain all cases and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=93001)
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; default 2")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
+    )
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
     )

@@ -41,14 +41,15 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
-objective decides. The growth is not due to chance if the lower bound of the ratio's confidence
-interval exceeds this minimum. Without a fault, 99 % of these lower bounds are at most 1.10."""
+"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident. It is
+used only if no objective decides (see `Attainment.decides`). The growth is not due to chance if the
+lower bound of the ratio's confidence interval exceeds this minimum. Without a fault, 99 % of these
+lower bounds are at most 1.10."""
 
 CHANCE: Final = 0.01
-"""Error probability of the confidence intervals that decide a verdict. It is smaller than the error
-probability of displayed intervals, because verdicts are computed often, and one error in 20
-verdicts would be too many."""
+"""Error probability of the confidence intervals from which a verdict is computed. It is smaller
+than the error probability of displayed intervals, because verdicts are computed often, and one
+error in 20 verdicts would be too many."""
 
 OUTLIER_RATIO: Final = 1.5
 """A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
@@ -59,13 +60,14 @@ and many samples do not contain that minute."""
 LONE_OUTLIER_RATIO: Final = 3.0
 """The multiple of the baseline's slowest latency that outliers must exceed if too few events caused
 them. By chance, a single step can be a few times as long as every step of the baseline. In 300
-simulated fleets without a fault (`benchmarks/_diagnosis_draws.py`: seed 7001 in the foreign world,
-seed 7002 without it), both ranges of each fleet were compared in both directions. The longest gaps
-of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap by a factor of 1.5
-in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
+simulated fleets without a fault (`benchmarks/_diagnosis_draws.py`: seed 7001 with `foreign=True`,
+seed 7002 with `foreign=False`), each of the two ranges was compared with the other. The longest
+gaps of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap by a factor of
+1.5 in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
 
 _MAX_SLOW_SHARE: Final = 0.10
-"""Maximum share of the requests that `_hit` counts as slow. It decides no verdict."""
+"""Maximum share of the requests that the function `_hit` counts as slow. No verdict depends on this
+limit."""
 
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
@@ -91,9 +93,9 @@ def explain(
             selects the requests whose latency is explained, but the evidence also comes from the
             other requests.
         servers: samples of both ranges, and engine starts, also those before the ranges.
-        thresholds: thresholds that objectives set for this latency. If a threshold has enough
-            requests, it decides whether there is an incident. Otherwise the size of the growth
-            decides.
+        thresholds: thresholds that objectives set for this latency. If the objective of a
+            threshold counts enough requests, the verdict depends on this objective. If there is no
+            such objective, the verdict depends on the size of the growth.
     """
     window, baseline = question.window, question.baseline
     requests, servers = with_server_labels(requests, servers)
@@ -198,9 +200,9 @@ def _with_causes_beside_hang(
     """Return the explanation with the hang and the other causes, which delay requests of other
     engines.
 
-    The requests of a hung engine wait so long that they are most of the slow requests. They show no
-    other cause, because they get no response. So the other causes are searched in the requests that
-    ended. These requests are explained like a window without a hang.
+    The requests of a hung engine wait so long that they are most of the slow requests. Requests of
+    the hung engine show no other cause, because they get no response. So the other causes are
+    searched in the requests that ended. These requests are explained like a window without a hang.
 
     The growth is divided between the hang and the other causes by the Shapley value of two players
     (see `masked`). Without the other causes, the requests that ended would be as fast as usual.
@@ -295,9 +297,9 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
     """Return whether there are so many outliers (see `OUTLIER_RATIO`) that the growth is not due to
     chance.
 
-    A long step delays the next token of all running requests. If it is the longest gap of these
-    requests, they report exactly the same longest gap, because the step ledger measures it. Such
-    requests are one event. So the test counts different latencies and not requests. Without a
+    A long step delays the next token of all running requests. The step ledger measures this gap
+    once. If the gap is the longest of these requests, they all report exactly the same longest gap.
+    Such requests are one event. So the test counts different latencies and not requests. Without a
     growth, each event is in the window with a probability p, the window's share of the requests.
     The n largest events are then all in the window with a probability of about p^n.
 

@@ -144,7 +144,8 @@ class Explanation:
 
     @property
     def excess_s(self) -> float | None:
-        """Growth of the slow requests' mean latency in seconds; None without enough data."""
+        """Growth of the slow requests' mean latency in seconds; None if there is too little
+        data."""
         if self.now_s is None or self.baseline_s is None:
             return None
         return self.now_s - self.baseline_s
@@ -156,19 +157,19 @@ class Explanation:
 
     @property
     def deciding(self) -> Sequence[Attainment]:
-        """The attainments that decide whether there is an incident."""
+        """The attainments on which the verdict depends."""
         return [each for each in self.attainments if each.decides]
 
     @property
     def grew_within_objectives(self) -> bool:
-        """True if the slow requests' mean latency grew, but the deciding objectives show no
-        incident."""
+        """True if the slow requests' mean latency grew, but the objectives on which the verdict
+        depends show no incident."""
         kept = self.verdict is ExplanationVerdict.NO_INCIDENT and bool(self.deciding)
         return kept and not self.unchanged and (self.excess_s or 0.0) > 0
 
     @property
     def worst_missed(self) -> Attainment | None:
-        """The objective with the largest share of slow requests, among the deciding objectives that
-        the window misses. None if the window misses none."""
+        """The missed objective with the largest share of slow requests, among the objectives on
+        which the verdict depends. None if the window misses none of them."""
         missed = (each for each in self.deciding if each.missed)
         return max(missed, key=lambda each: each.slow / each.requests, default=None)

@@ -45,9 +45,10 @@ def _answers(changes: Sequence[str], window: Recorded, tails: Tails) -> dict[str
 
 
 def _edits(change: str, tenants: Sequence[str]) -> Edits | None:
-    """Return the edits that replay a proposed change, or None if no replay can predict its effect.
-    The effect of a tenant's rate limit cannot be predicted if the tenant has no request in the
-    replayed part of the window, or if the syntax of edits does not allow the tenant's name."""
+    """Return the edits (changes of a replay) that represent a proposed change, or None if no replay
+    can predict the change's effect. The effect of a tenant's rate limit cannot be predicted if the
+    tenant has no request in the replayed part of the window, or if the syntax of edits does not
+    allow the tenant's name."""
     try:
         edits = edits_of([change])
     except EditError:

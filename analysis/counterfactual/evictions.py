@@ -57,9 +57,9 @@ def evictions(window: Recorded, baseline: Recorded, factors: Sequence[Factor]) -
 
 
 def _repeated(recorded: Recorded) -> tuple[FloatArray, float]:
-    """Return two shares. The first is, for each prompt, the share that was also in an earlier
-    request (the repeated tokens). The second is the share of all repeated tokens that the cache
-    contained."""
+    """Return two shares. The first is the repeated share of each prompt: the share of its tokens
+    that were also in an earlier request. The second is the share of all these repeated tokens that
+    the cache contained."""
     external = np.nan_to_num(recorded.column("external_cached_tokens"))
     cached = np.maximum(np.nan_to_num(recorded.column("cached_tokens")) - external, 0.0)
     repeated = np.maximum(repeated_tokens(recorded), cached)

@@ -36,10 +36,10 @@ def with_replayed_shares(
     engine: Engine, explanation: Explanation, progress: Callable[[], None] = lambda: None
 ) -> Explanation:
     """Return an explanation whose shares come from replays, with intervals. The replays test the
-    causes that the explanation names. They also test causes that the explanation leaves out because
-    of a small share, if a part of the growth is unexplained or if the growth depends on these
-    causes. If the replay cannot determine the shares, the shares by accounting (the detectors'
-    estimates) remain, and `not_replayed` states the reason.
+    causes that the explanation names. The explanation leaves out causes with a small share. The
+    replays test these causes too if a part of the growth is unexplained, or if the growth depends
+    on these causes. If the replay cannot determine the shares, the shares by accounting (the
+    detectors' estimates) remain, and `not_replayed` states the reason.
 
     Raises:
         NotAllowed: the question is about requests that the reader may not see.
@@ -151,8 +151,8 @@ def _last_part(engine: Engine, question: Question) -> Window:
     received = request_columns(engine, window, ["received_unix_ns"])["received_unix_ns"].to_numpy()
     if not received.size:
         return window
-    # Begin at the first of these requests, not at the start of the baseline, because data may be
-    # missing there.
+    # Begin at the first of these requests, because data may be missing at the start of the
+    # baseline.
     return Window(int(received[-MAX_REQUESTS:][0]), window.to_unix_ns)
 
 

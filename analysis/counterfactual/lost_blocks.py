@@ -54,8 +54,8 @@ def _with_share(window: Recorded, share: float) -> Recorded:
 
 
 def _with_fewer_blocks(engine: RecordedEngine, share: float) -> EngineConfig:
-    """Return the configuration with fewer KV blocks: those that the longest request needs, and a
-    share of the other blocks."""
+    """Return the configuration with fewer KV blocks. It keeps the blocks that the longest request
+    needs, and the given share of the other blocks."""
     config, arrivals = engine.model.engine, engine.arrivals
     longest = int(np.max(arrivals.prompt_tokens + arrivals.output_tokens, initial=1)) + 1
     least = blocks_for(longest, config.block_size) + 1

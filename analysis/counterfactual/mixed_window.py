@@ -2,9 +2,9 @@
 values in the baseline. All other factors are as recorded.
 
 Pure. If a rate is reset, the requests arrive at the baseline's times of arrival. If lengths are
-reset, the length of each request keeps its rank: the longest prompt of a tenant becomes as long as
-the tenant's longest prompt in the baseline. If a server is reset, its engine is replayed with the
-model that was fitted to the baseline.
+reset, each request gets the length of the same rank in the baseline: the longest prompt of a tenant
+becomes as long as the tenant's longest prompt in the baseline. If a server is reset, its engine is
+replayed with the model that was fitted to the baseline.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -377,9 +377,9 @@ class MixedWindow:
         )
 
     def _baseline_shifts(self) -> list[Shift]:
-        """Return how far the baseline's stalls and paces (changes of the engine's speed) are
-        shifted in time to lie in the window. If the window is longer, the baseline is repeated, and
-        each repetition has a shift."""
+        """Return the time shifts that move the baseline's stalls and paces (changes of the engine's
+        speed) into the window. If the window is longer than the baseline, the baseline is repeated,
+        and each repetition has its own shift."""
         lead_s = self.window.recorded.lead_s
         seconds = self.baseline.seconds
         first_s = self.baseline.recorded.lead_s + max(seconds - self.window.seconds, 0.0)
@@ -412,8 +412,8 @@ def _is_own(requests: WindowRequests) -> BoolArray:
 def transfers_of(recorded: Recorded) -> FloatArray:
     """Return the seconds in which each request waited for a KV transfer: (n,).
 
-    Rows of older plugins have only the whole time in which vLLM held a request back. For these
-    rows, this time is returned.
+    Rows of older plugins report only the whole time for which vLLM held a request back. For these
+    rows, the whole time is returned.
     """
     loading_s = recorded.column("kv_load_s")
     return np.nan_to_num(np.where(np.isnan(loading_s), recorded.column("queue_held_s"), loading_s))
@@ -434,8 +434,9 @@ def _link_ratio(window: Recorded, baseline: Recorded) -> float:
 
 
 def _repeated(requests: WindowRequests, seconds: float, wanted_s: float) -> WindowRequests:
-    """Return requests that fill a range of the wanted length. For a longer range, the requests are
-    repeated. For a shorter range, only the last requests are kept."""
+    """Return requests that fill a range of the wanted length. If the wanted length exceeds the
+    recorded length `seconds`, the requests are repeated. If it is shorter, only the last requests
+    are kept."""
     if seconds >= wanted_s:
         last = requests.take(requests.at_s >= seconds - wanted_s)
         return replace(last, at_s=last.at_s - (seconds - wanted_s))

@@ -19,7 +19,7 @@ _LONGER: Final = {
     FactorKind.LONG_PROMPTS: FactorKind.PROMPTS,
     FactorKind.LONG_OUTPUTS: FactorKind.OUTPUTS,
 }
-"""For each factor that adds long requests, the factor that makes all requests longer."""
+"""Maps each factor that adds long requests to the factor that makes all requests longer."""
 
 
 def grouped_by_rate(
@@ -33,12 +33,13 @@ def grouped_by_rate(
 def _lower_bound(
     factors: Sequence[Factor], factor: Factor, now: WindowRequests, usual: WindowRequests
 ) -> float:
-    """Return the length above which a request belongs to a factor; 0 if all requests belong to it.
+    """Return the length above which a request belongs to a factor: 0 if all requests belong to it,
+    and infinite if there are too few requests.
 
     If no long requests were added, usually no request is longer than the returned length. If the
     rate of shorter requests grew too, the result is 0, so that the shorter requests also belong to
-    the factor. This rule does not apply if another factor contains that growth. If the factor has
-    no tenant, tenants whose rate is a separate factor are left out.
+    the factor. The result is not 0 if another factor represents that growth. If the factor has no
+    tenant, tenants whose rate is a separate factor are left out.
     """
     if factor.kind not in (FactorKind.LONG_PROMPTS, FactorKind.LONG_OUTPUTS):
         return 0.0

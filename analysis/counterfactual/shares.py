@@ -345,7 +345,7 @@ class _Replayer:
 
     @property
     def recorded(self) -> list[tuple[ReplayTraffic, ReplayTraffic]]:
-        """The recorded traffic of the window and of the baseline, once for each draw."""
+        """The recorded traffic of the window and of the baseline, repeated `DRAWS` times."""
         return [(traffic_of(self._window), traffic_of(self._baseline))] * DRAWS
 
     def mean(
@@ -366,7 +366,7 @@ class _Replayer:
         """Return the part of the replayed growth that disappears if only this cause is reset.
 
         Args:
-            whole: the result of `mean`, in which the cause need not be a factor.
+            whole: the result of `mean`. The cause need not be one of its factors.
         """
         alone = _Replayer(
             self._window, self._baseline, removable_factors([cause]), self._tails, lambda: None
@@ -432,8 +432,8 @@ def _is_selected(replayed: ReplayedLatencies, selected: Sequence[BoolArray]) -> 
 
 
 def tail_mean_s(latency_s: FloatArray, share: float) -> float:
-    """Return the mean of the slowest known latencies. The argument `share` is 0.05 for the slowest
-    5 %."""
+    """Return the mean of the slowest latencies; NaN values are ignored. The argument `share` is
+    0.05 for the slowest 5 %."""
     known = latency_s[np.isfinite(latency_s)]
     if not known.size:
         return 0.0

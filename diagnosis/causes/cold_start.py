@@ -24,7 +24,7 @@ SUMMARY = "a server (re)started: requests queue until it is warm, and its first 
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    growth for requests that arrived around an engine start, without the growth that the workload
+    growth for requests that arrived around an engine start, minus the growth that the workload
     caused."""
     # The detector `engine_hang` explains the effect of a restart that ended a hang.
     ended_hangs = ends_of_hangs(case)
@@ -76,8 +76,8 @@ def _parts(start: ColdStart | None) -> Iterator[Evidence]:
 
 
 def _levers_of_largest_part(start: ColdStart | None) -> Iterator[Lever]:
-    """Yield the levers (actions) that shorten a start's largest part. The first lever names the
-    part and its time."""
+    """Yield the levers (actions) that shorten the longest part of a start. The text of the first
+    lever contains the part's name and duration."""
     if start is None or (largest := largest_part(start)) is None:
         return
     part, part_s = largest

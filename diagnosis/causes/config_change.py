@@ -36,7 +36,7 @@ with these prefixes can lengthen these terms."""
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    growth for requests to servers with a new configuration, without the growth that the workload
+    growth for requests to servers with a new configuration, minus the growth that the workload
     caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
@@ -52,8 +52,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
     weights: dict[str, float | FloatArray] = dict.fromkeys(
         (*TERMS, *_PREEMPTED), np.where(deployed, 1.0, 0.0)
     )
-    # For requests that no restart delayed, claim only the terms that the new arguments affect,
-    # without the growth that the traffic caused.
+    # For requests that no restart delayed, claim only the terms that the new arguments affect.
+    # Subtract the growth that the traffic caused.
     warm = deployed & ~restarted
     others = [*drivers.TRAFFIC, drivers.ENCODER]
     if changed and not any(_difference_affects(difference, _OF_CACHE) for difference in changed):

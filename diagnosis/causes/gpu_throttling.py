@@ -17,7 +17,8 @@ SUMMARY = "the GPU lowers its clock (heat, power): prefill and decode slow down 
 
 _CLOCK = 0.95
 """Maximum clock ratio (now / before) of a throttled GPU. On an H200, the mean clock over 20 s
-varied by 0.1 % without another process. Beside another process, it fell by up to 4 %."""
+varied by 0.1 % without another process, and fell by up to 4 % while another process used the
+GPU."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:

@@ -5,8 +5,9 @@ delayed many more requests by a shorter time. A diagnosis of the slowest request
 cause only after the first one is fixed. Therefore the detectors run again on a wider tail, which
 contains a larger share of the requests. For each cause that a detector finds in the wider tail, two
 numbers are computed. `alone` is the time that the cause adds to the slow requests' mean latency if
-it is the only cause. `here` is the time that the cause adds if all other causes are present. For a
-masked cause, `here` is too small a share of the time that all causes add to be named.
+it is the only cause. `here` is the time that the cause adds if all other causes are present. A
+cause is masked if `here` is less than the share `NAMED_SHARE` of the time that all causes add
+together.
 
     share = (alone + here) / 2 / (time that all causes add together)
 

@@ -14,9 +14,9 @@ SUMMARY = (
 
 def detect(case: DiagnosisCase) -> Claim | None:
     """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    additional time per token that fewer accepted drafts cause, and the wait for places in the batch
-    that slower requests occupy for longer. If prefill became slower too, only the slowdown of the
-    decode beyond that of the prefill counts."""
+    additional time per token that fewer accepted drafts cause, and the wait for places in the
+    batch, because slower requests keep their places longer. If prefill became slower too, only the
+    part of the decode's slowdown that exceeds the prefill's slowdown counts."""
     share = drivers.drafts_share(case)
     if not share:
         return None

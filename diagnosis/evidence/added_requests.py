@@ -82,7 +82,7 @@ def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     may also need a second step: decodes use a part of each step's tokens.
 
     Return True if the number of prompts above this limit grew more than the number of shorter
-    prompts. If all prompts became longer, it is enough that the number of prompts above the limit
+    prompts. If all prompts became longer, also return True if the number of prompts above the limit
     grew beyond chance.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
@@ -108,7 +108,8 @@ def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: DiagnosisCase, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate, without added long requests."""
+    """Return the ratio (now / before) of a tenant's request rate. Added long requests are not
+    counted."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):

@@ -79,8 +79,8 @@ def for_prefill(case: DiagnosisCase) -> DriverShares:
 
 
 def _log_of_encoder(case: DiagnosisCase) -> float:
-    """Return log(own / (own − added)). `own` is the mean own prefill time, and `added` is the
-    growth of the encoder's mean time."""
+    """Return log(own / (own − added)): how much the encoder lengthened prefills. `own` is the mean
+    time of a request's own prefill, and `added` is the growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
     added_s = encoder_added_s(case)
     return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
@@ -100,8 +100,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_share(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the growth of its own prefill that the encoder
-    causes: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
+    """Return, for each slow request, the share of its own prefill's growth that is due to the
+    encoder: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
     none = np.zeros(len(case.slow))
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
@@ -205,8 +205,8 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens in KV blocks that a request does not share with other
-    requests, when half of its output is generated."""
+    """Return the mean number of tokens of a request when half of its output is generated. Cached
+    prompt tokens are not counted, because their KV blocks are shared with other requests."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -304,8 +304,8 @@ def for_seats(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the demand for places in the batch. The
     demand is a product: rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
-    # More decodes of other requests are not a driver: they are the growth of the batch that the
-    # drivers explain.
+    # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
+    # and the drivers explain this growth.
     longer = _why_longer_s(case)
     whole_s = sum(longer.values())
     if before_s > 0 and whole_s > 0:
@@ -358,8 +358,8 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver that explains the growth of one tenant's traffic: the tenant whose request
-    rate grew most."""
+    """Return the driver for the growth of the tenant whose request rate grew most: a flood, longer
+    prompts, longer outputs or more load."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant

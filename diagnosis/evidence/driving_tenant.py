@@ -19,7 +19,7 @@ chance."""
 
 def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
     """Return the tenant that caused most of the growth in tokens. Return None if no tenant caused
-    enough of it, or if the growth may be due to chance.
+    enough of the growth, or if the growth may be due to chance.
 
     Args:
         tokens: "prompt_tokens" or "output_tokens".

@@ -48,8 +48,8 @@ def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None
 
 
 def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return the GPU that deviates most in the window: its deviation in the baseline, its deviation
-    in the window, and its name.
+    """Return three values of the GPU that deviates most in the window: its deviation in the
+    baseline, its deviation in the window, and its name.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
     median. All three values are None if no replica has several GPUs.
@@ -106,7 +106,7 @@ def _apart_of(case: DiagnosisCase, name: str, rows: BoolArray, gpu: str) -> floa
 
 
 def foreign_cpus(case: DiagnosisCase) -> Pair:
-    """Return the number of CPUs that processes other than the API servers and the engines use."""
+    """Return the number of CPUs used by processes that are neither API servers nor engines."""
     engines = case.servers.engines
     before = case.rows_before(engines, whole_replicas=True)
     now = case.rows_now(engines, whole_replicas=True)
@@ -114,8 +114,8 @@ def foreign_cpus(case: DiagnosisCase) -> Pair:
 
 
 def others_use_hardware(case: DiagnosisCase) -> bool:
-    """Return whether other processes use the GPU, other processes use more CPUs, or the hypervisor
-    steals CPU time."""
+    """Return whether other processes use the GPU or the CPUs more than in the baseline, or the
+    hypervisor takes more CPU time."""
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")

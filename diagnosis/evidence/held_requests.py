@@ -15,11 +15,11 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _SOME_WAITING: Final = 0.02
-"""Minimum mean number of requests that wait for an adapter: one request in one of 50 samples. While
-adapters are loaded in simulations, the median is 15."""
+"""Minimum mean number of requests that wait for an adapter: one request in one of 50 samples. In
+simulations in which adapters are loaded, the median is 15."""
 _HELD: Final = 0.1
 """Adapters count as being loaded if waits for adapters cause more than this share of the latency's
-growth. While adapters are loaded in simulations, the share is near 1."""
+growth. In simulations in which adapters are loaded, the share is near 1."""
 
 
 WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")
@@ -51,7 +51,7 @@ def needs_adapter(case: DiagnosisCase) -> FloatArray:
 
 
 def adapters_are_loading(case: DiagnosisCase) -> bool:
-    """Return whether adapters are being loaded: requests wait for more adapters than before."""
+    """Return whether adapters are being loaded: more requests wait for an adapter than before."""
     before, now = case.mean("waiting_loras")
     if now is not None and now > MIN_RISE * (before or 0.0) + _SOME_WAITING:
         return True
@@ -63,8 +63,8 @@ def adapters_are_loading(case: DiagnosisCase) -> bool:
 
 
 def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time in which it waited for its adapter:
-    (n,)."""
+    """Return, for each slow request, the share of the held time in which the request waited for its
+    adapter: (n,)."""
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):
         adapter = adapter * (1.0 - fetches_kv(case))
@@ -72,7 +72,7 @@ def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
 
 
 def fetches_kv(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time in which it waited for keys and
-    values: (n,)."""
+    """Return, for each slow request, the share of the held time in which the request waited for
+    keys and values: (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
     return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

@@ -59,5 +59,6 @@ def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = No
 
 
 def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return one lever if the flag's current value is `value`, otherwise none."""
+    """Return a list with one lever if the flag's current value is `value`, otherwise an empty
+    list."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

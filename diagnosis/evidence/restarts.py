@@ -1,5 +1,5 @@
 """Find engine starts and hangs that may have delayed the slow requests. Pure. A server is away
-while it restarts or hangs, so that it serves no requests. After a start, a server is warm when its
+while it serves no requests, because it restarts or hangs. After a start, a server is warm when its
 queue has its usual length again."""
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ MAX_WARM_S = 120.0
 """Maximum time, in seconds, until a started server is warm. `warm_after_s` measures the actual
 time."""
 _ERRORS = 2.0
-"""A share of slow requests is clearly higher than the baseline's share if it exceeds the limit
-`TAIL_GROWTH_RATIO` by more than this number of standard errors: 95 % of a normal distribution are
-within 2 standard errors."""
+"""The share of slow requests grew clearly if it exceeds a limit by more than this number of
+standard errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of
+`BODY_GROWTH_RATIOS`. 95 % of a normal distribution are within 2 standard errors."""
 _MIN_WARM_S = 15.0
-"""Minimum time, in seconds, until a started server counts as warm. If it is infinite, no outcome of
-147 simulated cases changes."""
+"""Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
+outcomes of 147 simulated cases are the same."""
 _PAUSE_S = 5.0
 """A queue has ended if no sample shows it for this many seconds. Samples are one second apart."""
 
@@ -132,7 +132,7 @@ def around_starts(
     By default, a server is warm when its queue has its usual length again (`warm_after_s`).
 
     While one server is away, the other servers serve its requests. So a start also counts for
-    requests to the other servers, if they are received at most a minute after it.
+    requests to the other servers, if these requests are received at most a minute after the start.
     """
     requests = case.slow if requests is None else requests
     warm_s = warm_after_s(case, started) if warm_s is None else warm_s
@@ -227,7 +227,7 @@ def new_config_stays_slow(case: DiagnosisCase) -> bool:
     """Return whether requests with a new configuration remain slower than the baseline's requests
     after the servers have become warm.
 
-    The tail alone does not answer this, because most of the slowest requests arrive before the
+    The tail alone does not show this, because most of the slowest requests arrive before the
     servers are warm.
     """
     configs = new_configs(case)

@@ -65,8 +65,8 @@ def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
     """Return the requests of the baseline, and those of the blocks of time with nearly all slow
     requests. If there is a retry storm, omit the requests that repeat an aborted request.
 
-    Repeated requests do not show which tenants send more: they come from the tenants whose requests
-    took long.
+    Repeated requests do not show which tenants increased their traffic, because they come from the
+    tenants whose requests took long.
     """
     if not retries_share(case):
         return case.before, case.hot_requests
@@ -116,7 +116,8 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return a number for each request's tenant, model, adapter and prompt length: (n,)."""
+    """Return a key for each request: (n,). Two requests have the same key if they have the same
+    tenant, model, adapter and prompt length."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)
@@ -168,7 +169,7 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
     """Return the expected number of aborts after which, by chance, a request with the same key
-    arrives. It is computed on the assumption that requests other than repetitions arrive at
+    arrives. It is computed on the assumption that all requests that are not repetitions arrive at
     random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1

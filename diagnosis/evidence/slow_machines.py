@@ -47,8 +47,9 @@ def steady_surplus(case: DiagnosisCase) -> bool:
 def slow_servers_showing(
     case: DiagnosisCase, shows: Callable[[DiagnosisCase], bool]
 ) -> dict[str, float]:
-    """Return the slowdown factor of each slow server for which `shows` finds evidence of a cause.
-    The servers are examined separately, because two machines may be slow for different reasons."""
+    """Return the slowdown factor of each slow server for which the function `shows` finds evidence
+    of a cause. The servers are examined separately, because two machines may be slow for different
+    reasons."""
     alone = len(case.slow_servers) <= 1
     found = {}
     for each in case.slow_servers[:_MAX_SERVERS]:
@@ -75,8 +76,8 @@ def weights_of_slow_servers(
 
 
 def weights_of_slowdown(case: DiagnosisCase, times: float) -> dict[str, float | FloatArray]:
-    """Return the share of each term (part of the latency's growth) that a machine explains if it is
-    slower by the factor `times`."""
+    """Return the share of each term (part of the latency's growth) that is due to a machine that
+    became slower by the factor `times`."""
     beyond = 1.0 - 1.0 / times
     weights = wait_weights(case, drivers.PACE)
     weights |= {"prefill_own": 1.0, "decode_own": 1.0 - drivers.drafts_share(case)}

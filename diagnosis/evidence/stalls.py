@@ -10,8 +10,8 @@ _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
 """Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
-"""A surplus is step time that the work does not explain. If it is below this share of the time
-since the previous sample, it is ignored as an error of the step model."""
+"""A surplus is step time that the work does not explain. A surplus below this share of the time
+since the previous sample is ignored as an error of the step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
@@ -38,7 +38,7 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
             order = np.argsort(at_s)
             at_s, total = at_s[order], np.concatenate([[0.0], np.cumsum(rise[rows][order])])
             begun = case.slow.received_unix_ns[mine] / 1e9
-            # A stall is reported by the first sample after it. So include the samples of the first
+            # The first sample after a stall reports the stall. So include the samples of the first
             # 1.5 s after the wait.
             until = np.searchsorted(at_s, begun + waited_s[mine] + 1.5, side="right")
             since = np.searchsorted(at_s, begun, side="left")

@@ -1,4 +1,4 @@
-"""The parts of a server's start in words, and the actions that shorten each part.
+"""Names for the parts of a server's start, and the actions that shorten each part.
 
 Pure. Sources: Kubernetes' documentation of pod priority and of container restarts; vLLM's
 documentation of `--load-format`, `--kv-cache-memory-bytes`, `--cudagraph-capture-sizes` and

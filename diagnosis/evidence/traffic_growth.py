@@ -37,7 +37,7 @@ _WAITED_FOR: Final = (
 
 
 class RequestRateGrowth(NamedTuple):
-    """The growth of the request rate, without repeated requests of a retry storm."""
+    """The growth of the request rate. The repeated requests of a retry storm are not counted."""
 
     tenant: TenantGrowth | None
     before_per_s: float
@@ -49,7 +49,8 @@ class RequestRateGrowth(NamedTuple):
 
 @cached_per_case
 def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
-    """Return the growth of the request rate, without repeated requests of a retry storm."""
+    """Return the growth of the request rate. The repeated requests of a retry storm are not
+    counted."""
     before, now = first_requests(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
     return RequestRateGrowth(
@@ -80,9 +81,9 @@ def flooded(case: DiagnosisCase) -> bool:
 
 
 def _log_beyond_others(case: DiagnosisCase) -> float:
-    """Return the logarithm of the tenant's growth factor divided by the other tenants' growth
-    factor, reduced by `CLEAR_ERRORS` standard errors: the tenant whose rate grew most among several
-    tenants often grew more than the rest by chance."""
+    """Return log(the tenant's growth factor / the other tenants' growth factor), reduced by
+    `CLEAR_ERRORS` standard errors. Without the reduction, the result would often be positive by
+    chance, because the tenant is the one whose rate grew most."""
     rates = first_rates(case)
     tenant, others_now = rates.tenant, _others_now_per_s(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
@@ -98,8 +99,8 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
 
 
 def _others_now_per_s(case: DiagnosisCase) -> float:
-    """Return the present request rate of the other tenants, without the long requests that they
-    added."""
+    """Return the other tenants' request rate in the hot blocks (the blocks of time with nearly all
+    slow requests). The long requests that these tenants added are not counted."""
     rates = first_rates(case)
     of_tenant = rates.tenant.now_per_s if rates.tenant else 0.0
     return rates.now_per_s - of_tenant - sum(added_by_others(case).values())
@@ -157,9 +158,9 @@ def few_prompts_share(case: DiagnosisCase) -> float:
     """Return the share of the growth in prompt tokens that a few very long prompts cause.
 
     Two measures show how much most prompts grew: the median prompt length, and the mean prompt
-    length without the tenant whose prompt tokens grew most. If the mean length of all prompts grew
-    more than the smaller of these two growths, a few prompts cause the difference. The share is 1
-    if some tenants added long prompts, and the other tenants' prompts are as before.
+    length of all tenants except the tenant whose prompt tokens grew most. If the mean length of all
+    prompts grew more than the smaller of these two growths, a few prompts cause the difference. The
+    share is 1 if some tenants added long prompts, and the other tenants' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0
@@ -178,7 +179,8 @@ def _growth(
     case: DiagnosisCase, without: str | None, of: Callable[[FloatArray], float]
 ) -> float | None:
     """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
-    The requests of the tenant `without` are excluded. Return None if there are too few requests."""
+    The requests of the tenant that the argument `without` names are excluded. Return None if there
+    are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < MIN_REQUESTS:
         return None

@@ -44,7 +44,7 @@ OF_FRONTEND: Final = ("frontend",)
 
 
 def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weight of each wait: the share of the wait that the drivers `chosen` cause."""
+    """Return the weight of each wait: the share of the wait that the drivers in `chosen` cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}

@@ -30,7 +30,8 @@ _COVERED = 0.9
 """Minimum share of the slow requests that the hot blocks (the examined blocks of time) contain, and
 that the slow servers serve."""
 _USUAL = 0.99
-"""Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
+"""Quantile of the baseline's waits. A wait counts as a wait in a backlog only if it is longer than
+this quantile."""
 _MIN_WAIT_S = 0.5
 """Minimum wait of a request, in seconds, that counts as a wait in a backlog. Without a fault, this
 quantile of the waits is at most 0.01 s in 99 % of the cases."""
@@ -40,8 +41,9 @@ quantile of the waits is at most 0.01 s in 99 % of the cases."""
 class DiagnosisCase:
     """A question about a latency, and the requests and samples that detectors examine.
 
-    `now` contains the window's requests, and `slow` the slowest of them (the tail). `before`
-    contains the baseline's requests, and `usual` the slowest of them.
+    The field `now` contains the window's requests, and `slow` contains the slowest of them (the
+    tail). The field `before` contains the baseline's requests, and `usual` contains the slowest of
+    them.
     """
 
     question: Question
@@ -54,7 +56,7 @@ class DiagnosisCase:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """The only server to examine. None examines all servers with slow requests."""
+    """The only server to examine. If it is None, all servers with slow requests are examined."""
     cache: dict[object, Any] = field(default_factory=dict)
     """Results that several functions share. The key is usually the function that computed the
     result."""
@@ -291,13 +293,14 @@ class DiagnosisCase:
 
     @cached_property
     def slowdowns(self) -> tuple[float | None, float | None]:
-        """Slowdown factors of requests' own prefill and own decode: (prefill, decode).
+        """Slowdown factors of the requests' own work: (prefill, decode).
 
         A factor is the sum of the measured durations, divided by the sum of the durations that are
         expected on the baseline's machine. The sums are over requests in the hot blocks (see
         `hot_blocks`) whose sizes also occur in the baseline. The prefill's size and the decode's
-        size are compared separately. Otherwise a window with almost fully cached prompts would
-        have no decode factor after a baseline whose prompts were not cached.
+        size are compared separately, so the decode has a factor even if all prefill sizes changed.
+        Example: no prompt of the baseline was cached, and nearly all prompt tokens of the window
+        are cached.
         """
         now, work = self._of(self.hot_requests), self.work
         prefilled, decoded = (

@@ -55,11 +55,12 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Effect of longer prompts: the growth of the mean own prefill time at the baseline's hit
-    ratio. Prefill time grows faster than the token count, because of attention."""
+    """Effect of longer prompts: the growth of the mean time of a request's own prefill, computed at
+    the baseline's hit ratio. Prefill time grows faster than the token count, because of
+    attention."""
     log_uncached: float
-    """Effect of cache misses on the mean own prefill time. Only prompts of sizes that the baseline
-    also contains can count as misses."""
+    """Effect of cache misses on the mean time of a request's own prefill. Only prompts of sizes
+    that the baseline also contains can count as misses."""
     log_new_traffic_misses: float
     """Effect of the cache misses of one tenant's additional requests. It is not included in
     `log_uncached`."""
@@ -155,8 +156,9 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Return log(a / b). a is the mean own prefill time at the current hit ratio, and b is the mean
-    own prefill time at the baseline's hit ratio."""
+    """Return the logarithm of the factor by which cache misses lengthened prefills: log(a / b). a
+    and b are the mean predicted times of a request's own prefill: a at the current hit ratio, b at
+    the baseline's hit ratio."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):

@@ -1,11 +1,11 @@
 """A model of the duration of a request's own work, fitted to the baseline's requests.
 
-Pure. The time of own prefill is g + α·u + κ·q. u is the number of prompt tokens computed, and q =
-u·(prompt − u/2) is the work of their attention. The time of own decode is (γ + β·c)·n. n is the
-number of output tokens after the first, and c is the mean length of their context in tokens. The
-model predicts how long a request of the window would have taken in the baseline. Time beyond the
-prediction is attributed to a slower machine. The additional time for a longer prompt and the
-additional time for a lower hit ratio are computed separately.
+Pure. The time of a request's own prefill is g + α·u + κ·q. u is the number of prompt tokens
+computed, and q = u·(prompt − u/2) is the work of their attention. The time of a request's own
+decode is (γ + β·c)·n. n is the number of output tokens after the first, and c is the mean length of
+their context in tokens. The model predicts how long a request of the window would have taken in the
+baseline. Time beyond the prediction is attributed to a slower machine. The additional time for a
+longer prompt and the additional time for a lower hit ratio are computed separately.
 """
 
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ class OwnWork:
     output_range: tuple[float, float]
 
     def prefill_s(self, prompt_tokens: FloatArray, uncached_tokens: FloatArray) -> FloatArray:
-        """Return the seconds of own prefill that the model predicts: (n,). NaN if unknown."""
+        """Return the predicted seconds of each request's own prefill: (n,). NaN if unknown."""
         if self.prefill is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _prefill_columns(prompt_tokens, uncached_tokens) @ self.prefill
         return seconds
 
     def decode_s(self, prompt_tokens: FloatArray, output_tokens: FloatArray) -> FloatArray:
-        """Return the seconds of own decode that the model predicts: (n,). NaN if unknown."""
+        """Return the predicted seconds of each request's own decode: (n,). NaN if unknown."""
         if self.decode is None:
             return np.full(prompt_tokens.size, np.nan)
         seconds: FloatArray = _decode_columns(prompt_tokens, output_tokens) @ self.decode
@@ -60,7 +60,8 @@ class OwnWork:
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
 
     def expected_prefill_s(self, requests: Requests) -> FloatArray:
-        """Return the predicted seconds of own prefill at the baseline's hit ratio: (n,)."""
+        """Return the predicted seconds of each request's own prefill at the baseline's hit ratio:
+        (n,)."""
         prompt = requests.number("prompt_tokens")
         expected = self.expected_cached_tokens(prompt, requests.number("cached_tokens"))
         return self.prefill_s(prompt, prompt - expected)
@@ -87,8 +88,8 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of computed prompt tokens: (n,). Without a reported number of cached
-    tokens, all prompt tokens count as computed."""
+    """Return the number of computed prompt tokens: (n,). If the number of cached tokens is not
+    reported, all prompt tokens count as computed."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 

@@ -1,10 +1,10 @@
 """Divide each slow request's excess over the baseline's slow requests into terms.
 
 Pure. Each term has one mechanism, for example the wait for KV blocks. The terms are the latency
-parts of a request's row, but own prefill and the decode are divided further. Own prefill is divided
-into the effects of a longer prompt, of fewer cache hits and of a slower machine. The decode is
-divided into the effects of a longer output and of slower tokens. The sum of a request's terms is
-its latency minus the mean latency of the baseline's tail.
+parts of a request's row, but the request's own prefill and the decode are divided again. The own
+prefill is divided into the effects of a longer prompt, of fewer cache hits and of a slower machine.
+The decode is divided into the effects of a longer output and of slower tokens. The sum of a
+request's terms is its latency minus the mean latency of the baseline's tail.
 
 The window's tail is compared with the baseline's tail and not with the baseline's median. The
 baseline's tail also contains requests with long prompts and outputs, so their usual latency does
@@ -96,8 +96,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Move the term of longer prompts to the terms of cache misses and of a slower machine, in
-    proportion to the means of these two terms."""
+    """Move the seconds of the term for longer prompts to the terms for cache misses and for a
+    slower machine, in proportion to the means of these two terms."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

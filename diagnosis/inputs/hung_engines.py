@@ -36,7 +36,8 @@ def unfinished(requests: Requests) -> BoolArray:
 
 
 class EngineHang(NamedTuple):
-    """A time range without a step while requests were in flight, in unix nanoseconds."""
+    """A time range in which an engine had requests but took no step. The instants are in unix
+    nanoseconds."""
 
     replica: str
     engine: int

@@ -23,7 +23,8 @@ ERRORS: Final = 4.0
 """Allowed sampling error, as a number of standard errors of the samples' mean. The number is large,
 because neighbouring samples are correlated."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. With fewer, one sample per second is too coarse."""
+"""Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
+too coarse."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:

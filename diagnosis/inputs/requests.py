@@ -151,7 +151,7 @@ class Requests:
         return np.asarray(there & (np.isnan(number) | (number == engine)))
 
     def rows(self, chosen: BoolArray | IntArray | slice) -> "Requests":
-        """Return the selected requests, in the order of `chosen`."""
+        """Return the selected requests, in the order of the rows in `chosen`."""
         if isinstance(chosen, np.ndarray) and chosen.dtype == np.bool_:
             if chosen.all():
                 return self
@@ -172,7 +172,8 @@ class Requests:
         return found
 
     def within(self, from_unix_ns: int, to_unix_ns: int) -> "Requests":
-        """Return the requests received at or after `from` and before `to`."""
+        """Return the requests received from `from_unix_ns` (included) to `to_unix_ns`
+        (excluded)."""
         at = self.received_unix_ns
         # the store returns rows in order of receipt, so a slice without a copy is enough
         if at.size and (np.diff(at) >= 0).all():

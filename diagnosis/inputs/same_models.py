@@ -1,8 +1,8 @@
 """Select the requests to servers that serve a model of the question's requests.
 
 Pure. Requests of other tenants to these servers are included, because they may delay the question's
-requests. Requests to servers of other models are excluded. Their rates change independently, which
-would look like an uneven division of the requests by the router.
+requests. Requests to servers of other models are excluded. The rates of these requests change
+independently. Such a change would look as if the router divided the requests unevenly.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from diagnosis.question import Question
 def same_model_requests(
     now: Requests, before: Requests, question: Question
 ) -> tuple[Requests, Requests]:
-    """Return the requests of window and baseline, without requests to servers of other models.
+    """Return the requests of window and baseline, except requests to servers of other models.
 
     Here, a server is a replica, and not one of its engines. If the question has no filter, all
     requests are returned.

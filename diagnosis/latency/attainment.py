@@ -9,7 +9,8 @@ same minute share their server's state, so slow requests occur in bursts. To cor
 Kish's design effect converts the numbers of requests to effective numbers of independent requests.
 The design effect is measured from the differences between neighbouring blocks of time in the
 baseline, so that a slow drift within the baseline does not count as noise. The design effect is not
-measured in the window, because an incident is itself a burst, and the correction would hide it.
+measured in the window, because an incident is itself a burst, and the correction would hide the
+incident.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
 added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
@@ -40,8 +41,8 @@ the target."""
 MIN_BASELINE_ATTAINMENT: Final = 0.5
 """Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
 exceed the threshold, the threshold does not separate slow from usual requests. There is then still
-an incident if the attainment fell further in the window. If it did not fall, the size of the
-latency's growth decides."""
+an incident if the attainment is even lower in the window (see `fell`). If it did not fall, the
+verdict depends on the size of the latency's growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Attainment:
 
     @property
     def decides(self) -> bool:
-        """True if these numbers decide whether there is an incident."""
+        """True if the verdict depends on these numbers."""
         return self.fell or (
             self._enough and self.baseline_attained_ratio >= MIN_BASELINE_ATTAINMENT
         )

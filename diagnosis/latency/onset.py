@@ -3,8 +3,8 @@
 Pure. A request is slow here if it is slower than the fastest request of the baseline's tail. The
 requests and the slow requests in each block of time are counted. The model has two probabilities of
 a slow request: one before the onset and one after the onset. The onset is the block for which the
-likelihood of the counted numbers is highest. It is returned only if it is clearly more likely than
-no change.
+likelihood of the counted numbers is highest. The onset is returned only if a change at this block
+is clearly more likely than no change.
 
 Source: likelihood ratio for a change in a binomial proportion, with Schwarz's penalty.
 """
@@ -26,8 +26,8 @@ def onset_unix_ns(
     now: SortedLatencies, usual: SortedLatencies, share: float, window: Span
 ) -> int | None:
     """Return the time at which slow requests became more frequent than usual, in unix nanoseconds.
-    Return None without such a change, for example if slow requests were frequent during the whole
-    window."""
+    Return None if there is no such change, for example if slow requests were frequent during the
+    whole window."""
     threshold_s = float(usual.latency_s[usual.tail(share) - 1])
     slow = now.blocks[now.latency_s > threshold_s]
     bad = np.bincount(slow, minlength=now.block_count).astype(np.float64)

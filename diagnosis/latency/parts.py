@@ -40,8 +40,8 @@ columns with their seconds. Older rows do not report the reasons. So only the ex
 single request divides `queue_held` into these parts and a rest."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the time to the first content. There, they
-are parts of the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content. In such an
+explanation, these are the parts of the time from the first byte to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
@@ -51,7 +51,7 @@ PHASE: Final = {
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the latency of each request in seconds: (n,). NaN where the latency is unknown or
+    """Return the latency of each request in seconds: (n,). NaN if the latency is unknown or
     undefined.
 
     TTFT and the time to the first content are defined only for streamed responses, because an
@@ -76,14 +76,14 @@ def latency_s(requests: Requests, metric: Metric) -> FloatArray:
 
 
 def reasoning_s(requests: Requests) -> FloatArray:
-    """Return the seconds from the first byte to the first content: (n,); NaN where unknown."""
+    """Return the seconds from the first byte to the first content: (n,); NaN if unknown."""
     waited = latency_s(requests, Metric.FIRST_CONTENT) - requests.number("ttft_s")
     return np.maximum(waited, 0.0)
 
 
 def gaps(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the number of tokens, without the first, that each request generated in the time that
-    the latency measures: (n,). NaN where unknown.
+    """Return the number of tokens after the first that each request generated in the time that the
+    latency measures: (n,). NaN if unknown.
 
     For the time to the first content, these are the reasoning tokens. If their number is not
     reported, it is estimated:
@@ -119,10 +119,10 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
     `latency_s`.
 
     A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode in this order: preemption, stall, other requests' prefill. A row
-    contains only the total time of each type in the decode. All of this time may be attributed to
-    the gap, so the seconds of each type are an upper bound. The rest of the gap is attributed to an
-    ordinary step.
+    interruptions of the decode in this order: preemption, stall, other requests' prefill. For each
+    type of interruption, a row contains only the total time in the decode. All of this time may be
+    attributed to the gap, so the seconds of each type are an upper bound. The rest of the gap is
+    attributed to an ordinary step.
 
     The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
     the reasoning time, so this time is divided in the same proportions as the whole decode.
@@ -148,7 +148,7 @@ def split_s(requests: Requests, metric: Metric) -> FloatArray:
             _fill_reasoning(requests, parts)
         if metric is Metric.TPOT:
             parts /= np.maximum(requests.number("output_tokens") - 1.0, 1.0)[:, None]
-    # Time that belongs to no phase counts as delivery. Without known phases, the whole latency is
+    # Time that belongs to no phase counts as delivery. If no phase is known, the whole latency is
     # unsplit.
     rest = np.nan_to_num(total) - parts.sum(axis=1)
     known = np.isfinite(requests.number("decode_s" if metric is Metric.TPOT else "queue_s"))

@@ -6,9 +6,9 @@ combination of up to three values.
 
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
-A combination is reported only if the lower confidence bound of its ratio exceeds the ratios of all
-combinations that remain without one of its values. The false discovery rate is controlled over all
-tested groups.
+A combination with one value less is a larger group. A combination is reported only if the lower
+confidence bound of its ratio exceeds the ratios of all these larger groups. The false discovery
+rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
@@ -36,8 +36,8 @@ FALSE_DISCOVERIES: Final = 0.05
 """Maximum share of wrong groups among the groups that are found. Source: Benjamini and Hochberg,
 Journal of the Royal Statistical Society B 57, 1995."""
 _MIN_REQUESTS: Final = 5
-"""Minimum number of slow requests in a group. With fewer, the logarithm of a risk ratio is not
-approximately normal (Cochran, Biometrics 10, 1954)."""
+"""Minimum number of slow requests in a group. With fewer slow requests, the logarithm of a risk
+ratio is not approximately normal (Cochran, Biometrics 10, 1954)."""
 _Z: Final = 1.96
 """Half the width of a 95 % interval, in standard errors."""
 _MAX_VALUES: Final = 40
@@ -146,8 +146,8 @@ def _frequent_values(name: str, codes: Codes, fewest: int) -> list[Item]:
 def _larger_sets(
     found: list[tuple[Item, ...]], singles: list[Item], order: int
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield the sets of `order` values from different dimensions. A set is yielded only if `found`
-    contains every subset with one value less."""
+    """Yield sets of values from different dimensions. The argument `order` is the number of values
+    in a set. A set is yielded only if `found` contains every subset with one value less."""
     if order == 1:
         yield from ((item,) for item in singles)
         return

@@ -27,7 +27,7 @@ distributed values is 26 % of their mean."""
 TAIL_GROWTH_RATIO: Final = 1.6
 """Minimum growth factor of the share of requests that are slower than the fastest request of the
 baseline's tail. Without a fault, the largest of 599 lower bounds of this factor was 1.10. Bursts of
-recorded traffic cause larger factors (`benchmarks/attainment.py`)."""
+recorded traffic cause factors above 1.10 (`benchmarks/attainment.py`)."""
 BODY_GROWTH_RATIOS: Final = {0.25: 1.35, 0.5: 1.2}
 """Minimum growth factor of the share of requests that are slower than the baseline's 75th
 percentile (key 0.25) or median (key 0.5). This detects a growth of the latency of all requests,
@@ -79,7 +79,7 @@ def sort_latencies(
     """Sort the known latencies of one time range.
 
     Args:
-        latency_s: (n,) latencies in seconds; NaN where unknown.
+        latency_s: (n,) latencies in seconds; NaN if unknown.
         received_unix_ns: (n,) when each request was received.
     """
     rows = np.flatnonzero(np.isfinite(latency_s))
@@ -168,6 +168,6 @@ def shares_over(of: SortedLatencies, threshold_s: float, drawn: FloatArray) -> F
 
 
 def interval(replicates: FloatArray, outside: float = 0.05) -> tuple[float, float]:
-    """Return the interval that contains all replicates except the share `outside`."""
+    """Return the interval that excludes only the share `outside` of the replicates."""
     low, high = np.nanquantile(replicates, [outside / 2, 1 - outside / 2])
     return float(low), float(high)
