@@ -65,6 +65,11 @@ seed 7002 with `foreign=False`), each of the two ranges was compared with the ot
 gaps of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap by a factor of
 1.5 in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
 
+MIN_NAMED_SHARE: Final = 0.01
+"""A cause with a share between this value and `NAMED_SHARE` is named if its seconds alone would
+increase the latency by the factor `MIN_GROWTH_RATIO`. In simulated cases, 4 of 11 causes that are
+named only for this reason were injected; their true shares were 24 to 46 %."""
+
 _MAX_SLOW_SHARE: Final = 0.10
 """Maximum share of the requests that the function `_hit` counts as slow. No verdict depends on this
 limit."""
@@ -161,7 +166,7 @@ def _explain_tails(
     if grown and not larger:
         unexplained = 1.0  # the tail's mean did not grow, so there is nothing to divide
     if grown and larger:
-        causes, others, unexplained = _causes(case)
+        causes, others, unexplained = _causes(case, baseline_s)
         wide = wide_share(slow, share)
         if causes and wide is not None and not unfinished(case.slow).any():
             wider = case_of(question, servers, now, before, tails, wide, case.work)
@@ -339,7 +344,7 @@ def _parts(case: DiagnosisCase) -> list[PartGrowth]:
     ]
 
 
-def _causes(case: DiagnosisCase) -> tuple[list[Cause], list[Cause], float]:
+def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
     """Return the causes whose share is large enough to be named, the other causes, and the
     unexplained share. The causes are sorted by share, largest first."""
     claims = all_claims(case)
@@ -357,7 +362,8 @@ def _causes(case: DiagnosisCase) -> tuple[list[Cause], list[Cause], float]:
     shares /= max(float(shares.sum()), 1.0)
     found = [_cause(claim, float(share)) for claim, share in zip(claims, shares, strict=True)]
     found.sort(key=lambda cause: -cause.share)
-    named = [cause for cause in found if cause.share >= NAMED_SHARE]
+    least = min(max((MIN_GROWTH_RATIO - 1.0) * baseline_s / whole_s, MIN_NAMED_SHARE), NAMED_SHARE)
+    named = [cause for cause in found if cause.share >= least]
     return named, found[len(named) :], max(0.0, 1.0 - sum(cause.share for cause in named))
 
 

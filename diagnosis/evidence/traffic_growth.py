@@ -172,7 +172,8 @@ def few_prompts_share(case: DiagnosisCase) -> float:
         _growth(case, _heaviest_tenant(case), np.mean),
     )
     of_all = min((growth for growth in shared if growth is not None), default=mean)
-    return 1.0 - min(max(of_all / mean, 0.0), 1.0)
+    few = 1.0 - min(max(of_all / mean, 0.0), 1.0)
+    return few if few > NOISE else 0.0
 
 
 def _growth(

@@ -87,6 +87,8 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
         sure.append(drivers.PROMPTS)
     if flooded(case):
         sure.append(drivers.FLOOD)
+    if drivers.encoder_added_s(case) > 0:
+        sure.append(drivers.ENCODER)
     if log_skew_outside_restarts(case) > NOISE:
         sure.append(drivers.SKEW)
     if log_misses_outside_restarts(case) > NOISE:
