@@ -27,7 +27,7 @@ standard errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_R
 `BODY_GROWTH_RATIOS`. 95 % of a normal distribution are within 2 standard errors."""
 _MIN_WARM_S = 15.0
 """Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
-outcomes of 147 simulated cases are the same."""
+outcomes of 150 simulated cases are the same."""
 _PAUSE_S = 5.0
 """A queue has ended if no sample shows it for this many seconds. Samples are one second apart."""
 
