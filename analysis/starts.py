@@ -162,9 +162,9 @@ def slow_first_requests(shapes: IntArray, prefill_s: FloatArray) -> tuple[list[F
     shapes that were compared.
 
     Args:
-        shapes: (n,) ⌊log₂ t⌋ for the number t of prompt tokens that each request had to compute, in
-            order of receipt.
-        prefill_s: (n,) each request's prefill without the work of other requests.
+        shapes: (n,) the shape of each request, in order of receipt. The shape is ⌊log₂ t⌋ for a
+            request with t uncached prompt tokens.
+        prefill_s: (n,) seconds of each request's prefill, minus delays by other requests.
     """
     by_shape: dict[int, list[float]] = defaultdict(list)
     for shape, seconds in zip(shapes.tolist(), prefill_s.tolist(), strict=True):

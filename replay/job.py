@@ -172,7 +172,11 @@ class Job:
         self.lease = Lease(self.number)
 
     def lease_blocks(self, block_tokens: int) -> None:
-        """Create the lease, with the shared prefix in blocks of this many tokens."""
+        """Create the request's lease, with the number of KV-cache blocks of each shared segment.
+
+        Args:
+            block_tokens: the number of tokens in a block.
+        """
         segments, before = [], 0
         # The last output token is not an input of any step, so its keys and values are never
         # computed.

@@ -76,7 +76,7 @@ class MooncakeWriter:
             yield json.dumps(line)
 
     def _hash_ids(self, prompt_tokens: int, keys: list[int], ends: list[int]) -> list[int]:
-        """Return the number of each block.
+        """Return the `hash_ids` of a prompt: one number for each of its blocks.
 
         Up to the end of the last segment that is shared with an earlier prompt, the numbers are the
         same as in the earlier prompt. If a segment ends inside a block, this block gets the same

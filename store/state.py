@@ -6,8 +6,8 @@ servers have sent: rows and samples, and their rollups and marks (`schema.METADA
 one database holds both. The state can be in a separate database, because leases need transactions,
 which ClickHouse lacks.
 
-All functions of the store take the engine of the telemetry's database as an argument. `state_of`
-returns the engine of the state's database.
+All functions of the store take the telemetry's database as an argument (an SQLAlchemy `Engine`).
+`state_of` takes the telemetry's database and returns the database that holds the state.
 """
 
 from typing import Final

@@ -106,7 +106,8 @@ def _check_format(real: Path, file: Path, purpose: DatabasePurpose) -> None:
 
 
 def lock_file(database: Path) -> Path:
-    """Return the file that the writer of a database locks."""
+    """Return the path of a database's lock file. The process that writes to the database locks
+    this file."""
     return database.with_name(database.name + ".lock")
 
 

@@ -67,12 +67,11 @@ def since_boot_ns() -> int:
 
 @dataclass(slots=True)
 class _Sender:
-    """The state of one sender.
-
-    Its offset is its newest timestamp minus the time since boot when this timestamp arrived.
-    """
+    """The state of one sender."""
 
     offset_ns: int
+    """Unix time minus time since boot. The unix time is the newest timestamp in the sender's last
+    message, and the time since boot was read when this message arrived."""
     received_ns: int
     before_ns: int | None = None
     """The offset before the jump, or None if the sender's first message came after the jump."""

@@ -188,7 +188,7 @@ def of_vllm(objective: Objective) -> EventQueries:
     """Return the indicator for a Prometheus that scrapes vLLM itself.
 
     Raises:
-        RuleError: vLLM's histograms cannot count this objective.
+        RuleError: vLLM's histograms do not contain the counts that this objective needs.
     """
     queried = _query_counts(objective)
     if queried is not None:

@@ -1,9 +1,9 @@
 """Rules on common causes of a burn: saturation, cache misses, failures, missing data.
 
-Most of these rules create tickets, because a cause such as a full KV cache affects no user until an
-objective burns. Rules on rare events require a minimum count, as burn rules do. Two rules send
-pages, because an objective may not detect these faults: Tailspan is not scraped, and an engine
-hangs.
+Most of these rules create tickets, not pages. For example, a full KV cache needs no page as long as
+requests meet their objectives. Rules on rare events require a minimum count, as burn rules do. Two
+rules send pages, because an objective may not detect these faults: Tailspan is not scraped, and an
+engine hangs.
 """
 
 from typing import Final

@@ -129,7 +129,8 @@ class Equal(NamedTuple):
     compared: ObservedRequests
     """The requests after the change that can be compared."""
     before_s: FloatArray
-    """(m, MATCHES) latencies before the change, for the mix and load of the m compared requests."""
+    """(m, MATCHES) for each of the m compared requests: the latencies of requests before the change
+    that had a similar mix and load."""
 
     def log_ratio(self, q: float, floor_s: float) -> float:
         """Return the logarithm of a ratio: the percentile after the change / before the change.

@@ -1,5 +1,8 @@
-"""Compute the total change of a percentile: the percentile measured after the change, minus the
-percentile of a replay of the same requests on the server before the change.
+"""Compute the total change of a latency percentile, by replaying requests.
+
+The requests that arrived after a change of the server are replayed on the server as it was before
+the change. The total change is the measured percentile of these requests, minus the percentile of
+the replay.
 
 The comparison at the same load leaves out a part of the effect: on a slower server, more requests
 run at the same time, which makes the server even slower. The replay does not fix the load: it
@@ -35,8 +38,7 @@ class TotalChange:
 
 
 def total_change(engine: Engine, question: CompareQuestion) -> TotalChange:
-    """Replay the requests after the change on the server before the change, and return the total
-    change."""
+    """Return the total change of a latency percentile, or the reason why it is unknown."""
     try:
         before, after = (
             _of_side(_recorded(engine, side, question), side)

@@ -194,8 +194,10 @@ def _failures(table: pa.Table, failed: BoolArray, at: IntArray) -> list[FailedPr
 def _cache(
     table: pa.Table, at: IntArray, first_s: FloatArray, measured: BoolArray
 ) -> CacheEffect | None:
-    """Compare the probes that repeat a prompt with the probes just before them, which sent the same
-    prompts first."""
+    """Return the effect of the prefix cache, or None if there are no pairs of probes to compare.
+
+    In each pair, the second probe repeats the prompt of the first probe.
+    """
     if len(at) < 2:
         return None
     twin = table["twin"].fill_null(False).to_numpy()

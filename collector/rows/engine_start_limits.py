@@ -68,7 +68,8 @@ class _Replica:
 
 
 class EngineStartLimits:
-    """Removes repeated and excessive starts from a message."""
+    """Removes an engine start from a message if it repeats the last start too soon or exceeds a
+    limit."""
 
     def __init__(self) -> None:
         self._all = EngineStartAllowance(ALL_BURST, ALL_REFILL_NS)

@@ -39,8 +39,8 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the size of the wider tail in which masked causes are searched, as a share of all
-    requests. Return None if the tail of size `share` is already at least as wide."""
+    """Return the share of all requests, slowest first, that is searched for masked causes. Return
+    None if the given `share` is already at least as large."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 

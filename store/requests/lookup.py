@@ -27,7 +27,8 @@ COLUMNS: Final = (
     *("received_unix_ns", "trace_id", "span_id", "request_id", "source"),
     *("model", "tenant", "replica", "engine", "outcome", "e2e_s", "ttft_s"),
 )
-"""The columns of the result, from which a user can choose a match."""
+"""The columns that `find_requests` returns. If several requests are found, a user compares these
+columns to choose one request."""
 
 MAX_MATCHES: Final = 50
 MAX_ID_CHARS: Final = 300

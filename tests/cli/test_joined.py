@@ -182,7 +182,7 @@ def test_each_hop_has_its_first_content_and_its_wait_for_the_kv_cache(
 
 
 def test_a_routers_span_is_used_for_its_own_call_only(run: Run, put: Callable[..., None]) -> None:
-    """One trace of an agent has several calls, and a router's clock may be wrong."""
+    """Two calls have the same trace id, but the router reports a span for the first call only."""
     calls = [*pair(0), *pair(5, trace_id=pair(0)[0].trace_id)]
     span = ApplicationOperation(
         trace_id=calls[0].trace_id,

@@ -24,9 +24,9 @@ WINDOW = Span(900 * S, 1800 * S)
 REPLICAS = ("r0", "r1")
 
 ALPHA_S = 40e-6
-"""Own prefill time per token, in seconds."""
+"""Seconds that each uncached prompt token adds to the column `prefill_own_s`."""
 STEP_S = 0.02
-"""Own decode time per token, in seconds."""
+"""Seconds that each output token after the first adds to the column `decode_own_s`."""
 EVERY_S = 5
 """Seconds between two samples of a server."""
 

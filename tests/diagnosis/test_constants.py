@@ -7,8 +7,8 @@ from benchmarks._diagnosis_constants import limits, sources
 
 
 def described(source: str) -> Iterator[str]:
-    """Yield the names of the constants that a docstring follows. Neighbouring constants may share
-    one docstring."""
+    """Yield the names of the constants that have a docstring. Neighbouring constants may share one
+    docstring."""
     body = ast.parse(source).body
     names: list[str] = []
     for node in body:

@@ -80,7 +80,8 @@ def listed(folder: str) -> list[str]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_folder_contains_a_listed_word(folder: str) -> None:
-    """Use standard verbs: report, send, receive, return, store. Name a value for its content."""
+    """Use standard verbs: report, send, receive, return, store. Name each variable after its
+    content."""
     words = listed(folder)
     assert not words, "\n".join(words)
 

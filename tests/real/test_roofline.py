@@ -71,7 +71,8 @@ def reports(installed: None, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def vllms(reports: Any, step_name: str, side: str, *endings: str) -> float:
-    """Return the sum of vLLM's terms of a step, for names with one of these endings."""
+    """Add up the bytes or FLOPs that vLLM reports for a step. Only the values whose names end with
+    one of `endings` are added."""
     terms = reports["terms"][step_name][side]
     return float(sum(value for name, value in terms.items() if name.endswith(endings)))
 

@@ -97,7 +97,7 @@ class _Newest:
     """The timestamp of a database's newest data, to detect that old data is arriving.
 
     `caught_up_unix_ns` is the time at which old data arrived last: the timestamp advanced, but was
-    still old. This time is None if no old data has arrived, or if recent data has arrived since.
+    still old. The value is None at first, and becomes None again when recent data arrives.
     """
 
     at_unix_ns: int

@@ -68,7 +68,9 @@ class RequestQueueParts(NamedTuple):
 
 
 class HeldParts(NamedTuple):
-    """Seconds of `RequestQueueParts.held`, by what the request waited for.
+    """Seconds during which a request was not allowed to join the batch, by reason.
+
+    These seconds are parts of `RequestQueueParts.held`.
 
     kv_load: its KV cache was being loaded from outside the engine.
     grammar: the grammar of its structured output was being compiled.

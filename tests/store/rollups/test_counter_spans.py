@@ -250,7 +250,7 @@ def test_simulated_rollups_are_deleted(engine: Engine, write: Write, sample_row:
 
 
 def test_long_windows_use_hours(engine: Engine, write: Write, sample_row: Samples) -> None:
-    """A month has too many minutes to read one by one. Only idle energy needs minutes."""
+    """A month has too many minutes to read one by one."""
     write(*engine_samples(sample_row, "a", 4))
     build_marked(engine, LATER_S)
     (day,) = read_counter_spans(engine, Window(START_S * S, (START_S + DAY_S) * S), [ENGINES])
