@@ -42,6 +42,15 @@ def test_equal_growth_of_all_tenants_is_not_a_flood() -> None:
     assert "tenant_flood" not in found
 
 
+def test_a_small_growth_of_the_others_beside_a_flood_is_no_higher_load() -> None:
+    flooded = busier(quiet(), 12, tenant="acme")
+    rows = np.arange(len(flooded))
+    late = flooded.received_unix_ns >= WINDOW.from_unix_ns
+    others = np.flatnonzero(late & ~flooded.label("tenant").is_value("acme"))[::20]
+    found = shares(asked(queued(flooded.rows(np.sort(np.concatenate([rows, others]))))))
+    assert list(found) == ["tenant_flood"]
+
+
 def test_the_tenant_that_grew_most_by_chance_is_not_a_flood() -> None:
     """One tenant sends twice as many requests as before, and the others 1.6 times as many."""
     grown = busier(quiet(), 2)
