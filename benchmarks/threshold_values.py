@@ -15,13 +15,11 @@ A comparison of arrays counts as one comparison, with the median of its values. 
 tested by replay.
 """
 
-import argparse
 import ast
 import operator
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -153,12 +151,10 @@ class _RecordingFinder(MetaPathFinder):
 sys.meta_path.insert(0, _RecordingFinder())
 
 from benchmarks._diagnosis_baselines import alerted  # noqa: E402
-from benchmarks._diagnosis_draws import NONE, drawn, kinds_of  # noqa: E402
+from benchmarks._diagnosis_draws import NONE  # noqa: E402
+from benchmarks._threshold_cases import arguments_of, results, simulated  # noqa: E402
 from diagnosis import explain as explanation  # noqa: E402
-from diagnosis.inputs.arrow import requests_of, servers_of  # noqa: E402
-from diagnosis.inputs.hung_engines import with_unfinished  # noqa: E402
 from diagnosis.question import Metric, Question  # noqa: E402
-from simulator import dataset  # noqa: E402
 
 
 def compared(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Values:
@@ -167,10 +163,7 @@ def compared(number: int, seed: int, kind: str, causes: tuple[str, ...]) -> Valu
     A case without a fault is explained for each latency, as if its growth were not due to chance.
     If the latency fell, the two time ranges are exchanged.
     """
-    case = drawn(number, seed, kind, causes, foreign=number % 2 == 1)
-    data = dataset.run(case.config)
-    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
-    requests = with_unfinished(requests_of(data.request_table()), servers.engines)
+    case, requests, servers = simulated(number, seed, kind, causes)
     spans = case.window, case.baseline
     _values.clear()
     if kind == NONE:
@@ -206,33 +199,11 @@ def table(values: Mapping[str, Mapping[bool, Sequence[float]]], only: str) -> It
 
 def main() -> int:
     """Explain all cases and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=94001)
-    parser.add_argument(
-        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
-    )
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, cases=300, seed=94001)
     values: dict[str, dict[bool, list[float]]] = defaultdict(lambda: defaultdict(list))
-    kinds = kinds_of(arguments.cases, arguments.seed, None)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        futures = {
-            pool.submit(compared, number, arguments.seed, kind, causes): kind
-            for number, (kind, causes) in enumerate(kinds)
-        }
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                for label, found in future.result().items():
-                    values[label][futures[future] != NONE] += found
-                print(f"{done} of {len(futures)}", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            print("stopped", flush=True)
+    for kind, compared_values in results(arguments, compared):
+        for label, found in compared_values.items():
+            values[label][kind != NONE] += found
     print("\n".join(table(values, arguments.only)))
     return 0
 

@@ -16,12 +16,10 @@ causes of both must be among the first three named causes. Without a fault, ther
 incident. The causes are not tested by replay.
 """
 
-import argparse
 import importlib
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -37,13 +35,11 @@ from benchmarks._diagnosis_constants import (
     limits,
     uses,
 )
-from benchmarks._diagnosis_draws import NONE, PAIR, drawn, kinds_of
+from benchmarks._diagnosis_draws import NONE, PAIR
+from benchmarks._threshold_cases import arguments_of, results, simulated
 from diagnosis.explain import explain
 from diagnosis.explanation import Explanation, ExplanationVerdict
-from diagnosis.inputs.arrow import requests_of, servers_of
-from diagnosis.inputs.hung_engines import with_unfinished
 from diagnosis.question import Question
-from simulator import dataset
 
 HALVED, DOUBLED, LOWEST, HIGHEST = CHANGES = "halved", "doubled", "lowest", "highest"
 _HIGHEST: Final = 10**6
@@ -112,10 +108,7 @@ def asked(
 ) -> tuple[bool, list[Variant]]:
     """Simulate a case. Return whether the case's outcome is right, and the changed constants that
     make a right outcome wrong or a wrong outcome right."""
-    case = drawn(number, seed, kind, causes, foreign=number % 2 == 1)
-    data = dataset.run(case.config)
-    servers = servers_of(data.sample_table(), data.gpu_table(), data.starts)
-    requests = with_unfinished(requests_of(data.request_table()), servers.engines)
+    case, requests, servers = simulated(number, seed, kind, causes)
     metric = alerted(requests, case.baseline, case.window)
     question = Question(metric, case.window, case.baseline)
 
@@ -136,38 +129,14 @@ def asked(
 
 def main() -> int:
     """Explain all cases and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cases", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=93001)
-    parser.add_argument(
-        "--jobs", type=int, default=2, help="cases to run at the same time; default 2"
-    )
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="only modules whose name contains this text"
-    )
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, cases=60, seed=93001)
     every = constants(arguments.only)
-    variants = variants_of(every)
     wrong: Counter[Variant] = Counter()
     right: Counter[Variant] = Counter()
     outcomes = []
-    kinds = kinds_of(arguments.cases, arguments.seed, None)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        futures = [
-            pool.submit(asked, number, arguments.seed, kind, causes, variants)
-            for number, (kind, causes) in enumerate(kinds)
-        ]
-        try:
-            for future in as_completed(futures):
-                usual, different = future.result()
-                outcomes.append(usual)
-                (wrong if usual else right).update(different)
-                print(f"{len(outcomes)} of {len(futures)}", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            print("stopped", flush=True)
+    for _, (usual, different) in results(arguments, asked, variants_of(every)):
+        outcomes.append(usual)
+        (wrong if usual else right).update(different)
     print("\n".join(table(every, wrong, right)))
     still = [each for each in every if not any(wrong[each, c] + right[each, c] for c in CHANGES)]
     print(
