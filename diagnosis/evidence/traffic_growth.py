@@ -85,9 +85,8 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
     `CLEAR_ERRORS` standard errors. Without the reduction, the result would often be positive by
     chance, because the tenant is the one whose rate grew most."""
     rates = first_rates(case)
-    tenant, others_now = rates.tenant, _others_now_per_s(case)
+    tenant, (others_before, others_now) = rates.tenant, _others_per_s(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
-    others_before = rates.before_per_s - (tenant.before_per_s if tenant else 0.0)
     if tenant is None or min(others_before, others_now, tenant.before_per_s) <= 0:
         return inf  # no other tenant to compare with, or a new tenant
     grew = log(tenant.now_per_s / tenant.before_per_s) - log(others_now / others_before)
@@ -98,12 +97,15 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
     return grew - CLEAR_ERRORS * sqrt(sum(1.0 / count for count in counts))
 
 
-def _others_now_per_s(case: DiagnosisCase) -> float:
-    """Return the other tenants' request rate in the hot blocks (the blocks of time with nearly all
-    slow requests). The long requests that these tenants added are not counted."""
+def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
+    """Return the request rate of the other tenants: in the baseline, and in the hot blocks (the
+    blocks of time with nearly all slow requests). The long requests that these tenants added are
+    not counted."""
     rates = first_rates(case)
-    of_tenant = rates.tenant.now_per_s if rates.tenant else 0.0
-    return rates.now_per_s - of_tenant - sum(added_by_others(case).values())
+    before, now = rates.before_per_s, rates.now_per_s - sum(added_by_others(case).values())
+    if rates.tenant is None:
+        return before, now
+    return before - rates.tenant.before_per_s, now - rates.tenant.now_per_s
 
 
 def _others_wait(case: DiagnosisCase) -> bool:
@@ -146,7 +148,7 @@ def all_tenants_share(case: DiagnosisCase) -> float:
     tenant = rates.tenant
     if tenant is None:
         return 1.0
-    before, now = rates.before_per_s - tenant.before_per_s, _others_now_per_s(case)
+    before, now = _others_per_s(case)
     others_grew = now / before if before > 0 and now > before * (1.0 + NOISE) else 1.0
     whole = tenant.now_per_s + now - rates.before_per_s
     beyond = tenant.now_per_s - tenant.before_per_s * others_grew
