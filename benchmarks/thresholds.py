@@ -150,7 +150,7 @@ def table(
     every: Sequence[NumericConstant], wrong: Mapping[Variant, int], right: Mapping[Variant, int]
 ) -> list[str]:
     """Return the lines of the table. The constants that change the most outcomes come first. A cell
-    is the number of outcomes that become wrong (-) and right (+)."""
+    has two numbers: the outcomes that become wrong (-) and those that become right (+)."""
     asked_for = set(variants_of(every))
 
     def effect(each: NumericConstant) -> int:

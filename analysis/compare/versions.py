@@ -34,7 +34,7 @@ def versions_in(engine: Engine, window: Window) -> list[str]:
 def versions_of(requests: pa.Table, starts: Iterable[EngineStart]) -> pa.Array:
     """Return the version that served each request; null if it is unknown. Pure.
 
-    A request before a replica's first known start gets the version of this start.
+    A request before a replica's first known start is assigned the version of that start.
     """
     of_replica: dict[str, list[EngineStart]] = defaultdict(list)
     for start in sorted(starts, key=lambda each: each.at_unix_ns):

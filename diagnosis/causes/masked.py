@@ -6,8 +6,8 @@ cause only after the first one is fixed. Therefore the detectors run again on a 
 contains a larger share of the requests. For each cause that a detector finds in the wider tail, two
 numbers are computed. `alone` is the time that the cause adds to the slow requests' mean latency if
 it is the only cause. `here` is the time that the cause adds if all other causes are present. A
-cause is masked if `here` is less than the share `NAMED_SHARE` of the time that all causes add
-together.
+cause is masked if `here` is less than the share `NAMED_SHARE` of the seconds that the causes add in
+total.
 
     share = (alone + here) / 2 / (time that all causes add together)
 

@@ -21,8 +21,8 @@ CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""
 _RATE_ERRORS: Final = 2.0
-"""A growth of a rate is moved towards 0 by this number of standard errors: 95 % of a normal
-distribution are within 2 standard errors."""
+"""The growth of a rate is reduced by this number of standard errors. In a normal distribution, 95 %
+of the values are within 2 standard errors of the mean."""
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth. Without a fault,
 the median ratio of the tenant that grew most is 1.2, and 99 % are at most 2.0."""

@@ -41,7 +41,7 @@ class Time:
 
 @pytest.fixture(scope="module")
 def week(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a database with requests of a week, which is the retention, and with rollups."""
+    """Return a database with rollups, and with requests from one week (the retention period)."""
     path = tmp_path_factory.mktemp("week") / "tailspan.db"
     engine = open_database(f"sqlite:///{path}")
     rows = [a_request(ago, received_unix_ns=START_NS - ago * HOUR_NS) for ago in AGES_H]
