@@ -150,10 +150,10 @@ def all_tenants_share(case: DiagnosisCase) -> float:
         return 1.0
     before, now = _others_per_s(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
-    clear = log_of_rates(round(before * before_s), before_s, round(now * now_s), now_s) > NOISE
-    others_grew = now / before if clear else 1.0
+    if log_of_rates(round(before * before_s), before_s, round(now * now_s), now_s) <= NOISE:
+        return 0.0
     whole = tenant.now_per_s + now - rates.before_per_s
-    beyond = tenant.now_per_s - tenant.before_per_s * others_grew
+    beyond = tenant.now_per_s - tenant.before_per_s * now / before
     return 1.0 - min(max(beyond / whole, 0.0), 1.0) if whole > 0 else 1.0
 
 
