@@ -1,7 +1,7 @@
-"""Distinguish requests that became longer from long requests that were added.
+"""Distinguish requests that became longer from long requests that were added. Pure.
 
-Pure. In both cases, the mean length grows. If requests became longer, there are fewer short
-requests than before. If long requests were added, there are as many short requests as before.
+In both cases, the mean length grows. If long requests were added, there are as many short requests
+as before.
 """
 
 from math import inf, log
@@ -18,14 +18,13 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, IntArray, Reques
 
 MIN_EXCESS: Final = 3.1
 """Minimum excess of the number of long requests over the expected number, in standard deviations.
-The excess is computed for each length, and the largest excess counts. Among 3,000 simulated pairs
-of time ranges with the same distribution of lengths and different rates, 1 % had a larger
+Among 3,000 simulated pairs of ranges with the same distribution of lengths, 1 % had a larger
 excess."""
 
 _NONE: Final[FloatArray] = np.empty(0)
 _SAME_LENGTHS: Final = 1.63
-"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution. By chance, 1 % of the
-statistics are larger (Smirnov, 1948)."""
+"""Maximum Kolmogorov-Smirnov statistic of samples from the same distribution: 1 % are larger by
+chance (Smirnov, 1948)."""
 
 
 @cached_per_case
@@ -41,8 +40,8 @@ def outputs_were_added(case: DiagnosisCase) -> bool:
 
 
 def _tenants_added_long(case: DiagnosisCase, tokens: str) -> bool:
-    """Return whether some tenants added long requests, and the lengths of the other tenants'
-    requests did not grow."""
+    """Return whether some tenants added long requests while the other tenants' lengths did not
+    grow."""
     tenants = case.before.label("tenant").values
     lengths = [_of_tenant(case, tokens, each) for each in tenants]
     enough = [each for each in lengths if min(each[0].size, each[1].size) >= MIN_REQUESTS]
@@ -76,14 +75,10 @@ def _tenant_added_long(before: FloatArray, now: FloatArray, scale: float) -> boo
 def long_prompts_fill_steps(case: DiagnosisCase) -> bool:
     """Return whether the added long prompts fill several steps.
 
-    A prompt counts as filling several steps if it has more tokens than two steps can compute. The
-    size of a step is estimated: it is the largest number of other requests' prompt tokens that any
-    step computed. The limit is two steps and not one, because a prompt that nearly fills one step
-    may also need a second step: decodes use a part of each step's tokens.
-
-    Return True if the number of prompts above this limit grew more than the number of shorter
-    prompts. If all prompts became longer, also return True if the number of prompts above the limit
-    grew beyond chance.
+    The number of prompts longer than two steps must have grown more than the number of shorter
+    prompts, or, if all prompts became longer, beyond chance. The size of a step is the largest
+    number of other requests' prompt tokens that any step computed. The limit is two steps, because
+    decodes use a part of each step's tokens.
     """
     before, now = _of_tenant(case, "prompt_tokens", driving_tenant(case, "prompt_tokens"))
     largest_step = case.hot_requests.number("others_prefill_tokens_max")
@@ -108,8 +103,7 @@ def added_per_s(case: DiagnosisCase, tenant: str, tokens: str) -> float:
 
 
 def without_added(case: DiagnosisCase, tenant: str) -> float:
-    """Return the ratio (now / before) of a tenant's request rate. Added long requests are not
-    counted."""
+    """Return the ratio (now / before) of a tenant's request rate without added long requests."""
     scale = case.hot_s / case.baseline_observed_s
     found = []
     for tokens in ("prompt_tokens", "output_tokens"):
@@ -120,7 +114,6 @@ def without_added(case: DiagnosisCase, tenant: str) -> float:
 
 
 def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
-    """Return the length above which a tenant's requests were added; infinite if none were added."""
     key = "added above", tokens, tenant
     if key not in case.cache:
         before, now = _of_tenant(case, tokens, tenant)
@@ -132,8 +125,8 @@ def _added_above(case: DiagnosisCase, tokens: str, tenant: str) -> float:
 def _of_tenant(
     case: DiagnosisCase, tokens: str, tenant: str | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sorted lengths of a tenant's requests (of all requests if `tenant` is None): in
-    the baseline, and in the hot blocks, the blocks of time with nearly all slow requests."""
+    """Return the sorted lengths of a tenant's requests (None: of all) in the baseline and in the
+    hot blocks."""
     ranges = case.before, case.hot_requests
     key = "lengths", tokens, tenant is None
     if key not in case.cache:
@@ -144,13 +137,11 @@ def _of_tenant(
 
 
 def _of_all(requests: Requests, tokens: str) -> dict[None, FloatArray]:
-    """Return the known lengths of all requests, sorted."""
     lengths = computed_tokens(requests, tokens)
     return {None: np.sort(lengths[np.isfinite(lengths)])}
 
 
 def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
-    """Return the known lengths of each tenant's requests, sorted."""
     lengths, tenant = computed_tokens(requests, tokens), requests.label("tenant")
     known = np.isfinite(lengths)
     lengths, codes = lengths[known], tenant.codes[known]
@@ -166,8 +157,7 @@ def _by_tenant(requests: Requests, tokens: str) -> dict[str, FloatArray]:
 
 
 def added_above(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
-    """Return the length above which requests were added (see `were_added`); infinite if no requests
-    were added."""
+    """Return the length above which requests were added; infinite if none were (`were_added`)."""
     bound = longer_than(now, before, scale)
     return bound if were_added(now, before, scale, bound) else inf
 
@@ -178,19 +168,15 @@ def were_added(
     scale: float,
     bound: float | None = None,
 ) -> bool:
-    """Return True if long requests were added, and False if instead all requests became longer.
+    """Return True if long requests were added, False if all requests became longer.
 
-    Ordinary requests are shorter than the added requests, and at most as long as the baseline's
-    median. Return True if both conditions hold:
-
-    1. The rate of the ordinary requests changed less than the rate of all requests.
-
-    2. The lengths of the ordinary requests have the same distribution as before (Kolmogorov-Smirnov
-    test).
+    Ordinary requests are at most as long as the baseline's median. Long requests were added if the
+    rate of the ordinary requests changed less than the rate of all requests, and the lengths of the
+    ordinary requests have the same distribution as before (Kolmogorov-Smirnov test).
 
     Args:
-        now: the requests' lengths in the window, in tokens.
-        before: the requests' lengths in the baseline, in tokens.
+        now: the lengths in the window, in tokens.
+        before: the lengths in the baseline, in tokens.
         scale: the duration of the window, divided by the duration of the baseline.
         bound: the result of `longer_than`, if it is already computed.
     """
@@ -210,8 +196,7 @@ def were_added(
 
 
 def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> float:
-    """Return the Kolmogorov-Smirnov statistic of two samples: D·√(n·m / (n + m)). D is the largest
-    difference of their distribution functions, and n and m are the sizes of the samples."""
+    """Return the Kolmogorov-Smirnov statistic of samples of n and m values: D·√(n·m / (n + m))."""
     now, before = _sorted(now), _sorted(before)
     values = np.concatenate([now, before])
     ranks = (np.searchsorted(each, values, "right") / each.size for each in (now, before))
@@ -222,11 +207,9 @@ def _distance(now: FloatArray | IntArray, before: FloatArray | IntArray) -> floa
 def longer_than(now: FloatArray | IntArray, before: FloatArray | IntArray, scale: float) -> float:
     """Return a length that all added requests exceed; infinite if the growth may be due to chance.
 
-    The expected number of requests above a length is the baseline's number above this length,
-    multiplied by the growth factor of the number of short requests. A request is short if it is at
-    most as long as the baseline's median. The excess over the expected number is computed in
-    standard deviations. The result is the length above which the excess is largest. For the
-    arguments, see `were_added`.
+    It is the length above which the excess over the expected number of requests is largest, in
+    standard deviations. The expected number is the baseline's, multiplied by the growth factor of
+    the short requests: those up to the baseline's median. For the arguments, see `were_added`.
     """
     if not min(now.size, before.size):
         return inf
@@ -242,9 +225,8 @@ def excess_above(
     before: FloatArray | IntArray,
     scale: float,
 ) -> FloatArray:
-    """Return, for each length, the excess of the number of requests above this length over the
-    expected number (see `longer_than`). The unit is the standard deviation of a difference of
-    Poisson counts."""
+    """Return, for each length, the excess of the number of requests above it (see `longer_than`),
+    in standard deviations of a difference of Poisson counts."""
     median = np.median(before)
     ordinary = [max(int((each <= median).sum()), 1) for each in (now, before)]
     growth = max(ordinary[0] / ordinary[1], scale)

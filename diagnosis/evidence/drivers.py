@@ -1,11 +1,9 @@
 """Divide the growth of each type of wait among its drivers. A driver is a change that raised the
 demand for the resource that requests wait for.
 
-Pure. The cause of a queue is usually outside the queue: more requests, longer prompts, fewer cache
-hits, slower steps. The demand is a product of factors, for example rate × prompt length. The
-logarithm of the demand's growth is therefore the sum of the logarithms of the factors' growths.
-Each factor that grew is a driver. Its share is the logarithm of its growth, divided by the sum of
-the logarithms of all factors that grew. If no factor grew, the wait remains unexplained.
+Pure. The demand is a product of factors, for example rate × prompt length. Each factor that grew is
+a driver. Its share is the logarithm of its growth, divided by the sum of these logarithms. If no
+factor grew, the wait remains unexplained.
 """
 
 from collections.abc import Mapping
@@ -49,11 +47,11 @@ TRAFFIC: Final = (*MORE_WORK, FLOOD, SKEW, RETRIES)
 """Drivers that come from outside the server."""
 
 OWN_PREFILL: Final = ("prefill_own", "prefill_longer", "prefill_uncached")
-"""The terms into which a request's own prefill is divided. They include the encoder's time."""
+"""The terms of a request's own prefill, with the encoder's time."""
 
 DriverShares = Mapping[str, float]
-"""The share of each driver (a change that raised the demand) in the growth of a wait. The shares
-sum to 1. The mapping is empty if no driver was found."""
+"""The share of each driver in the growth of a wait. The shares sum to 1; empty if no driver was
+found."""
 
 _QUICK: Final = 0.05
 """Quantile of times per token. The fastest requests and transfers did not wait for others."""
@@ -61,8 +59,7 @@ _QUICK: Final = 0.05
 
 @cached_per_case
 def for_prefill(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of prefill work. The work is a product: rate ×
-    prompt length × uncached share × slowdown."""
+    """Prefill work = rate × prompt length × uncached share × slowdown."""
     demand = case.demand
     return _shares(
         case,
@@ -79,8 +76,8 @@ def for_prefill(case: DiagnosisCase) -> DriverShares:
 
 
 def _log_of_encoder(case: DiagnosisCase) -> float:
-    """Return log(own / (own − added)): how much the encoder lengthened prefills. `own` is the mean
-    time of a request's own prefill, and `added` is the growth of the encoder's mean time."""
+    """Return log(own / (own − added)). `own` is the mean time of a request's own prefill, `added`
+    the growth of the encoder's mean time."""
     own_s = case.hot_requests.mean("prefill_own_s") or 0.0
     added_s = encoder_added_s(case)
     return log(own_s / (own_s - added_s)) if 0.0 < added_s < own_s else 0.0
@@ -88,8 +85,8 @@ def _log_of_encoder(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_added_s(case: DiagnosisCase) -> float:
-    """Return the growth of the encoder's mean time per request, in seconds; 0 if the growth is not
-    beyond chance, or if the time in the baseline is unknown."""
+    """Return the growth of the encoder's mean seconds per request; 0 if it may be due to chance, or
+    if the time in the baseline is unknown."""
     before, whole = case.before.number("encoder_s"), case.now.number("encoder_s")
     # Test the growth over the whole window, because the hot blocks (the blocks of time with nearly
     # all slow requests) contain too few images.
@@ -100,8 +97,8 @@ def encoder_added_s(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def encoder_share(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of its own prefill's growth that is due to the
-    encoder: (n,). The shares are 0 if the encoder's time or the prefill did not grow."""
+    """Return, for each slow request, the encoder's share in the growth of its own prefill: (n,). 0
+    if either did not grow."""
     none = np.zeros(len(case.slow))
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
@@ -117,8 +114,7 @@ def encoder_share(case: DiagnosisCase) -> FloatArray:
 def _log_of_stalls(case: DiagnosisCase) -> float:
     """Return log(step time with stalls / step time without stalls).
 
-    Requests that arrive during a stall start together when the stall ends, so each request waits
-    for the prefills of the other requests.
+    Requests that arrive during a stall start together, so they wait for each other's prefills.
     """
     surplus = None if steadiness(case) is None else surplus_ratio(case)
     return log(1.0 + surplus) if surplus is not None and surplus > 0 else 0.0
@@ -126,10 +122,7 @@ def _log_of_stalls(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def for_frontend(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the API server's work. The work is a
-    product: rate × prompt length × time per prompt token. Requests wait for each other, because the
-    API server is a single process.
-    """
+    """API server's work = rate × prompt length × time per prompt token."""
     demand = case.demand
     prompts = log(max(demand.prompt_now_tokens, 1.0) / max(demand.prompt_before_tokens, 1.0))
     before, now = (_quick_s_a_token(requests) for requests in (case.before, case.hot_requests))
@@ -142,8 +135,8 @@ def for_frontend(case: DiagnosisCase) -> DriverShares:
 
 
 def _quick_s_a_token(requests: Requests) -> float | None:
-    """Return the API server's seconds per prompt token, measured on requests that did not wait in
-    the API server. Return None if there are too few requests."""
+    """Return the API server's seconds per prompt token, measured on requests that did not wait
+    there; None if there are too few."""
     each_s = requests.number("frontend_s") / np.maximum(requests.number("prompt_tokens"), 1.0)
     known = each_s[np.isfinite(each_s) & (each_s > 0)]
     return float(np.quantile(known, _QUICK)) if known.size >= MIN_REQUESTS else None
@@ -151,8 +144,7 @@ def _quick_s_a_token(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_adapters(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for adapter slots. The demand is
-    a product: number of adapters × rate × time that a request uses its adapter."""
+    """Demand for adapter slots = adapters in use × rate × time that a request uses its adapter."""
     before, now = (_adapters(requests) for requests in (case.before, case.hot_requests))
     more = log(now / before) if before and now else 0.0
     seats = dict(for_seats(case))
@@ -170,12 +162,8 @@ def for_adapters(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_blocks(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for KV blocks.
-
-        demand = rate × time that a request keeps its blocks × tokens per request / blocks
-
-    Tokens whose blocks the request shares with other requests are not counted.
-    """
+    """Demand for KV blocks = rate × time that a request keeps its blocks × own tokens per request /
+    blocks."""
     demand, more = case.demand, _log_of_held_tokens(case)
     tokens = {
         PROMPTS: max(demand.log_prompt, 0.0) if case.workload.prompts_grew else 0.0,
@@ -205,8 +193,8 @@ def _log_of_held_tokens(case: DiagnosisCase) -> float:
 
 
 def _held_tokens(requests: Requests) -> float | None:
-    """Return the mean number of tokens of a request when half of its output is generated. Cached
-    prompt tokens are not counted, because their KV blocks are shared with other requests."""
+    """Return the mean number of tokens of a request when half of its output is generated, without
+    cached prompt tokens: other requests share their blocks."""
     tokens = uncached_tokens(requests) + np.nan_to_num(requests.number("output_tokens")) / 2.0
     known = tokens[np.isfinite(tokens)]
     return float(known.mean()) if known.size else None
@@ -214,9 +202,8 @@ def _held_tokens(requests: Requests) -> float | None:
 
 @cached_per_case
 def log_of_fewer_blocks(case: DiagnosisCase) -> float:
-    """Return log(capacity before / capacity now) of the KV cache; 0 if the capacity did not fall.
-    The capacity is computed from the cache usage, the number of running requests and their
-    tokens."""
+    """Return log(capacity before / capacity now) of the KV cache; 0 if it did not fall. The
+    capacity is computed from the cache usage and the tokens of the running requests."""
     (running_before, running_now), (used_before, used_now) = (
         case.mean("running"),
         case.mean("kv_usage_ratio"),
@@ -228,8 +215,8 @@ def log_of_fewer_blocks(case: DiagnosisCase) -> float:
 
 
 def demand_share(case: DiagnosisCase, log_of_another: float) -> float:
-    """Return the share of a wait that the growth of demand causes. A loss of capacity causes the
-    rest. `log_of_another` is log(capacity before / capacity now)."""
+    """Return the share of a wait that the growth of demand causes. `log_of_another`, log(capacity
+    before / capacity now), causes the rest."""
     growth = max(case.demand.log_slow_servers, 0.0) + _log_residence(case)
     whole = growth + log_of_another
     return growth / whole if whole > 0 else 1.0
@@ -241,8 +228,8 @@ def _log_residence(case: DiagnosisCase) -> float:
 
 
 def _adapters(requests: Requests) -> float | None:
-    """Return the effective number of adapters in use, multiplied by the share of requests that need
-    an adapter. The effective number is exp(entropy of the adapters' shares of the requests)."""
+    """Return the effective number of adapters, exp(entropy of their shares of the requests),
+    multiplied by the share of requests that need one."""
     lora = requests.label("lora")
     counts = np.bincount(lora.codes[lora.codes >= 0], minlength=len(lora.values))
     counts = counts[counts > 0]
@@ -254,11 +241,9 @@ def _adapters(requests: Requests) -> float | None:
 
 @cached_per_case
 def for_link(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for the network link. The demand
-    is a product: rate × tokens fetched × time per token.
+    """Demand for the network link = rate × tokens fetched × time per token.
 
-    The time per token is measured on the fastest transfers, because they did not wait for other
-    transfers.
+    The time per token is measured on the fastest transfers, which did not wait.
     """
     fetched, each_s = [], []
     for requests in (case.before, case.hot_requests):
@@ -281,9 +266,8 @@ def for_link(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_step(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the wait until the current step ends. The
-    shares are proportional to the mean seconds that each driver adds to the prefill and decode of
-    a request. The means include fast requests."""
+    """Return the share of each driver in the growth of the wait for the end of a step: the mean
+    seconds that it adds to the prefill and decode of a request. The means include fast requests."""
     body = case.body
 
     def grown(*terms: str) -> float:
@@ -301,8 +285,7 @@ def for_step(case: DiagnosisCase) -> DriverShares:
 
 @cached_per_case
 def for_seats(case: DiagnosisCase) -> DriverShares:
-    """Return the share of each driver in the growth of the demand for places in the batch. The
-    demand is a product: rate × time that a request keeps its place."""
+    """Demand for places in the batch = rate × time that a request keeps its place."""
     before_s, _ = _residence_s(case)
     # The decodes of more concurrent requests are not a driver. They are the growth of the batch,
     # and the drivers explain this growth.
@@ -330,9 +313,9 @@ def _shares(case: DiagnosisCase, log_rate: float, others: Mapping[str, float]) -
 def _of_rate(case: DiagnosisCase) -> DriverShares:
     """Return the share of each driver in the growth of the request rate.
 
-    The growth of the fleet's request rate is attributed to one tenant, to all tenants, or to
-    repeated requests. The growth of the slow servers' share of the requests is attributed to the
-    router. If another server is away (it restarts or hangs), its absence explains this growth.
+    The fleet's growth is attributed to one tenant, to all tenants, or to repeated requests. The
+    growth of the slow servers' share of the requests is attributed to the router, or to a server
+    that is away.
     """
     demand = case.demand
     skew = away = 0.0
@@ -358,8 +341,8 @@ def _of_rate(case: DiagnosisCase) -> DriverShares:
 
 
 def _driver_of_one_tenant(case: DiagnosisCase) -> str:
-    """Return the driver for the growth of the tenant whose request rate grew most: a flood, longer
-    prompts, longer outputs or more load."""
+    """Return the driver for the tenant whose rate grew most: a flood, longer prompts, longer
+    outputs or more load."""
     if flooded(case):
         return FLOOD
     tenant = first_rates(case).tenant
@@ -379,7 +362,7 @@ def _residence_s(case: DiagnosisCase) -> tuple[float, float]:
 
 
 def _engine_s(requests: Requests) -> float:
-    """Return the mean time in seconds that a request is in the batch: prefill and decode."""
+    """Return the mean seconds that a request is in the batch."""
     seconds = np.nan_to_num(requests.number("prefill_s")) + np.nan_to_num(
         requests.number("decode_s")
     )

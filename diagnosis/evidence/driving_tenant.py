@@ -13,13 +13,12 @@ from diagnosis.growth.own_work import computed_tokens
 from diagnosis.inputs.requests import FloatArray, Requests
 
 _CHANCE: Final = 0.01
-"""Significance level: maximum probability that a tenant's share of the added requests is due to
-chance."""
+"""Significance level: maximum probability that a tenant's share is due to chance."""
 
 
 def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
-    """Return the tenant that caused most of the growth in tokens. Return None if no tenant caused
-    enough of the growth, or if the growth may be due to chance.
+    """Return the tenant that caused most of the growth in tokens; None if its share is too small or
+    may be due to chance.
 
     Args:
         tokens: "prompt_tokens" or "output_tokens".
@@ -45,8 +44,8 @@ def driving_tenant(case: DiagnosisCase, tokens: str) -> str | None:
 
 
 def _added_requests(case: DiagnosisCase, tokens: str) -> float:
-    """Return the number of added requests, computed from the growth of two sums: tokens and squared
-    tokens. All added requests are assumed to have the same length."""
+    """Return the number of added requests, from the growth of the sums of tokens and of squared
+    tokens, as if all had the same length."""
     now, before = (
         np.nan_to_num(computed_tokens(each, tokens)) for each in (case.hot_requests, case.before)
     )
@@ -57,8 +56,8 @@ def _added_requests(case: DiagnosisCase, tokens: str) -> float:
 
 
 def _chance_of(share: float, usual_share: float, requests: float) -> float:
-    """Return an upper bound (Chernoff, 1952) of the probability that a tenant, whose usual share is
-    `usual_share`, sends at least `share` of the requests by chance."""
+    """Return an upper bound (Chernoff, 1952) of the probability that a tenant with the usual share
+    `usual_share` sends at least `share` of the requests by chance."""
     if share <= usual_share:
         return 1.0
     if not usual_share:
@@ -72,9 +71,8 @@ def _chance_of(share: float, usual_share: float, requests: float) -> float:
 def tenant_evidence(
     case: DiagnosisCase, tokens: str
 ) -> tuple[dict[str, str], list[Evidence], list[Lever]]:
-    """Return what a claim reports about the tenant that raised the demand: its label, its token
-    rate as evidence, and a rate limit as lever (proposed action). All three are empty if there is
-    no such tenant."""
+    """Return a claim's label, evidence and rate limit for the tenant that raised the demand; all
+    empty without one."""
     tenant = driving_tenant(case, tokens)
     if tenant is None:
         return {}, [], []
@@ -88,8 +86,7 @@ def tenant_evidence(
 
 
 def token_rates(case: DiagnosisCase, tokens: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return tokens per second by tenant: in the baseline, and in the hot blocks (the blocks of
-    time with nearly all slow requests)."""
+    """Return tokens per second by tenant, in the baseline and in the hot blocks."""
     found = case.cache.get(("rates", tokens))
     if found is None:
         found = case.cache["rates", tokens] = (

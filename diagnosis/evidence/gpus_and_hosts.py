@@ -1,5 +1,4 @@
-"""Measurements of GPUs and hosts, in the baseline and in the window. Pure. A pair of results is the
-value in the baseline and the value in the window. None means an unknown value."""
+"""Measurements of GPUs and hosts, as pairs (baseline, window). None: unknown. Pure."""
 
 from typing import Final
 
@@ -12,11 +11,11 @@ from diagnosis.inputs.servers import Samples
 Pair = tuple[float | None, float | None]
 
 MORE_SAMPLES: Final = 0.2
-"""Minimum increase of the share of GPU samples that report an observation. Without a fault, the
-share does not change. With a fault, the increase is near 1."""
+"""Minimum increase of the share of GPU samples that report an observation: 0 without a fault, near
+1 with one."""
 _FOREIGN_CPUS: Final = 0.3
-"""Minimum increase of the number of CPUs that other processes use or the hypervisor takes. On the
-host of an H200 without a fault, other processes used 0.20 to 0.27 CPUs."""
+"""Minimum increase of the CPUs that other processes use or the hypervisor takes. On the host of an
+H200 without a fault, other processes used 0.20 to 0.27 CPUs."""
 
 
 def _rows_before_and_now(case: DiagnosisCase) -> tuple[BoolArray, BoolArray]:
@@ -48,11 +47,11 @@ def _share_with(case: DiagnosisCase, name: str, rows: BoolArray) -> float | None
 
 
 def gpu_outlier(case: DiagnosisCase, name: str) -> tuple[float | None, float | None, str | None]:
-    """Return three values of the GPU that deviates most in the window: its deviation in the
-    baseline, its deviation in the window, and its name.
+    """Return the deviation in the baseline and in the window, and the name, of the GPU that
+    deviates most in the window. All are None if no replica has several GPUs.
 
     The deviation is the difference from the median of the replica's other GPUs, divided by this
-    median. All three values are None if no replica has several GPUs.
+    median.
     """
     before, now = _rows_before_and_now(case)
     apart, gpu = _gpu_farthest_from_peers(case, name, now)
@@ -114,8 +113,8 @@ def foreign_cpus(case: DiagnosisCase) -> Pair:
 
 
 def others_use_hardware(case: DiagnosisCase) -> bool:
-    """Return whether other processes use the GPU or the CPUs more than in the baseline, or the
-    hypervisor takes more CPU time."""
+    """Return whether other processes use more of the GPU or the CPUs, or the hypervisor takes more
+    CPU time."""
     guests_before, guests_now = gpu_mean(case, "foreign_processes")
     cpus_before, cpus_now = foreign_cpus(case)
     steal_before, steal_now = case.rate("host_cpu_steal_s_total")
@@ -135,11 +134,10 @@ def _foreign_cpus(engines: Samples, rows: BoolArray) -> float | None:
 
 
 def _rate_of_all(engines: Samples, name: str, each: str, rows: BoolArray) -> float:
-    """Return a counter's increase per second, summed over the processes or engines of a replica.
-    The result is the mean over the replicas.
+    """Return a counter's increase per second, summed over a replica's processes or engines; the
+    mean over the replicas.
 
-    Several samples may report the same process or engine. So the samples are grouped, and each
-    process or engine counts once.
+    Several samples may report the same process or engine, and it counts once.
     """
     which, replica = engines.number(each), engines.replica
     known = rows & np.isfinite(engines.number(name)) & (replica.codes >= 0)

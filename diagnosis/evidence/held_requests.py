@@ -1,8 +1,7 @@
-"""Find why the scheduler holds requests back although the batch has room. The requests wait for an
-adapter, a KV transfer or a grammar.
+"""Find why the scheduler holds requests back although the batch has room: they wait for an adapter,
+a KV transfer or a grammar.
 
-Pure. The plugin reports the seconds for which each reason held a request back. If a row does not
-contain them, for example a row from an older plugin, the reason is inferred.
+Pure. Rows of older plugins do not contain the seconds of each reason; it is then inferred.
 """
 
 from typing import Final
@@ -15,22 +14,20 @@ from diagnosis.growth.terms import TERM_INDEX
 from diagnosis.inputs.requests import FloatArray
 
 _SOME_WAITING: Final = 0.02
-"""Minimum mean number of requests that wait for an adapter: one request in one of 50 samples. In
-simulations in which adapters are loaded, the median is 15."""
+"""Minimum mean number of requests that wait for an adapter: one in 50 samples. In simulations of
+adapter loading, the median is 15."""
 _HELD: Final = 0.1
-"""Adapters count as being loaded if waits for adapters cause more than this share of the latency's
-growth. In simulations in which adapters are loaded, the share is near 1."""
+"""Adapters count as being loaded if waits for them cause more than this share of the growth. In
+simulations of adapter loading, the share is near 1."""
 
 
 WHILE_LOADING: Final = ("prefill_stall", "decode_stall", "queue_step")
-"""Terms for the time in which all requests wait because the engine loads an adapter."""
+"""Terms in which all requests wait because the engine loads an adapter."""
 
 
 def held_share(case: DiagnosisCase, reason: str) -> FloatArray:
-    """Return, for each slow request, the share of the held time that a reason explains: (n,). The
-    held time is the time for which the scheduler held the request back (`queue_held_s`).
-
-    The share is NaN if a request's row does not report reasons.
+    """Return, for each slow request, the share of its held time (`queue_held_s`) that a reason
+    explains: (n,). NaN if the row reports no reasons.
 
     Args:
         reason: the column with the seconds of this reason, such as `grammar_s`.
@@ -51,7 +48,7 @@ def needs_adapter(case: DiagnosisCase) -> FloatArray:
 
 
 def adapters_are_loading(case: DiagnosisCase) -> bool:
-    """Return whether adapters are being loaded: more requests wait for an adapter than before."""
+    """Return whether more requests wait for an adapter than before."""
     before, now = case.mean("waiting_loras")
     if now is not None and now > MIN_RISE * (before or 0.0) + _SOME_WAITING:
         return True
@@ -63,8 +60,7 @@ def adapters_are_loading(case: DiagnosisCase) -> bool:
 
 
 def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time in which the request waited for its
-    adapter: (n,)."""
+    """Return, for each slow request, the share of the held time that its adapter explains: (n,)."""
     adapter = needs_adapter(case)
     if not adapters_are_loading(case):
         adapter = adapter * (1.0 - fetches_kv(case))
@@ -72,7 +68,7 @@ def waits_for_adapter(case: DiagnosisCase) -> FloatArray:
 
 
 def fetches_kv(case: DiagnosisCase) -> FloatArray:
-    """Return, for each slow request, the share of the held time in which the request waited for
-    keys and values: (n,)."""
+    """Return, for each slow request, the share of the held time that its KV transfer explains:
+    (n,)."""
     fetched = np.nan_to_num(case.slow.number("external_cached_tokens")) > 0
     return _reported(case, "kv_load_s", np.where(fetched, 1.0, 0.0))

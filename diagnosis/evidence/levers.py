@@ -1,5 +1,5 @@
-"""Build levers: actions with a flag, the flag's current value and a new value to try. The current
-value comes from the event that an engine sends at its start. Pure."""
+"""Build levers: actions with a flag, its current value (from the engine's start) and a value to
+try. Pure."""
 
 from typing import Final
 
@@ -30,8 +30,8 @@ def rate_limit(tenant: str, before: float, now: float) -> Lever:
 
 
 _MIN_RATE: Final = 0.01
-"""Minimum share of a tenant's requests that a rate limit admits, so that a tenant without earlier
-requests is not blocked completely."""
+"""Minimum share of a tenant's requests that a rate limit admits: a tenant without earlier requests
+is not blocked completely."""
 
 
 def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
@@ -46,8 +46,8 @@ def in_force(case: DiagnosisCase, flag: str) -> Argument | None:
 
 
 def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = None) -> Lever:
-    """Return a lever that changes a flag. If the flag's current value is known, the action's text
-    shows it, for example "(now 512)" or, with a factor, "(512 → 1024)"."""
+    """Return a lever that changes a flag. Its text shows the current value if known: "(now 512)"
+    or, with a factor, "(512 → 1024)"."""
     value = in_force(case, flag)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return Lever(action, flag)
@@ -59,6 +59,5 @@ def lever(case: DiagnosisCase, action: str, flag: str, factor: float | None = No
 
 
 def lever_if(case: DiagnosisCase, action: str, flag: str, value: Argument) -> list[Lever]:
-    """Return a list with one lever if the flag's current value is `value`, otherwise an empty
-    list."""
+    """Return a lever if the flag's current value is `value`, otherwise none."""
     return [Lever(action, flag)] if in_force(case, flag) == value else []

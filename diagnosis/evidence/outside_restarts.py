@@ -1,7 +1,7 @@
-"""Measure changes of the traffic outside restarts: while all servers serve requests and are warm.
+"""Measure changes of the traffic while all servers serve requests and are warm. Pure.
 
-Pure. A restart causes cache misses and routing skew (an uneven division of requests among servers).
-If misses or skew also occur while no server restarts, they have another cause.
+A restart causes cache misses and uneven routing. If these also occur without a restart, they have
+another cause.
 """
 
 from math import log
@@ -15,8 +15,7 @@ from diagnosis.inputs.requests import MIN_REQUESTS, Requests
 
 @cached_per_case
 def prompts_grew_over_window(case: DiagnosisCase) -> bool:
-    """Return whether prompts became longer in the hot blocks (the blocks of time with nearly all
-    slow requests) or in the whole window. The whole window is also tested, because the hot blocks
+    """Return whether prompts became longer in the hot blocks or in the whole window. The hot blocks
     may contain too few very long prompts."""
     before, now = (each.number("prompt_tokens") for each in (case.before, case.now))
     return case.workload.prompts_grew or grew(before, now)
@@ -25,8 +24,7 @@ def prompts_grew_over_window(case: DiagnosisCase) -> bool:
 @cached_per_case
 def log_skew_outside_restarts(case: DiagnosisCase) -> float:
     """Return log(now / before) of the slow servers' share of the requests. Requests that arrive
-    while a server restarts or hangs are excluded, because the other servers then serve the requests
-    of this server."""
+    while a server is away are excluded, because the others serve its requests."""
     apart = case.now.rows(~while_a_server_was_away(case))
     if len(apart) < MIN_REQUESTS:
         return 0.0
@@ -41,8 +39,7 @@ def _share_of_slow_servers(case: DiagnosisCase, requests: Requests) -> float:
 
 @cached_per_case
 def log_misses_outside_restarts(case: DiagnosisCase) -> float:
-    """Return the logarithm of the factor by which cache misses lengthened prefill. Requests that
-    arrived within two minutes of a start of their server are excluded, because a start empties the
-    cache."""
+    """Return the logarithm of the factor by which cache misses lengthened prefill. Requests within
+    two minutes of a start are excluded, because a start empties the cache."""
     apart = case.now.rows(~cold(case))
     return log_of_misses(apart, case.work) if len(apart) >= MIN_REQUESTS else 0.0

@@ -1,6 +1,8 @@
-"""Find engine starts and hangs that may have delayed the slow requests. Pure. A server is away
-while it serves no requests, because it restarts or hangs. After a start, a server is warm when its
-queue has its usual length again."""
+"""Find engine starts and hangs that may have delayed the slow requests. Pure.
+
+A server that restarts or hangs is away. After a start, it is warm when its queue has its usual
+length again.
+"""
 
 from collections.abc import Sequence
 
@@ -16,15 +18,14 @@ from diagnosis.latency.tail import BODY_GROWTH_RATIOS, TAIL_GROWTH_RATIO
 from telemetry.starts import EngineStart
 
 _LOADING_S = 120.0
-"""Assumed loading time, in seconds, of an engine that does not report it. A measured start on an
-H200 took 91 s (docs/benchmarks.md)."""
+"""Assumed loading time, in seconds, of an engine that does not report it. A start on an H200 took
+91 s (docs/benchmarks.md)."""
 MAX_WARM_S = 120.0
-"""Maximum time, in seconds, until a started server is warm. `warm_after_s` measures the actual
-time."""
+"""Maximum time, in seconds, until a started server is warm."""
 _ERRORS = 2.0
-"""The share of slow requests grew clearly if it exceeds a limit by more than this number of
-standard errors. The limit is the baseline's share, multiplied by `TAIL_GROWTH_RATIO` or a value of
-`BODY_GROWTH_RATIOS`. 95 % of a normal distribution are within 2 standard errors."""
+"""The share of slow requests grew clearly if it exceeds its limit by this number of standard errors
+(95 % of a normal distribution). The limit is the baseline's share, multiplied by
+`TAIL_GROWTH_RATIO` or a value of `BODY_GROWTH_RATIOS`."""
 _MIN_WARM_S = 15.0
 """Minimum time, in seconds, until a started server counts as warm. With an infinite value, the
 outcomes of 150 simulated cases are the same."""
@@ -33,9 +34,8 @@ _PAUSE_S = 5.0
 
 
 def restarts(case: DiagnosisCase) -> list[EngineStart]:
-    """Return the engine starts in the window or shortly before it, in order of time. The starts of
-    a replica are included only if it served requests in the baseline or slow requests in the
-    window."""
+    """Return the engine starts in or shortly before the window, in order of time. The replica must
+    have served requests in the baseline, or slow requests in the window."""
     window, baseline = case.question.window, case.question.baseline
     earliest = max(window.from_unix_ns - int(MAX_WARM_S * 1e9), baseline.from_unix_ns)
     replica = case.before.label("replica")
@@ -53,8 +53,8 @@ def restarts(case: DiagnosisCase) -> list[EngineStart]:
 
 @cached_per_case
 def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
-    """Return the hangs that kept some of the window's requests from ending. If an engine continues
-    and finishes its requests, it stalled and did not hang."""
+    """Return the hangs that kept some requests from ending. An engine that later finishes its
+    requests only stalled."""
     hung = unfinished(case.now)
     if not hung.any():
         return []
@@ -68,7 +68,7 @@ def hangs_in_window(case: DiagnosisCase) -> list[EngineHang]:
 
 
 def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
-    """Return the starts that ended a hang: the hung engine's first start after the hang."""
+    """Return each hung engine's first start after the hang."""
     found = []
     for hang in hangs_in_window(case):
         ended_by = next(
@@ -87,7 +87,7 @@ def ends_of_hangs(case: DiagnosisCase) -> list[EngineStart]:
 
 def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> BoolArray:
     """Return whether each request was in progress while an engine loaded, or was received up to
-    `warm_s` seconds after the engine was ready: (n,)."""
+    `warm_s` seconds after it was ready: (n,)."""
     since_ready_s = (requests.received_unix_ns - start.at_unix_ns) / 1e9
     loading_s = _LOADING_S if start.loading_s is None else start.loading_s
     taken_s = np.nan_to_num(requests.number("e2e_s"), nan=np.inf)
@@ -95,8 +95,8 @@ def _during_start(requests: Requests, start: EngineStart, warm_s: float) -> Bool
 
 
 def warm_after_s(case: DiagnosisCase, started: Sequence[EngineStart]) -> float:
-    """Return the seconds, at most 120, from a start until the queue has its usual length again. If
-    there are several starts, return the largest value."""
+    """Return the seconds, at most 120, from a start until the queue has its usual length again; the
+    largest over all starts."""
     engines, window = case.servers.engines, case.question.window
     usual, _ = case.p99("waiting")
     longest = 0.0
@@ -127,12 +127,10 @@ def around_starts(
     warm_s: float | None = None,
 ) -> BoolArray:
     """Return whether each request was in progress around one of these starts, while the server was
-    away or not yet warm: (n,).
+    away or not yet warm (by default `warm_after_s`): (n,).
 
-    By default, a server is warm when its queue has its usual length again (`warm_after_s`).
-
-    While one server is away, the other servers serve its requests. So a start also counts for
-    requests to the other servers, if these requests are received at most a minute after the start.
+    The other servers serve the requests of a server that is away. Their requests count too, up to a
+    minute after the start.
     """
     requests = case.slow if requests is None else requests
     warm_s = warm_after_s(case, started) if warm_s is None else warm_s
@@ -146,7 +144,7 @@ def around_starts(
 
 def cold(case: DiagnosisCase) -> BoolArray:
     """Return whether each of the window's requests was in progress while its server loaded, or was
-    received up to two minutes after the server's start: (n,)."""
+    received up to two minutes after the start: (n,)."""
     found = np.zeros(len(case.now), dtype=np.bool_)
     for start in restarts(case):
         own = case.now.of_engine(start.replica, start.engine)
@@ -155,8 +153,8 @@ def cold(case: DiagnosisCase) -> BoolArray:
 
 
 def while_a_server_was_away(case: DiagnosisCase) -> BoolArray:
-    """Return whether each of the window's requests was in progress while any server loaded, or was
-    received just after a start: (n,). A server is also away while its engine hangs."""
+    """Return whether each of the window's requests was in progress while any server loaded or hung,
+    or was received just after a start: (n,)."""
     found = while_an_engine_hung(case, case.now)
     for start in restarts(case):
         found |= _during_start(case.now, start, _MIN_WARM_S)
@@ -173,11 +171,11 @@ def while_an_engine_hung(case: DiagnosisCase, requests: Requests) -> BoolArray:
 
 
 def growth_without_starts(case: DiagnosisCase, started: Sequence[EngineStart]) -> dict[str, float]:
-    """Return, for each term (part of the latency), its growth at other times divided by its growth
-    around the starts, in [0, 1].
+    """Return, for each term, its growth at other times divided by its growth around the starts, in
+    [0, 1].
 
-    The growth at other times is measured on the slowest of the requests that did not arrive around
-    the starts. The result is empty if there are too few of these requests.
+    The growth at other times is measured on the slowest requests that did not arrive around the
+    starts; empty if there are too few.
     """
     away = case.now.rows(~around_starts(case, started, case.now))
     taken_s = selected_latency_s(away, case.question)
@@ -224,12 +222,8 @@ def deploys(case: DiagnosisCase) -> list[EngineStart]:
 
 
 def new_config_stays_slow(case: DiagnosisCase) -> bool:
-    """Return whether requests with a new configuration remain slower than the baseline's requests
-    after the servers have become warm.
-
-    The tail alone does not show this, because most of the slowest requests arrive before the
-    servers are warm.
-    """
+    """Return whether requests with a new configuration remain slower than the baseline's after the
+    servers are warm. Most of the tail arrives before that, so the tail alone does not show it."""
     configs = new_configs(case)
     if not configs:
         return False

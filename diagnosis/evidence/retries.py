@@ -1,9 +1,7 @@
 """Find requests that repeat an aborted request: the client gave up and sent the same prompt again.
 
-Pure. A request repeats an aborted request if it has the same tenant, model, adapter and prompt
-length, and arrives shortly after the abort. Some requests meet these conditions by chance, for
-example if all prompts of a tenant have the same length. The number of requests that is expected by
-chance is subtracted.
+Pure. A repetition has the same tenant, model, adapter and prompt length, and arrives shortly after
+the abort. The number that is expected by chance is subtracted.
 """
 
 from typing import Final, NamedTuple
@@ -16,35 +14,32 @@ from diagnosis.growth.demand import MIN_SHARE
 from diagnosis.inputs.requests import MIN_REQUESTS, BoolArray, IntArray, Requests
 
 _AGAIN_US: Final = 2_000_000
-"""Maximum time from an abort to the repeated request, in microseconds. Clients that retry wait at
-most about a second before the second retry. Source: INITIAL_RETRY_DELAY of the OpenAI client,
-doubled once."""
+"""Maximum time from an abort to the repetition, in microseconds. Source: INITIAL_RETRY_DELAY of the
+OpenAI client, doubled once."""
 _NOTICED_US: Final = 250_000
-"""Maximum delay, in microseconds, until the server notices that a client has disconnected. The
-client's repeated request may arrive during this delay."""
+"""Maximum delay, in microseconds, until the server notices a disconnect. The repetition may arrive
+earlier."""
 _SAME_AGE: Final = 0.1
-"""Two ages of aborted requests that differ by at most this share count as the same timeout. In
-simulated retry storms, 99 % of the ages differ from the median age by at most 2 %."""
+"""Ages of aborted requests that differ by at most this share count as the same timeout. In
+simulated retry storms, 99 % differ from the median by at most 2 %."""
 _MAX_AGES: Final = 0.5
-"""Minimum share of the aborted and repeated requests that were aborted at about the median age.
-Clients with a timeout abort all requests at the same age, and users who disconnect abort at any
-age. In five simulated retry storms, the share was 1. If half of the clients have another timeout,
-the share is 0.5."""
+"""Minimum share of the repeated requests that were aborted at about the median age. Clients with a
+timeout abort all at the same age, users at any age. In simulated retry storms, the share was 1."""
 
 
 class Retries(NamedTuple):
-    """Statistics of the requests of a time range that repeat aborted requests."""
+    """Requests of a time range that repeat aborted requests."""
 
     per_s: float
     share: float
-    """The share of the requests of the time range that repeat an aborted request."""
+    """Their share of all requests of the range."""
     age_s: float | None
-    """The median age, in seconds, at which requests were aborted and then repeated."""
+    """The median age, in seconds, at which repeated requests were aborted."""
     same_age: float
-    """The share of the aborted and repeated requests that were aborted at about this median age."""
+    """The share of the repeated requests that were aborted at about this age."""
     number: float
     tenant: str | None
-    """The tenant that sent nearly all of the repeated requests, if there is one."""
+    """The tenant that sent nearly all of them, if there is one."""
 
 
 NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
@@ -52,8 +47,7 @@ NO_RETRIES: Final = Retries(0.0, 0.0, None, 0.0, 0.0, None)
 
 @cached_per_case
 def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
-    """Return the statistics of repeated requests in the baseline and in the hot blocks: the blocks
-    of time with nearly all slow requests."""
+    """Return the repeated requests in the baseline and in the hot blocks."""
     return (
         repeated_requests(case.before, case.baseline_observed_s),
         repeated_requests(case.hot_requests, case.hot_s),
@@ -62,12 +56,9 @@ def retries(case: DiagnosisCase) -> tuple[Retries, Retries]:
 
 @cached_per_case
 def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
-    """Return the requests of the baseline, and those of the blocks of time with nearly all slow
-    requests. If there is a retry storm, omit the requests that repeat an aborted request.
-
-    Repeated requests do not show which tenants increased their traffic, because they come from the
-    tenants whose requests took long.
-    """
+    """Return the requests of the baseline and of the hot blocks. In a retry storm, repeated
+    requests are omitted: they come from the tenants whose requests took long, not from those that
+    sent more."""
     if not retries_share(case):
         return case.before, case.hot_requests
     return _without_repeated(case.before), _without_repeated(case.hot_requests)
@@ -75,8 +66,8 @@ def first_requests(case: DiagnosisCase) -> tuple[Requests, Requests]:
 
 @cached_per_case
 def retries_share(case: DiagnosisCase) -> float:
-    """Return the share of the growth of the request rate that repeated requests cause; 0 if clients
-    do not retry after a common timeout."""
+    """Return the share of repeated requests in the growth of the request rate; 0 without a common
+    timeout."""
     if case.demand.log_fleet <= 0:
         return 0.0
     before, now = retries(case)
@@ -87,7 +78,7 @@ def retries_share(case: DiagnosisCase) -> float:
 
 
 def repeated_requests(requests: Requests, seconds: float) -> Retries:
-    """Return statistics of the requests of a time range that repeat aborted requests."""
+    """Return the requests of a time range that repeat aborted requests."""
     repeats = _repeated(requests)
     if repeats is None or not repeats.again.size:
         return NO_RETRIES
@@ -116,8 +107,7 @@ def _aborted(requests: Requests) -> BoolArray:
 
 
 def _keys(requests: Requests) -> IntArray:
-    """Return a key for each request: (n,). Two requests have the same key if they have the same
-    tenant, model, adapter and prompt length."""
+    """Return a key of tenant, model, adapter and prompt length for each request: (n,)."""
     found = np.nan_to_num(requests.number("prompt_tokens"), nan=-1.0).astype(np.int64)
     for name in ("tenant", "model", "lora"):
         label = requests.label(name)
@@ -126,8 +116,8 @@ def _keys(requests: Requests) -> IntArray:
 
 
 class _Repeats(NamedTuple):
-    """The m requests that have the same key (see `_keys`) as an aborted request, and the r pairs of
-    an aborted request and its repetition."""
+    """The m requests with the key of an aborted request, and the r pairs of an aborted request and
+    its repetition."""
 
     requests: Requests
     place: IntArray
@@ -138,13 +128,13 @@ class _Repeats(NamedTuple):
     """Whether each of the m requests was aborted: (m,)."""
     first: IntArray
     """Rows, in `requests`, of the aborted requests that were repeated: (r,). `again` contains the
-    row of each repetition, in the same order."""
+    rows of the repetitions."""
     again: IntArray
 
 
 def _repeated(requests: Requests) -> _Repeats | None:
-    """Find the repeated requests. A request counts as the repetition of at most one aborted
-    request. Return None if fewer than `MIN_REQUESTS` requests were aborted."""
+    """Find the repetitions, at most one per aborted request; None if fewer than `MIN_REQUESTS`
+    requests were aborted."""
     aborted = _aborted(requests)
     if aborted.sum() < MIN_REQUESTS:
         return None
@@ -168,9 +158,8 @@ def _repeated(requests: Requests) -> _Repeats | None:
 
 
 def _by_chance(repeats: _Repeats, seconds: float) -> float:
-    """Return the expected number of aborts after which, by chance, a request with the same key
-    arrives. It is computed on the assumption that all requests that are not repetitions arrive at
-    random."""
+    """Return the expected number of aborts that a request with the same key follows by chance, if
+    all other requests arrive at random."""
     key = repeats.key
     kinds = int(key.max(initial=0)) + 1
     others = np.bincount(key, minlength=kinds) - np.bincount(key[repeats.again], minlength=kinds)

@@ -1,5 +1,4 @@
-"""Measure stalls: the additional time (surplus) of engine steps that took longer than their work
-explains. Pure."""
+"""Measure stalls: the surplus of engine steps that took longer than their work explains. Pure."""
 
 import numpy as np
 
@@ -10,13 +9,13 @@ _NAME = "stall_s_total"
 _MIN_SAMPLES = 5
 """Minimum number of samples. The median of fewer samples is uncertain."""
 _NOTICEABLE = 0.02
-"""A surplus is step time that the work does not explain. A surplus below this share of the time
-since the previous sample is ignored as an error of the step model."""
+"""A surplus below this share of the time since the previous sample is ignored as an error of the
+step model."""
 
 
 def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
-    """Return the seconds for which the engine was stalled while each slow request waited: (n,). If
-    a request's engine is unknown, the mean over the replica's engines is used."""
+    """Return the seconds for which the engine was stalled while each slow request waited: (n,). The
+    mean over the replica's engines if the engine is unknown."""
     engines = case.servers.engines
     rise, span = np.nan_to_num(engines.rises(_NAME)), np.nan_to_num(engines.spans_s)
     waited_s = np.nan_to_num(case.slow.number("frontend_s"))
@@ -48,13 +47,8 @@ def stalled_while_queued_s(case: DiagnosisCase) -> FloatArray:
 
 
 def steadiness(case: DiagnosisCase) -> float | None:
-    """Return the median surplus divided by the mean surplus. A surplus is step time that the work
-    does not explain. Only samples in the hot blocks are used: the blocks of time with nearly all
-    slow requests.
-
-    The ratio is near 1 if all seconds have a similar surplus, and near 0 if a few seconds have
-    nearly all of the surplus.
-    """
+    """Return the median surplus divided by the mean surplus in the hot blocks: near 1 if all
+    seconds have a similar surplus, near 0 if a few seconds have nearly all of it."""
     rise, busy = _hot(case)
     at_work = busy > 0
     if at_work.sum() < _MIN_SAMPLES:
@@ -65,9 +59,7 @@ def steadiness(case: DiagnosisCase) -> float | None:
 
 
 def surplus_ratio(case: DiagnosisCase) -> float | None:
-    """Return the surplus (step time that the work does not explain), divided by the step time that
-    the work explains. Both are sums over the hot blocks: the blocks of time with nearly all slow
-    requests."""
+    """Return the surplus, divided by the step time that the work explains, in the hot blocks."""
     rise, busy = _hot(case)
     explained = float(busy.sum() - rise.sum())
     return float(rise.sum()) / explained if explained > 0 else None

@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = {
     "warm_up": "warm-up and CUDA graphs",
     "server": "the HTTP server",
 }
-"""Maps each part of a start to the words that name it in a sentence."""
+"""The words for each part of a start."""
 
 _DISK: Final = Lever("keep the image and Python's files on a local disk, and pull the image early")
 _SPARE: Final = Lever("keep a warm spare server, because this part cannot be skipped")

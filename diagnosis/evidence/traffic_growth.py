@@ -29,28 +29,26 @@ from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 from diagnosis.question import Metric
 
 _WAITS: Final = 0.1
-"""Requests count as waiting if waiting time is more than this share of the latency's growth. With a
-flood in simulations, 99 % of the shares are above 0.38."""
+"""Requests wait if waiting is more than this share of the growth. In simulated floods, 99 % of the
+shares are above 0.38."""
 _WAITED_FOR: Final = (
     *("frontend", "queue_seats", "queue_budget", "queue_kv", "queue_step", "queue_unsplit"),
 )
 
 
 class RequestRateGrowth(NamedTuple):
-    """The growth of the request rate. The repeated requests of a retry storm are not counted."""
+    """The growth of the request rate, without the repeated requests of a retry storm."""
 
     tenant: TenantGrowth | None
     before_per_s: float
     now_per_s: float
     log_growth: float
-    """log(now / before) of the request rate, reduced by two standard errors, like
-    `Demand.log_fleet`."""
+    """log(now / before), reduced by two standard errors like `Demand.log_fleet`."""
 
 
 @cached_per_case
 def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
-    """Return the growth of the request rate. The repeated requests of a retry storm are not
-    counted."""
+    """Return the growth of the request rate, without repeated requests."""
     before, now = first_requests(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
     return RequestRateGrowth(
@@ -63,11 +61,8 @@ def first_rates(case: DiagnosisCase) -> RequestRateGrowth:
 
 @cached_per_case
 def flooded(case: DiagnosisCase) -> bool:
-    """Return whether one tenant floods the servers.
-
-    Three conditions must hold. The tenant's request rate grew, even if its added long requests are
-    not counted. The tenant's traffic grew more than the other tenants' traffic. Requests wait.
-    """
+    """Return whether one tenant floods the servers: its rate grew without its added long requests,
+    it grew more than the others' traffic, and requests wait."""
     rates = first_rates(case)
     tenant = rates.tenant
     return (
@@ -81,9 +76,8 @@ def flooded(case: DiagnosisCase) -> bool:
 
 
 def _log_beyond_others(case: DiagnosisCase) -> float:
-    """Return log(the tenant's growth factor / the other tenants' growth factor), reduced by
-    `CLEAR_ERRORS` standard errors. Without the reduction, the result would often be positive by
-    chance, because the tenant is the one whose rate grew most."""
+    """Return log(the tenant's growth factor / the others'), reduced by `CLEAR_ERRORS` standard
+    errors: the tenant that grew most often grew by chance."""
     rates = first_rates(case)
     tenant, (others_before, others_now) = rates.tenant, _others_per_s(case)
     before_s, now_s = case.baseline_observed_s, case.hot_s
@@ -98,9 +92,8 @@ def _log_beyond_others(case: DiagnosisCase) -> float:
 
 
 def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
-    """Return the request rate of the other tenants: in the baseline, and in the hot blocks (the
-    blocks of time with nearly all slow requests). The long requests that these tenants added are
-    not counted."""
+    """Return the other tenants' request rate in the baseline and in the hot blocks, without the
+    long requests that they added."""
     rates = first_rates(case)
     before, now = rates.before_per_s, rates.now_per_s - sum(added_by_others(case).values())
     if rates.tenant is None:
@@ -109,8 +102,7 @@ def _others_per_s(case: DiagnosisCase) -> tuple[float, float]:
 
 
 def _others_wait(case: DiagnosisCase) -> bool:
-    """Return whether requests wait in queues. If no request waits, additional requests only fill
-    the batch, and this is not a flood."""
+    """Return whether requests wait in queues. Otherwise additional requests only fill the batch."""
     if case.question.metric in (Metric.TPOT, Metric.ITL_MAX):
         return False  # TPOT and ITL max contain no waiting time
     waits = case.grown_s(*_WAITED_FOR)
@@ -122,9 +114,9 @@ def _others_wait(case: DiagnosisCase) -> bool:
 
 @cached_per_case
 def added_by_others(case: DiagnosisCase) -> dict[str, float]:
-    """Return the rates of added requests with long prompts and with long outputs, in requests per
-    second. The requests of the tenant whose request rate grew most are excluded. The keys are
-    "prompt_tokens" and "output_tokens"."""
+    """Return the rates, in requests per second, of the requests with long prompts and with long
+    outputs that other tenants than the fastest-growing one added. Keys: "prompt_tokens" and
+    "output_tokens"."""
     tenant = first_rates(case).tenant
     most = None if tenant is None else tenant.tenant
     others = [each for each in case.hot_requests.label("tenant").values if each != most]
@@ -138,12 +130,8 @@ def added_by_others(case: DiagnosisCase) -> dict[str, float]:
 
 
 def all_tenants_share(case: DiagnosisCase) -> float:
-    """Return the share of the request rate's growth that is attributed to all tenants.
-
-    One tenant's rate grew most. If its rate grew by a larger factor than the other tenants' rate,
-    the difference is attributed to this tenant. Long requests that the other tenants added do not
-    count.
-    """
+    """Return the share of the request rate's growth that is attributed to all tenants. What one
+    tenant grew beyond the others' factor is attributed to this tenant."""
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None:
@@ -159,12 +147,11 @@ def all_tenants_share(case: DiagnosisCase) -> float:
 
 @cached_per_case
 def few_prompts_share(case: DiagnosisCase) -> float:
-    """Return the share of the growth in prompt tokens that a few very long prompts cause.
+    """Return the share of a few very long prompts in the growth in prompt tokens.
 
-    Two measures show how much most prompts grew: the median prompt length, and the mean prompt
-    length of all tenants except the tenant whose prompt tokens grew most. If the mean length of all
-    prompts grew more than the smaller of these two growths, a few prompts cause the difference. The
-    share is 1 if some tenants added long prompts, and the other tenants' prompts are as before.
+    Most prompts grew by the smaller of two growths: of the median length, and of the mean length
+    without the tenant that grew most. A few prompts cause the rest. The share is 1 if some tenants
+    added long prompts and the others' prompts are as before.
     """
     if prompts_were_added(case):
         return 1.0
@@ -183,9 +170,8 @@ def few_prompts_share(case: DiagnosisCase) -> float:
 def _growth(
     case: DiagnosisCase, without: str | None, of: Callable[[FloatArray], float]
 ) -> float | None:
-    """Return the relative growth (now / before − 1) of prompt tokens, for example of their mean.
-    The requests of the tenant that the argument `without` names are excluded. Return None if there
-    are too few requests."""
+    """Return the relative growth (now / before − 1) of prompt tokens without the tenant `without`;
+    None if there are too few requests."""
     before, now = (_prompts(requests, without) for requests in (case.before, case.hot_requests))
     if min(before.size, now.size) < MIN_REQUESTS:
         return None

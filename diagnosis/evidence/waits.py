@@ -1,5 +1,5 @@
-"""Compute the share of each wait that a cause explains (its weight), from the drivers of the wait:
-the changes that raised the demand. Pure."""
+"""Compute the share of each wait that a cause explains (its weight), from the drivers of the wait.
+Pure."""
 
 from typing import Final
 
@@ -20,31 +20,26 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.question import Metric
 
 OF_SEATS: Final = ("queue_seats", "queue_unsplit")
-"""Terms (parts of the latency) for the wait for a place in the batch."""
+"""Terms of the wait for a place in the batch."""
 
 OF_BATCH: Final = ("prefill_others_decode", "decode_others_decode")
-"""Terms for the time that a fuller batch adds to a step. `wait_weights` attributes them only to
-drivers other than `drivers.MORE_WORK`, for example to a slower machine, on which each request stays
-longer in the batch. For the drivers in `MORE_WORK` (more requests, longer prompts, longer outputs),
-the detector `decode_batch_growth` computes the shares of these terms."""
+"""Terms of the time that a fuller batch adds to a step. `decode_batch_growth` claims them for
+`drivers.MORE_WORK`; `wait_weights` attributes them only to the other drivers, for example a slower
+machine."""
 
 OF_PREFILL: Final = ("queue_budget", "prefill_others_prefill", "decode_others_prefill")
-"""Terms for the delay by other requests' prefills: the wait for a share of the step's token budget,
-and the additional time of longer steps."""
+"""Terms of the delay by other requests' prefills."""
 
 OF_STEP: Final = ("handoff", "queue_step")
-"""Terms for the wait for the end of a step. The engine accepts new requests only between two
-steps."""
+"""Terms of the wait for the end of a step, after which the engine accepts new requests."""
 
 OF_BLOCKS: Final = ("queue_kv",)
-"""Terms for the wait for KV blocks."""
 
 OF_FRONTEND: Final = ("frontend",)
-"""Terms for the wait for the API server."""
 
 
 def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatArray]:
-    """Return the weight of each wait: the share of the wait that the drivers in `chosen` cause."""
+    """Return the share of each wait that the drivers in `chosen` cause."""
     weights: dict[str, float | FloatArray] = {}
     of_seats = drivers.for_seats(case)
     of_batch = {name: share for name, share in of_seats.items() if name not in drivers.MORE_WORK}
@@ -76,12 +71,8 @@ def wait_weights(case: DiagnosisCase, *chosen: str) -> dict[str, float | FloatAr
 
 
 def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
-    """Return, for each term (part of the latency), the share of its growth that is not attributed
-    to a restart, because the traffic changed at the same time.
-
-    If clear changes of the traffic explain a share of the growth, half of this share is returned.
-    The restart keeps the other half.
-    """
+    """Return, for each term, the share that is not attributed to a restart because the traffic
+    changed at the same time: half of what clear changes of the traffic explain."""
     sure = [drivers.LOAD] if case.demand.log_fleet > NOISE else []
     if prompts_grew_over_window(case):
         sure.append(drivers.PROMPTS)
@@ -99,13 +90,11 @@ def shared_with_traffic(case: DiagnosisCase) -> dict[str, float]:
 
 @cached_per_case
 def prefill_share(case: DiagnosisCase) -> float:
-    """Return the share of a delay that counts as prefill interference. The delay is the time by
-    which more traffic lengthens decodes.
+    """Return the share of a delay, the time by which more traffic lengthens decodes, that counts as
+    prefill interference.
 
-        ratio = delay by other requests' prefills / delay by other requests' decodes
-
-    Up to a ratio of 1, the share is 0. From a ratio of 2, the share is 1. Between these two ratios,
-    the share grows linearly.
+    It grows linearly from 0 at a ratio of 1 to 1 at a ratio of 2: delay by other requests' prefills
+    / delay by their decodes.
     """
     prefills, decodes = (
         max(case.grown_s(f"decode_others_{work}"), 0.0) for work in ("prefill", "decode")

@@ -1,8 +1,8 @@
 """Extend the period of the slow requests back to the time at which their queue began to grow.
 
-Pure. A request that waits for a minute waits behind requests that arrived earlier. So the traffic
-at the time of its arrival does not explain its wait. A backlog lasts from the time at which the
-first request begins to wait until no request waits (in queueing theory: a busy period).
+Pure. A request that waits for a minute waits behind requests that arrived earlier, so the traffic
+at its arrival does not explain its wait. A backlog lasts until no request waits (in queueing
+theory: a busy period).
 """
 
 import numpy as np
@@ -11,14 +11,12 @@ from diagnosis.inputs.requests import BoolArray, FloatArray
 
 
 def backlogged(hot: BoolArray, begun: FloatArray, ended: FloatArray) -> BoolArray:
-    """Return which blocks of time belong to the period of the slow requests: (blocks,). These are
-    the blocks with slow requests, and the earlier blocks in which the backlog of these requests
-    grew.
+    """Return which blocks of time contain slow requests, or are earlier blocks in which the backlog
+    of these requests grew: (blocks,).
 
     Args:
         hot: (blocks,) whether each block contains slow requests.
-        begun: (n,) when each request began to wait. The unit is the length of a block, and 0 is the
-            start of the first block.
+        begun: (n,) when each request began to wait, in blocks since the start of the first block.
         ended: (n,) when each request stopped waiting, in the unit of `begun`.
     """
     if not begun.size:

@@ -1,9 +1,8 @@
 """A case: a question about a latency, and the requests and samples that the detectors examine.
 
-Pure. The window is divided into blocks of time, of about a minute each. The hot blocks are those
-that contain nearly all of the window's slow requests. In results, "before" means the baseline, and
-"now" means the hot blocks. So an incident of five minutes in a window of an hour is measured over
-these five minutes.
+Pure. The window is divided into blocks of about a minute. The hot blocks contain nearly all slow
+requests. "Before" means the baseline, "now" the hot blocks. So an incident of five minutes in a
+window of an hour is measured over five minutes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,27 +23,21 @@ from diagnosis.latency.tail import SortedLatencies
 from diagnosis.question import Metric, Question, Span
 
 _BODY_ROWS = 20_000
-"""Maximum number of requests from which a mean over all requests is computed. If there are more,
-this many of them are used, at equal distances in the list."""
+"""Maximum number of requests in a mean over all requests; beyond it, requests at equal distances
+are used."""
 _COVERED = 0.9
-"""Minimum share of the slow requests that the hot blocks (the examined blocks of time) contain, and
-that the slow servers serve."""
+"""Minimum share of the slow requests in the hot blocks, and at the slow servers."""
 _USUAL = 0.99
-"""Quantile of the baseline's waits. A wait counts as a wait in a backlog only if it is longer than
-this quantile."""
+"""Quantile of the baseline's waits. Only a longer wait counts as a wait in a backlog."""
 _MIN_WAIT_S = 0.5
-"""Minimum wait of a request, in seconds, that counts as a wait in a backlog. Without a fault, this
-quantile of the waits is at most 0.01 s in 99 % of the cases."""
+"""Minimum wait, in seconds, that counts as a wait in a backlog. Without a fault, the quantile is at
+most 0.01 s in 99 % of the cases."""
 
 
 @dataclass(frozen=True)
 class DiagnosisCase:
-    """A question about a latency, and the requests and samples that detectors examine.
-
-    The field `now` contains the window's requests, and `slow` contains the slowest of them (the
-    tail). The field `before` contains the baseline's requests, and `usual` contains the slowest of
-    them.
-    """
+    """The requests and samples that detectors examine. `now` and `before` contain all requests of
+    window and baseline, `slow` and `usual` the slowest of each."""
 
     question: Question
     servers: Servers
@@ -56,10 +49,9 @@ class DiagnosisCase:
     block_count: int
     work: OwnWork
     only: str | None = None
-    """The only server to examine. If it is None, all servers with slow requests are examined."""
+    """The only server to examine; None for all servers with slow requests."""
     cache: dict[object, Any] = field(default_factory=dict)
-    """Results that several functions share. The key is usually the function that computed the
-    result."""
+    """Results that several functions share, usually by the function that computed them."""
 
     @cached_property
     def slow(self) -> Requests:
@@ -73,13 +65,12 @@ class DiagnosisCase:
 
     @cached_property
     def terms(self) -> FloatArray:
-        """Return the seconds by which each term (part of the latency) of each slow request exceeds
-        the term's mean over the baseline's slow requests: (n, len(TERMS))."""
+        """Return the seconds by which each term of each slow request exceeds its mean over the
+        baseline's slow requests: (n, len(TERMS))."""
         return excess_s(self.slow, self.usual, self.question.metric, self.work, self.workload)
 
     def grown_s(self, *terms: str) -> float:
-        """Return the growth of the sum of the given terms (parts of the latency), in seconds per
-        slow request."""
+        """Return the growth of the sum of these terms, in seconds per slow request."""
         return float(self.terms[:, [TERM_INDEX[term] for term in terms]].sum(axis=1).mean())
 
     def at(self, server: str) -> "DiagnosisCase":
@@ -93,9 +84,9 @@ class DiagnosisCase:
 
     @cached_property
     def hot_blocks(self) -> BoolArray:
-        """Return whether each block of time is hot: (block_count,). The smallest set of blocks that
-        contains nearly all slow requests is hot. The earlier blocks in which the queue of these
-        requests grew are hot too."""
+        """Return whether each block of time is hot: (block_count,). Hot are the fewest blocks that
+        contain nearly all slow requests, and the earlier blocks in which the queue of these
+        requests grew."""
         counts = np.bincount(self.slow_blocks, minlength=self.block_count)
         order = np.argsort(-counts, kind="stable")
         cumulative = np.cumsum(counts[order])
@@ -105,11 +96,8 @@ class DiagnosisCase:
         return backlogged(hot, *self._waiting())
 
     def _waiting(self) -> tuple[FloatArray, FloatArray]:
-        """Return when each request at the slow servers began to wait and when it stopped waiting.
-        The unit is the length of a block, and 0 is the start of the window.
-
-        Only requests that waited longer than usual are included.
-        """
+        """Return when the requests at the slow servers that waited longer than usual began and
+        stopped waiting, in blocks since the start of the window."""
         usual_s = _quantile(_waited_s(self.before), _USUAL) or 0.0
         waited_s = _waited_s(self.now)
         waited = waited_s > max(usual_s, _MIN_WAIT_S)
@@ -130,8 +118,7 @@ class DiagnosisCase:
 
     @property
     def hot_s(self) -> float:
-        """Total length, in seconds, of the hot blocks: the blocks of time with nearly all slow
-        requests."""
+        """Total length of the hot blocks, in seconds."""
         return self.question.window.seconds * float(self.hot_blocks.mean())
 
     @cached_property
@@ -166,15 +153,13 @@ class DiagnosisCase:
 
     @cached_property
     def hot_requests(self) -> Requests:
-        """All requests that were received in the hot blocks: the blocks of time with nearly all
-        slow requests."""
+        """All requests that were received in the hot blocks."""
         return self.now.rows(self._hot(self.now.received_unix_ns))
 
     # --- what the servers report -------------------------------------------------------------
 
     def rows_now(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
-        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks
-        (see `hot_blocks`)."""
+        """Select the samples of the slow servers, or of their whole replicas, in the hot blocks."""
         return self._hot(samples.at_unix_ns) & self._of_victims(samples, whole_replicas)
 
     def rows_before(self, samples: Samples, *, whole_replicas: bool = False) -> BoolArray:
@@ -190,20 +175,17 @@ class DiagnosisCase:
         return samples.replica.is_any(self.slow_replicas)  # a GPU has no engine number
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine gauge's mean in the baseline and in the hot blocks (see
-        `hot_blocks`)."""
+        """Return an engine gauge's mean, before and now."""
         engines = self.servers.engines
         return engines.mean(name, self._engines_before), engines.mean(name, self._engines_now)
 
     def rate(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine counter's increase per second and process, in the baseline and in the
-        hot blocks (see `hot_blocks`)."""
+        """Return an engine counter's increase per second and process, before and now."""
         engines = self.servers.engines
         return engines.rate(name, self._engines_before), engines.rate(name, self._engines_now)
 
     def ratio(self, part: str, whole: str) -> tuple[float | None, float | None]:
-        """Return the increase of counter `part` divided by the increase of counter `whole`, in the
-        baseline and in the hot blocks (see `hot_blocks`)."""
+        """Return the increase of counter `part` divided by that of `whole`, before and now."""
         engines = self.servers.engines
         return (
             engines.ratio(part, whole, self._engines_before),
@@ -211,8 +193,7 @@ class DiagnosisCase:
         )
 
     def p99(self, name: str) -> tuple[float | None, float | None]:
-        """Return an engine gauge's 99th percentile in the baseline and in the hot blocks (see
-        `hot_blocks`)."""
+        """Return an engine gauge's 99th percentile, before and now."""
         engines = self.servers.engines
         return (
             engines.quantile(name, 0.99, self._engines_before),
@@ -230,12 +211,11 @@ class DiagnosisCase:
     # --- what the requests report ------------------------------------------------------------
 
     def slow_means(self, name: str) -> tuple[float | None, float | None]:
-        """Return a column's mean over the slow requests of the baseline and of the window."""
+        """Return a column's mean over the slow requests of baseline and window."""
         return _mean(self.usual.number(name)), _mean(self.slow.number(name))
 
     def quantiles(self, name: str, q: float) -> tuple[float | None, float | None]:
-        """Return a column's quantile over all requests of the baseline, and over all requests of
-        the hot blocks (see `hot_blocks`)."""
+        """Return a column's quantile over all requests, before and now."""
         return _quantile(self.before.number(name), q), _quantile(self.hot_requests.number(name), q)
 
     # --- traffic -----------------------------------------------------------------------------
@@ -254,8 +234,8 @@ class DiagnosisCase:
 
     @property
     def baseline_observed_s(self) -> float:
-        """Seconds from the baseline's first request to the baseline's end. The time before the
-        first request is not counted, because the store may have no data from that time."""
+        """Seconds from the baseline's first request to its end. The store may have no data from the
+        time before."""
         whole = self.question.baseline
         received = self.before.received_unix_ns
         first = int(received.min()) if received.size else whole.from_unix_ns
@@ -277,9 +257,8 @@ class DiagnosisCase:
 
     @cached_property
     def body(self) -> FloatArray:
-        """Return the growth of each term of E2E in seconds: (len(TERMS),). The growth is the mean
-        over all requests to the slow servers in the hot blocks (see `hot_blocks`), minus the mean
-        over the requests to the same servers in the baseline."""
+        """Return the growth of each term of E2E, in seconds: (len(TERMS),). It is the mean over all
+        requests to the slow servers, now minus before."""
         now, before = _some(self._of(self.hot_requests)), _some(self._of(self.before))
         if not len(now) or not len(before):
             return np.zeros(len(TERMS))
@@ -295,12 +274,10 @@ class DiagnosisCase:
     def slowdowns(self) -> tuple[float | None, float | None]:
         """Slowdown factors of the requests' own work: (prefill, decode).
 
-        A factor is the sum of the measured durations, divided by the sum of the durations that are
-        expected on the baseline's machine. The sums are over requests in the hot blocks (see
-        `hot_blocks`) whose sizes also occur in the baseline. The prefill's size and the decode's
-        size are compared separately, so the decode has a factor even if all prefill sizes changed.
-        Example: no prompt of the baseline was cached, and nearly all prompt tokens of the window
-        are cached.
+        A factor is the sum of the measured durations, divided by the sum of the durations expected
+        on the baseline's machine. Only sizes that also occur in the baseline count. The sizes of
+        prefill and decode are compared separately, so the decode has a factor even if all prefill
+        sizes changed.
         """
         now, work = self._of(self.hot_requests), self.work
         prefilled, decoded = (
@@ -320,13 +297,12 @@ class DiagnosisCase:
 
     @property
     def machine_slowdown(self) -> float | None:
-        """The slowdown factor of the machine: the smaller of the factors of prefill and decode, or
-        the factor of decode if the factor of prefill is unknown.
+        """The machine's slowdown factor: the smaller factor of prefill and decode, because a slower
+        machine slows both.
 
-        If only prefill or only decode is slower, the machine is not the cause. The smaller factor
-        is then about 1. If the factor of decode is unknown, the result is None, because the factor
-        of prefill alone is too uncertain: it was 1.25 in a window without a fault that was recorded
-        on an H200. In the same window, the factor of decode was 0.99.
+        If the factor of prefill is unknown, the decode's is used. If the factor of decode is
+        unknown, the result is None: in a window of an H200 without a fault, the factor of prefill
+        was 1.25 and that of decode 0.99.
         """
         prefill, decode = self.slowdowns
         return decode if decode is None or prefill is None else min(prefill, decode)

@@ -1,8 +1,8 @@
 """Changes of the traffic between baseline and window: request rate, tenants, servers, request
 sizes.
 
-Pure. A growth is log(now / before). The work is a product of factors: rate × prompt length ×
-uncached share. So the growth of the work is the sum of the growths of the factors.
+Pure. A growth is log(now / before). The growth of the work is the sum of the growths of its
+factors: rate × prompt length × uncached share.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,20 @@ from diagnosis.growth.own_work import OwnWork, uncached_tokens
 from diagnosis.inputs.requests import MIN_REQUESTS, FloatArray, Requests
 
 NOISE: Final = 0.08
-"""A growth up to this value, relative or logarithmic, can occur by chance and is ignored. Without a
-fault, the median growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
+"""A growth up to this value, relative or logarithmic, is ignored. Without a fault, the median
+growth of the compared quantities is 0, and 99 % grow by at most 0.17."""
 CLEAR_ERRORS: Final = 3.0
 """Minimum growth of a mean, in standard errors. Without a fault, 99 % of the values are at most
 2.6."""
 _RATE_ERRORS: Final = 2.0
-"""The growth of a rate is reduced by this number of standard errors. In a normal distribution, 95 %
-of the values are within 2 standard errors of the mean."""
+"""The growth of a rate is reduced by this number of standard errors (95 % of a normal
+distribution)."""
 MIN_RISE: Final = 1.5
 """Minimum ratio (now / before) of the traffic of a tenant that caused the growth. Without a fault,
-the median ratio of the tenant that grew most is 1.2, and 99 % are at most 2.0."""
+the ratio of the tenant that grew most is 1.2 at the median, and at most 2.0 in 99 %."""
 MIN_SHARE: Final = 0.6
-"""Minimum share of one tenant in the growth of the traffic if this tenant caused the growth. The
-median share of the tenant that grew most is 0.5 without a fault; 99 % of these shares are at most
-0.8."""
+"""Minimum share of a tenant that caused the growth of the traffic. Without a fault, the share of
+the tenant that grew most is 0.5 at the median, and at most 0.8 in 99 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ class TenantGrowth:
     before_per_s: float
     now_per_s: float
     share_of_growth: float
-    """The growth of the tenant's rate, divided by the sum of the growths of all tenants whose rate
-    grew: in (0, 1]."""
+    """The growth of its rate, divided by the sum of the growths of all tenants that grew: in (0,
+    1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +54,14 @@ class Demand:
     prompt_before_tokens: float
     prompt_now_tokens: float
     log_prompt: float
-    """Effect of longer prompts: the growth of the mean time of a request's own prefill, computed at
-    the baseline's hit ratio. Prefill time grows faster than the token count, because of
-    attention."""
+    """Effect of longer prompts on the mean time of a request's own prefill, at the baseline's hit
+    ratio. Attention makes it grow faster than the token count."""
     log_uncached: float
-    """Effect of cache misses on the mean time of a request's own prefill. Only prompts of sizes
-    that the baseline also contains can count as misses."""
+    """Effect of cache misses on the mean time of a request's own prefill, for prompts of the
+    baseline's sizes."""
     log_new_traffic_misses: float
-    """Effect of the cache misses of one tenant's additional requests. It is not included in
-    `log_uncached`."""
+    """Effect of the cache misses of one tenant's additional requests, which `log_uncached` leaves
+    out."""
     output_before_tokens: float
     output_now_tokens: float
     uncached_expected_ratio: float
@@ -71,10 +69,8 @@ class Demand:
     servers: int
 
     log_fleet: float
-    """Growth of the whole fleet's request rate, reduced by two standard errors. Without the
-    reduction, the growth would be too high: slow requests are more frequent when many requests
-    arrive by chance, so the hot blocks (the blocks of time with nearly all slow requests) contain
-    more requests than usual."""
+    """Growth of the fleet's request rate, reduced by two standard errors: hot blocks contain more
+    requests than usual by chance, because requests are slow when many arrive."""
     log_slow_servers: float
     """Growth of the request rate at the slow servers, also reduced by two standard errors."""
 
@@ -156,9 +152,9 @@ def _log_of_prefill(before: Requests, now: Requests, work: OwnWork) -> float:
 
 
 def log_of_misses(now: Requests, work: OwnWork) -> float:
-    """Return the logarithm of the factor by which cache misses lengthened prefills: log(a / b). a
-    and b are the mean predicted times of a request's own prefill: a at the current hit ratio, b at
-    the baseline's hit ratio."""
+    """Return the logarithm of the factor by which cache misses lengthened prefills: log(a / b). The
+    mean predicted time of a request's own prefill is a at the current hit ratio, b at the
+    baseline's."""
     expected = _mean(work.expected_prefill_s(now))
     actual = _mean(work.prefill_s(now.number("prompt_tokens"), uncached_tokens(now)))
     if not (expected and actual):
@@ -167,11 +163,8 @@ def log_of_misses(now: Requests, work: OwnWork) -> float:
 
 
 def _misses_of_new_traffic(now: Requests, tenant: str, log_uncached: float, work: OwnWork) -> float:
-    """Return the part of `log_uncached` that one tenant's additional requests cause.
-
-    The prompts of the additional requests are new, so no cache can contain them. They count as more
-    work and not as cache misses.
-    """
+    """Return the part of `log_uncached` that one tenant's additional requests cause. Their prompts
+    are new: more work, not cache misses."""
     others = now.rows(~now.label("tenant").is_value(tenant))
     if len(others) < MIN_REQUESTS:
         return 0.0
@@ -214,8 +207,8 @@ def _server_count(before: Requests, now: Requests) -> int:
 def tenant_growth_of(
     before: Requests, before_s: float, now: Requests, now_s: float
 ) -> TenantGrowth | None:
-    """Return the growth of the tenant whose request rate grew most. Return None if no tenant's rate
-    grew, or if the tenant sent too few requests in the window."""
+    """Return the growth of the tenant whose rate grew most; None if no rate grew, or it sent too
+    few requests."""
     rates_before, rates_now = _rates(before, before_s), _rates(now, now_s)
     growth = {tenant: rate - rates_before.get(tenant, 0.0) for tenant, rate in rates_now.items()}
     whole = sum(rise for rise in growth.values() if rise > 0)

@@ -1,11 +1,8 @@
 """A model of the duration of a request's own work, fitted to the baseline's requests.
 
-Pure. The time of a request's own prefill is g + α·u + κ·q. u is the number of prompt tokens
-computed, and q = u·(prompt − u/2) is the work of their attention. The time of a request's own
-decode is (γ + β·c)·n. n is the number of output tokens after the first, and c is the mean length of
-their context in tokens. The model predicts how long a request of the window would have taken in the
-baseline. Time beyond the prediction is attributed to a slower machine. The additional time for a
-longer prompt and the additional time for a lower hit ratio are computed separately.
+Pure. Own prefill: g + α·u + κ·q, with u computed prompt tokens and the attention work q = u·(prompt
+− u/2). Own decode: (γ + β·c)·n, with n output tokens after the first and a mean context of c
+tokens. Time beyond the prediction is attributed to a slower machine.
 """
 
 from dataclasses import dataclass
@@ -22,15 +19,14 @@ _FIT_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """The fitted coefficients, in seconds. `prefill` contains g, α and κ; `decode` contains γ and
-    β. They are None if the baseline has too little data."""
+    """The fitted coefficients, in seconds: `prefill` g, α, κ; `decode` γ, β. None if the baseline
+    has too little data."""
 
     prefill: FloatArray | None
     decode: FloatArray | None
     cached_by_size: FloatArray
-    """Mean number of cached tokens of a prompt, by size class. Element i is for prompts with at
-    least 2^i and fewer than 2^(i + 1) tokens. NaN if the baseline has too few prompts of this
-    class."""
+    """Mean number of cached tokens of prompts with at least 2^i and fewer than 2^(i + 1) tokens.
+    NaN if the baseline has too few."""
     prompt_range: tuple[float, float]
     uncached_range: tuple[float, float]
     output_range: tuple[float, float]
@@ -52,9 +48,8 @@ class OwnWork:
     def expected_cached_tokens(
         self, prompt_tokens: FloatArray, cached_tokens: FloatArray
     ) -> FloatArray:
-        """Return the number of tokens of each prompt that would be cached at the baseline's hit
-        ratio: (n,). For prompt sizes that the baseline does not contain, the given number of cached
-        tokens is returned."""
+        """Return each prompt's number of cached tokens at the baseline's hit ratio: (n,). For sizes
+        that the baseline does not contain, the given number."""
         usual = self.cached_by_size[_sizes(prompt_tokens)]
         cached = np.where(np.isfinite(usual), usual, np.nan_to_num(cached_tokens))
         return np.asarray(np.minimum(cached, np.nan_to_num(prompt_tokens)))
@@ -72,8 +67,8 @@ class OwnWork:
         return _inside(uncached_tokens(requests), self.uncached_range)
 
     def decode_seen(self, requests: Requests) -> BoolArray:
-        """Return whether the lengths of each request's prompt and output are in the baseline's
-        ranges: (n,). Cached prompt tokens count, because decodes read them too."""
+        """Return whether each request's prompt, including cached tokens, and output are in the
+        baseline's ranges of lengths: (n,)."""
         prompt, output = requests.number("prompt_tokens"), requests.number("output_tokens")
         return _inside(prompt, self.prompt_range) & _inside(output, self.output_range)
 
@@ -88,8 +83,8 @@ def _sizes(tokens: FloatArray) -> NDArray[np.intp]:
 
 
 def uncached_tokens(requests: Requests) -> FloatArray:
-    """Return the number of computed prompt tokens: (n,). If the number of cached tokens is not
-    reported, all prompt tokens count as computed."""
+    """Return the number of computed prompt tokens: (n,). All, if the cached tokens are not
+    reported."""
     cached = np.nan_to_num(requests.number("cached_tokens"))
     return np.asarray(np.maximum(requests.number("prompt_tokens") - cached, 0.0))
 
@@ -160,9 +155,8 @@ def _cached_by_size(prompt: FloatArray, cached: FloatArray) -> FloatArray:
 
 
 def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
-    """Return the coefficients that minimise the relative errors, by non-negative least squares. The
-    weights of the requests are corrected twice, so that requests with large errors have less
-    weight."""
+    """Return the coefficients that minimise the relative errors, by non-negative least squares.
+    Requests with large errors get less weight, in two corrections."""
     known = np.isfinite(columns).all(axis=1) & np.isfinite(seconds) & (seconds > 0)
     if known.sum() < MIN_REQUESTS:
         return None
@@ -177,8 +171,7 @@ def _fit(columns: FloatArray, seconds: FloatArray) -> FloatArray | None:
 
 
 def _nonnegative(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return the non-negative coefficients with the smallest error. For each subset of the
-    coefficients, a fit is computed in which all other coefficients are zero."""
+    """Return the non-negative coefficients with the smallest error, by fits of all subsets."""
     scale = np.sqrt((x**2).sum(axis=0))
     scale[scale == 0] = 1.0
     gram, target = (x / scale).T @ (x / scale), (x / scale).T @ y

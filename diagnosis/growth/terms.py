@@ -1,15 +1,12 @@
 """Divide each slow request's excess over the baseline's slow requests into terms.
 
-Pure. Each term has one mechanism, for example the wait for KV blocks. The terms are the latency
-parts of a request's row, but the request's own prefill and the decode are divided again. The own
-prefill is divided into the effects of a longer prompt, of fewer cache hits and of a slower machine.
-The decode is divided into the effects of a longer output and of slower tokens. The sum of a
-request's terms is its latency minus the mean latency of the baseline's tail.
+Pure. Each term has one mechanism, for example the wait for KV blocks. Terms are the latency parts
+of a row. The own prefill is divided again into longer prompts, fewer cache hits and a slower
+machine; the decode into longer outputs and slower tokens: Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, with n
+tokens after the first and the baseline's TPOT tpot₀. A request's terms sum to its latency minus the
+mean of the baseline's tail.
 
-The window's tail is compared with the baseline's tail and not with the baseline's median. The
-baseline's tail also contains requests with long prompts and outputs, so their usual latency does
-not count as growth. The decode is divided according to Δ(n·tpot) = Δn·tpot₀ + n·Δtpot, where n is
-the number of tokens after the first, and tpot₀ is the baseline's TPOT.
+The comparison is with the tail and not the median: long prompts and outputs are usual in a tail.
 """
 
 from dataclasses import dataclass
@@ -23,9 +20,8 @@ from diagnosis.latency.parts import PART_INDEX, PARTS, STEP_PARTS, gaps, split_s
 from diagnosis.question import CONTAIN_TOKENS, FROM_RECEIPT, Metric
 
 SPLIT_TERMS: Final = ("prefill_longer", "prefill_uncached", "decode_longer")
-"""The terms that are not latency parts. They are the effects of more prompt tokens, of fewer cached
-tokens and of more output tokens. The rest of a request's own work remains in `prefill_own` and
-`decode_own`: the effect of a slower machine."""
+"""The terms that are not latency parts: more prompt tokens, fewer cached tokens, more output
+tokens. A slower machine remains in `prefill_own` and `decode_own`."""
 
 TERMS: Final = (*PARTS, *SPLIT_TERMS)
 TERM_INDEX: Final = {term: place for place, term in enumerate(TERMS)}
@@ -35,12 +31,9 @@ _DECODE: Final = tuple(PART_INDEX[f"decode_{part}"] for part in (*STEP_PARTS, "u
 
 @dataclass(frozen=True, slots=True)
 class WorkloadGrowth:
-    """Whether the prompts and the outputs of all requests became longer on average.
-
-    If they did not, the slow requests can still be longer than before: some causes delay long
-    requests the most. The effect of the slow requests' additional length is then attributed to the
-    cause of the delay.
-    """
+    """Whether the prompts and the outputs of all requests became longer on average. If not, slow
+    requests are longer because the cause delays long requests most, and their length is attributed
+    to this cause."""
 
     prompts_grew: bool
     outputs_grew: bool
@@ -96,8 +89,8 @@ def _split_prefill(terms: FloatArray, now: Requests, baseline: Requests, work: O
 
 
 def _merge_prompt_length(terms: FloatArray) -> None:
-    """Move the seconds of the term for longer prompts to the terms for cache misses and for a
-    slower machine, in proportion to the means of these two terms."""
+    """Move the seconds for longer prompts to cache misses and a slower machine, in proportion to
+    these terms' means."""
     missed, slower = (
         max(float(terms[:, TERM_INDEX[term]].mean()), 0.0)
         for term in ("prefill_uncached", "prefill_own")

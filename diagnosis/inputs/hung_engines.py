@@ -1,9 +1,7 @@
-"""Find engines that hang: they have requests but take no step, so the requests do not end.
+"""Find engines that hang: they have requests but take no step. Pure.
 
-Pure. A request of a hung engine has no row until its client gives up or its server ends. If the
-response had not begun, the row has no first token. The time that the request has waited is a lower
-bound of its latency. This module uses this time as the latency, so that the request can be compared
-with answered requests.
+A request of a hung engine has no row until its client gives up or its server ends. The time that it
+has waited, a lower bound of its latency, is used as its latency.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,9 +18,8 @@ UNFINISHED: Final = "unfinished"
 """Outcome of a request that a hung engine did not finish."""
 
 _SLOT_NS: Final = 5 * 10**9
-"""Length of a time slot in nanoseconds. An engine may have several front ends, and each front end
-sends a sample every second. The samples in a slot are combined: the engine took a step if at least
-one front end reports a step."""
+"""Length of a time slot in nanoseconds. Several front ends of an engine each send a sample every
+second. The engine took a step if one of them reports it."""
 _ENDED: Final = ("stop", "length", "rejected", UNFINISHED)
 
 _NOT_REACHED: Final = (
@@ -31,13 +28,12 @@ _NOT_REACHED: Final = (
 
 
 def unfinished(requests: Requests) -> BoolArray:
-    """Return which requests a hung engine did not finish: (n,), True for an unfinished request."""
+    """Return which requests a hung engine did not finish: (n,)."""
     return requests.label("outcome").is_value(UNFINISHED)
 
 
 class EngineHang(NamedTuple):
-    """A time range in which an engine had requests but took no step. The instants are in unix
-    nanoseconds."""
+    """A time range, in unix nanoseconds, in which an engine had requests but took no step."""
 
     replica: str
     engine: int
@@ -79,11 +75,11 @@ def _of_replica(engines: Samples, rows: BoolArray, replica: str) -> Iterator[Eng
 
 
 def with_unfinished(requests: Requests, engines: Samples) -> Requests:
-    """Return the requests, and mark the requests that a hung engine did not finish.
+    """Return the requests, with the outcome `UNFINISHED` for those that a hung engine did not
+    finish.
 
-    The marked requests have the outcome `UNFINISHED`. Their latency is the time from the receipt
-    until the request was given up. If the response had begun, all time after the known phases
-    counts as decode. If the response had not begun, the phases are unknown.
+    Their latency is the time from the receipt until they were given up. If the response had begun,
+    all time after the known phases counts as decode. Otherwise, the phases are unknown.
     """
     found = np.zeros(len(requests), dtype=np.bool_)
     received = requests.received_unix_ns

@@ -1,9 +1,8 @@
-"""Check whether the data contradicts Little's law.
+"""Check whether the data contradicts Little's law. Pure.
 
-Pure. By Little's law, the mean number of waiting requests is the arrival rate times the mean
-waiting time. Engines report the number of waiting requests, and the requests' rows report the
-waiting times. If the two reports contradict each other, rows are missing or a clock is wrong. An
-explanation of this data is then not reliable.
+The mean number of waiting requests is the arrival rate times the mean waiting time. Engines report
+the number, and rows the waiting times. If they contradict each other, rows are missing or a clock
+is wrong, and the explanation is not reliable.
 
 Source: Little, A Proof for the Queuing Formula L = λW, Operations Research 9 (3), 1961.
 """
@@ -17,14 +16,12 @@ from diagnosis.inputs.servers import Samples
 from diagnosis.question import Span
 
 OFF: Final = 0.20
-"""Allowed difference between the reported and the computed number of waiting requests, as a share
-of the larger number. The allowed sampling error (`ERRORS`) is added."""
+"""Allowed difference between the reported and the computed number, as a share of the larger one."""
 ERRORS: Final = 4.0
-"""Allowed sampling error, as a number of standard errors of the samples' mean. The number is large,
-because neighbouring samples are correlated."""
+"""Additionally allowed standard errors of the samples' mean. Neighbouring samples are correlated,
+so the number is large."""
 WAITING: Final = 1.0
-"""Minimum mean number of waiting requests. With fewer waiting requests, one sample per second is
-too coarse."""
+"""Minimum mean number of waiting requests. For fewer, one sample per second is too coarse."""
 
 
 def contradictions(requests: Requests, engines: Samples, window: Span) -> list[str]:
@@ -53,8 +50,7 @@ def contradictions(requests: Requests, engines: Samples, window: Span) -> list[s
 
 
 def _waited_within_s(requests: Requests, window: Span) -> FloatArray:
-    """Return the seconds that each request waited within the window: (n,). Waits outside the window
-    are not counted, because the engine samples do not cover them."""
+    """Return the seconds that each request waited within the window: (n,)."""
     received_s = (requests.received_unix_ns - window.from_unix_ns) / 1e9
     handoff_s = np.nan_to_num(requests.number("handoff_s"))
     begun_s = received_s + np.nan_to_num(requests.number("frontend_s")) - handoff_s

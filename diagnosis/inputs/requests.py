@@ -1,5 +1,4 @@
-"""Requests of a time range, as columns. Pure. Columns use less memory than objects: the data of a
-million requests is in thirty arrays. An unknown number is NaN, and means exclude it."""
+"""Requests of a time range, as columns. Pure. An unknown number is NaN, and means exclude it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -140,10 +139,8 @@ class Requests:
         return self.label(SERVER if SERVER in self.labels else "replica")
 
     def of_engine(self, replica: str, engine: float | None = None) -> BoolArray:
-        """Return whether this engine of a replica served each request: (n,). If `engine` is None,
-        the requests of all engines of the replica are selected. A request whose engine is unknown
-        is selected for every engine of its replica.
-        """
+        """Return whether this engine of a replica served each request: (n,). None selects all
+        engines. A request whose engine is unknown is selected for every engine."""
         there = self.label("replica").is_value(replica)
         if engine is None:
             return there

@@ -1,8 +1,8 @@
-"""Label requests and samples with their server: a replica, or one engine of a replica.
+"""Label requests and samples with their server: a replica, or one engine of a replica with several.
+Pure.
 
-Pure. The engines of a data-parallel replica have separate queues, caches and steps. So one engine
-can be slow while another engine of the replica is not. Therefore an explanation compares engines
-and not replicas. A replica with a single engine is one server.
+The engines of a data-parallel replica have separate queues, caches and steps, so explanations
+compare engines.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ from diagnosis.inputs.servers import EngineName, Samples, Servers
 
 _MOSTLY: Final = 0.5
 """A replica is divided into engines only if more than this share of its requests have an engine
-number. Only rows from the plugin have an engine number. Without this limit, a few rows from the
-plugin would divide the replica, and rows from other sources would belong to no server."""
+number. Otherwise, most of its rows, which come from other sources than the plugin, would belong to
+no server."""
 
 
 def with_server_labels(requests: Requests, servers: Servers) -> tuple[Requests, Servers]:
-    """Return the requests and the engine samples with the label `server`. If a replica is divided
-    into engines, its requests without an engine number have no server."""
+    """Return the requests and the engine samples with the label `server`. Requests of a divided
+    replica without an engine number have no server."""
     names = _replicas_with_engines(requests, servers.engines)
     if not names:
         return requests, servers

@@ -1,21 +1,16 @@
-"""Test whether an objective's attainment (the share of good requests) fell.
+"""Test whether an objective's attainment (the share of good requests) fell. Pure.
 
-Pure. A request is slow if its latency exceeds the objective's threshold. The attainment fell if two
-conditions hold: the window misses the objective's target, and the share of slow requests rose
-beyond chance.
+A request is slow if its latency exceeds the objective's threshold. The attainment fell if the
+window misses the target, and the share of slow requests rose beyond chance.
 
-The test compares the shares of slow requests in the window and in the baseline. Requests of the
-same minute share their server's state, so slow requests occur in bursts. To correct for this,
-Kish's design effect converts the numbers of requests to effective numbers of independent requests.
-The design effect is measured from the differences between neighbouring blocks of time in the
-baseline, so that a slow drift within the baseline does not count as noise. The design effect is not
-measured in the window, because an incident is itself a burst, and the correction would hide the
-incident.
+Slow requests occur in bursts, because requests of the same minute share their server's state.
+Kish's design effect converts their numbers to numbers of independent requests. It is measured on
+the differences between neighbouring blocks of the baseline, where a slow drift does not count as
+noise. In the window, the incident itself is a burst.
 
 Sources: Agresti and Caffo, The American Statistician 54, 2000 (one slow and one fast request are
-added to each range, so that the test's error rate is also correct for small counts); Kish, Survey
-Sampling, 1965; von Neumann, Annals of Mathematical Statistics 12, 1941 (mean square successive
-difference).
+added to each range); Kish, Survey Sampling, 1965; von Neumann, Annals of Mathematical Statistics
+12, 1941 (mean square successive difference).
 """
 
 from collections.abc import Callable
@@ -34,15 +29,12 @@ MIN_REQUESTS: Final = 30
 """Minimum number of requests in each range. One slow request is then at most 3.3 % of them."""
 
 CRITICAL_Z: Final = 1.645
-"""Critical value of a one-sided test, in standard errors. If nothing changed, one test in 20 still
-finds a rise. This error rate is acceptable, because a rise counts only if the window also misses
-the target."""
+"""Critical value of a one-sided test, in standard errors. One test in 20 finds a rise by chance,
+but a rise counts only if the window also misses the target."""
 
 MIN_BASELINE_ATTAINMENT: Final = 0.5
-"""Minimum share of the baseline's requests within a threshold. If most of the baseline's requests
-exceed the threshold, the threshold does not separate slow from usual requests. There is then still
-an incident if the attainment is even lower in the window (see `fell`). If it did not fall, the
-verdict depends on the size of the latency's growth."""
+"""Minimum share of the baseline's requests within a threshold that separates slow from usual
+requests. Below it, the threshold decides only if the attainment fell even more (`fell`)."""
 
 
 @dataclass(frozen=True, slots=True)

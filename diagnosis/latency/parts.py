@@ -24,9 +24,8 @@ PARTS: Final = (
     "delivery",
     "unsplit",
 )
-"""`handoff` is the wait until the engine accepts a request. The engine accepts requests only
-between two steps. `unsplit` is the time of a phase, or of the whole latency, if no step ledger
-(record of engine steps) divides it into parts."""
+"""`handoff` is the wait until the engine accepts a request, between two steps. `unsplit` is time
+that no step ledger (record of engine steps) divides."""
 
 PART_INDEX: Final = {part: place for place, part in enumerate(PARTS)}
 
@@ -35,13 +34,11 @@ HELD_PARTS: Final = {
     "queue_grammar": "grammar_s",
     "queue_adapter": "adapter_wait_s",
 }
-"""The reasons for `queue_held` (the time for which the scheduler held the request back), and the
-columns with their seconds. Older rows do not report the reasons. So only the explanation of a
-single request divides `queue_held` into these parts and a rest."""
+"""The reasons for `queue_held`, and the columns with their seconds. Older rows do not report them,
+so only the explanation of a single request uses them."""
 
 REASONING: Final = {f"decode_{part}": f"reasoning_{part}" for part in (*STEP_PARTS, "unsplit")}
-"""The names of the decode's parts in an explanation of the time to the first content. In such an
-explanation, these are the parts of the time from the first byte to the first content."""
+"""The names of the decode's parts in an explanation of the time to the first content."""
 
 PHASE: Final = {
     **{part: part.split("_")[0] for part in (*PARTS, *REASONING.values())},
@@ -51,12 +48,10 @@ PHASE: Final = {
 
 
 def latency_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the latency of each request in seconds: (n,). NaN if the latency is unknown or
-    undefined.
+    """Return the latency of each request in seconds: (n,). NaN if it is unknown or undefined.
 
-    TTFT and the time to the first content are defined only for streamed responses, because an
-    unstreamed response is sent as a whole at its end. TPOT and E2E are defined only for complete
-    responses. For a request that a hung engine did not finish, E2E is the time that the request has
+    TTFT and the time to the first content are defined for streamed responses, TPOT and E2E for
+    complete ones. If a hung engine did not finish a request, its E2E is the time that it has
     waited.
     """
     number = requests.number
@@ -85,10 +80,8 @@ def gaps(requests: Requests, metric: Metric) -> FloatArray:
     """Return the number of tokens after the first that each request generated in the time that the
     latency measures: (n,). NaN if unknown.
 
-    For the time to the first content, these are the reasoning tokens. If their number is not
-    reported, it is estimated:
-
-        reasoning tokens = tokens after the first · reasoning seconds / decode seconds
+    For the time to the first content, these are the reasoning tokens. If not reported, they are
+    estimated as tokens after the first · reasoning seconds / decode seconds.
     """
     tokens = np.maximum(requests.number("output_tokens") - 1.0, 0.0)
     if metric is not Metric.FIRST_CONTENT:
@@ -115,17 +108,13 @@ def _answered(requests: Requests) -> BoolArray:
 
 
 def split_s(requests: Requests, metric: Metric) -> FloatArray:
-    """Return the seconds of each part: (n, len(PARTS)). The sum of a row is the request's
-    `latency_s`.
+    """Return the seconds of each part: (n, len(PARTS)). Each row sums to `latency_s`.
 
-    A request's row has no parts for the longest gap (ITL max). So the gap is attributed to the
-    interruptions of the decode in this order: preemption, stall, other requests' prefill. For each
-    type of interruption, a row contains only the total time in the decode. All of this time may be
-    attributed to the gap, so the seconds of each type are an upper bound. The rest of the gap is
-    attributed to an ordinary step.
+    A row has no parts for ITL max. Its gap is attributed to preemption, then stalls, then other
+    requests' prefills, each up to its total in the decode. So these seconds are upper bounds. The
+    rest is an ordinary step.
 
-    The time to the first content is the sum of TTFT and the reasoning time. A row has no parts for
-    the reasoning time, so this time is divided in the same proportions as the whole decode.
+    The reasoning time before the first content is divided in the proportions of the whole decode.
     """
     total = latency_s(requests, metric)
     parts = np.zeros((len(requests), len(PARTS)))

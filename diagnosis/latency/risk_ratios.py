@@ -1,14 +1,12 @@
-"""Find the groups of requests that are slow more often than other requests, by risk ratios over
-labels and sizes.
+"""Find the groups of requests that are slow more often than others, by risk ratios over labels and
+sizes. Pure.
 
-Pure. A group consists of the requests with one value (for example tenant=acme) or with a
-combination of up to three values.
+A group has one value (tenant=acme) or a combination of up to three.
 
     risk ratio = P(slow | request is in the group) / P(slow | request is not in the group)
 
-A combination with one value less is a larger group. A combination is reported only if the lower
-confidence bound of its ratio exceeds the ratios of all these larger groups. The false discovery
-rate is controlled over all tested groups.
+A combination is reported only if the lower bound of its ratio exceeds the ratios of all groups with
+one value less. The false discovery rate is controlled over all tested groups.
 
 Sources: MacroBase, Bailis et al., SIGMOD 2017; DIFF, Abuzaid et al., VLDB 2019; Benjamini and
 Hochberg 1995.
