@@ -1,10 +1,9 @@
 """A detector's claim: how much of a latency's growth its cause explains.
 
-Pure. The growth is the sum of terms, for example the wait for KV blocks. A claim contains the share
-of each term that the cause explains, the evidence, and levers: actions that may reduce the latency.
-If several detectors claim the same seconds, `divide_terms` divides these seconds among them. Claims
-of tier ROOT (for example a restart or a changed configuration) get their full share first. The rest
-is divided among the claims of tier ORDINARY.
+Pure. The growth is the sum of terms, for example the wait for KV blocks. A claim contains a share
+of each term, evidence, and levers: actions that may reduce the latency. `divide_terms` divides
+seconds that several detectors claim. Claims of tier ROOT (a restart, a changed configuration) get
+their full share first, claims of tier ORDINARY the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +26,8 @@ ORDINARY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A measurement that supports the cause. `what` is its name with the unit. The values are those
-    in the baseline and in the window; None if unknown."""
+    """A measurement that supports the cause: its name with the unit (`what`), and its values in the
+    baseline and in the window; None if unknown."""
 
     what: str
     baseline: float | None
@@ -37,9 +36,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a lever on the explained latency: its P99 now (`now_s`), and the P99 predicted
-    with the lever (`then_s`). `low_s` and `high_s` are the bounds of the prediction's 95 %
-    interval."""
+    """The predicted effect of a lever on the explained latency: its P99 now and with the lever, and
+    the bounds of the prediction's 95 % interval."""
 
     now_s: float
     then_s: float
@@ -54,16 +52,15 @@ class Lever:
     action: str
     flag: str | None = None
     change: str | None = None
-    """The action as a change for `tailspan what-if`, for example `replicas=3`. None if a replay
-    cannot predict the effect of the action."""
+    """The change for `tailspan what-if`, for example `replicas=3`; None if a replay cannot predict
+    its effect."""
     predicted: Effect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The share of each term (part of the latency's growth) that one cause explains. `weights` maps
-    a term to a share in [0, 1]: one number for all slow requests, or an array with one number per
-    request."""
+    """The share of each term that one cause explains. `weights` maps a term to a share in [0, 1],
+    for all slow requests or as an array with one value each."""
 
     cause: str
     weights: Mapping[str, float | FloatArray]
@@ -78,10 +75,8 @@ Detector = Callable[[DiagnosisCase], Claim | None]
 
 
 def divide_terms(claims: Sequence[Claim], number: int) -> FloatArray:
-    """Divide the terms of the slow requests among the claims. Return each claim's share of each
-    term of each slow request, as an array of the shape (len(claims), number, len(TERMS)). `number`
-    is the number of slow requests. In each term of each request, the shares of all claims sum to at
-    most 1."""
+    """Return each claim's share of each term of each slow request: (len(claims), number,
+    len(TERMS)). The shares of all claims sum to at most 1."""
     wanted = np.zeros((len(claims), number, len(TERMS)))
     for place, claim in enumerate(claims):
         for term, weight in claim.weights.items():

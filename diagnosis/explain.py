@@ -41,38 +41,32 @@ from diagnosis.latency.tail import (
 from diagnosis.question import Metric, Question, Span
 
 MIN_GROWTH_RATIO: Final = 1.10
-"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident. It is
-used only if no objective decides (see `Attainment.decides`). The growth is not due to chance if the
-lower bound of the ratio's confidence interval exceeds this minimum. Without a fault, 99 % of these
+"""Minimum growth ratio (now / before) of the slow requests' mean latency for an incident, if no
+objective decides. The lower bound of its interval must exceed it. Without a fault, 99 % of these
 lower bounds are at most 1.10."""
 
 CHANCE: Final = 0.01
-"""Error probability of the confidence intervals from which a verdict is computed. It is smaller
-than the error probability of displayed intervals, because verdicts are computed often, and one
-error in 20 verdicts would be too many."""
+"""Error probability of the intervals behind a verdict. It is below the 5 % of displayed intervals,
+because verdicts are computed often."""
 
 OUTLIER_RATIO: Final = 1.5
-"""A request is an outlier if its latency exceeds this multiple of the baseline's slowest latency.
-If enough events caused outliers, the growth is not due to chance, even if all these requests
-arrived within one minute. The bootstrap does not detect this case, because it resamples minutes,
-and many samples do not contain that minute."""
+"""An outlier's latency exceeds this multiple of the baseline's slowest. Enough events with outliers
+show a growth, even within a single minute, which most bootstrap samples of minutes do not contain.
+"""
 
 LONE_OUTLIER_RATIO: Final = 3.0
-"""The multiple of the baseline's slowest latency that outliers must exceed if too few events caused
-them. By chance, a single step can be a few times as long as every step of the baseline. In 300
-simulated fleets without a fault (`benchmarks/_diagnosis_draws.py`: seed 7001 with `foreign=True`,
-seed 7002 with `foreign=False`), each of the two ranges was compared with the other. The longest
-gaps of at least `MIN_TAIL_REQUESTS` requests exceeded the other range's longest gap by a factor of
-1.5 in 11 of the 600 comparisons, by a factor of 2 in one, and by a factor of 2.4 in none."""
+"""The multiple that outliers of too few events must exceed: a single step can be long by chance. In
+600 comparisons of two ranges without a fault (seeds 7001 and 7002 of
+`benchmarks/_diagnosis_draws.py`), the longest gaps of `MIN_TAIL_REQUESTS` requests exceeded the
+other range's longest gap 2-fold once, and 2.4-fold never."""
 
 MIN_NAMED_SHARE: Final = 0.01
-"""A cause with a share between this value and `NAMED_SHARE` is named if its seconds alone would
-increase the latency by the factor `MIN_GROWTH_RATIO`. In simulated cases, 4 of 11 causes that are
-named only for this reason were injected; their true shares were 24 to 46 %."""
+"""From this share, a cause below `NAMED_SHARE` is named if its seconds alone would raise the
+latency by the factor `MIN_GROWTH_RATIO`. In simulations, 4 of 11 such causes were injected; their
+true shares were 24 to 46 %."""
 
 _MAX_SLOW_SHARE: Final = 0.10
-"""Maximum share of the requests that the function `_hit` counts as slow. No verdict depends on this
-limit."""
+"""Maximum share of the requests that `_hit` counts as slow. No verdict depends on it."""
 
 MIN_GROWTH_S: Final = {
     Metric.TTFT: 1e-3,
@@ -94,13 +88,11 @@ def explain(
     """Explain the growth of a latency between two time ranges.
 
     Args:
-        requests: requests of all clients in the window and in the baseline. The question's filter
-            selects the requests whose latency is explained, but the evidence also comes from the
-            other requests.
-        servers: samples of both ranges, and engine starts, also those before the ranges.
-        thresholds: thresholds that objectives set for this latency. If the objective of a
-            threshold counts enough requests, the verdict depends on this objective. If there is no
-            such objective, the verdict depends on the size of the growth.
+        requests: requests of all clients in both ranges. The question's filter selects those whose
+            latency is explained; the evidence comes from all.
+        servers: samples of both ranges, and engine starts, also earlier ones.
+        thresholds: the objectives' thresholds for this latency. An objective that counts enough
+            requests decides the verdict; otherwise, the size of the growth does.
     """
     window, baseline = question.window, question.baseline
     requests, servers = with_server_labels(requests, servers)
@@ -202,16 +194,12 @@ def _with_causes_beside_hang(
     before: Requests,
     tails: tuple[SortedLatencies, SortedLatencies],
 ) -> Explanation:
-    """Return the explanation with the hang and the other causes, which delay requests of other
-    engines.
+    """Return the explanation with the hang and the causes that delay requests of other engines.
 
-    The requests of a hung engine wait so long that they are most of the slow requests. Requests of
-    the hung engine show no other cause, because they get no response. So the other causes are
-    searched in the requests that ended. These requests are explained like a window without a hang.
-
-    The growth is divided between the hang and the other causes by the Shapley value of two players
-    (see `masked`). Without the other causes, the requests that ended would be as fast as usual.
-    Without the hang, the unfinished requests would be as fast as the requests that ended.
+    Most slow requests are those of the hung engine, which show no other cause. So the requests that
+    ended are explained like a window without a hang. The growth is divided by the Shapley value of
+    two players (see `masked`): without the other causes, the requests that ended would be as fast
+    as usual; without the hang, the unfinished ones would be as fast as those that ended.
     """
     hang = next((cause for cause in answer.causes if cause.id == engine_hang.ID), None)
     slow, usual = tails
@@ -260,12 +248,8 @@ def _min_growth_s(baseline_s: float, metric: Metric) -> float:
 def _share_that_grew(
     tails: tuple[SortedLatencies, SortedLatencies], share: float, metric: Metric
 ) -> float:
-    """Return the smallest size of the tail, at least `share`, with which the tail's mean latency
-    grew. This function is used if more requests missed an objective than in the baseline.
-
-    A tail of size `share` may be too small: a few outliers of the baseline may be slower than all
-    requests of the window that missed the objective.
-    """
+    """Return the smallest size of the tail, at least `share`, with which its mean grew. A few
+    outliers of the baseline may be slower than all requests that missed the objective."""
     longest = max(len(each) for each in tails)
     widest = min(1.0, MAX_WIDE_TAIL / longest)
     for wider in (*SHARES, 1.0):
@@ -282,13 +266,8 @@ def _many_more(
     share: float,
     drawn: tuple[FloatArray, FloatArray],
 ) -> bool:
-    """Return whether the share of requests that exceed one of three latencies is clearly larger
-    than in the baseline: the lowest latency of the baseline's tail, the baseline's 75th percentile,
-    or the baseline's median.
-
-    A few outliers in the baseline make the mean of its tail uncertain, but change these three
-    latencies little.
-    """
+    """Return whether clearly more requests than in the baseline exceed its tail's lowest latency,
+    its 75th percentile or its median. A few outliers in the baseline change these little."""
     levels = {**BODY_GROWTH_RATIOS, share: TAIL_GROWTH_RATIO}
     for level, more in levels.items():
         _, threshold_s = interval(tail_starts(usual, level, drawn[1]), CHANCE)
@@ -302,14 +281,11 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
     """Return whether there are so many outliers (see `OUTLIER_RATIO`) that the growth is not due to
     chance.
 
-    A long step delays the next token of all running requests. The step ledger measures this gap
-    once. If the gap is the longest of these requests, they all report exactly the same longest gap.
-    Such requests are one event. So the test counts different latencies and not requests. Without a
-    growth, each event is in the window with a probability p, the window's share of the requests.
-    The n largest events are then all in the window with a probability of about p^n.
+    A long step is the longest gap of all requests that it delays, and they report exactly the same
+    gap. They are one event, so different latencies count. If p is the window's share of the
+    requests, the n largest events are all in the window with a probability of about p^n.
 
-    Source: Rosenbaum, Annals of Mathematical Statistics 25, 1954 (number of values of one sample
-    that exceed the largest value of the other sample).
+    Source: Rosenbaum, Annals of Mathematical Statistics 25, 1954.
     """
     usual_s = usual.latency_s[0]
     outliers_s = slow.latency_s[slow.latency_s > OUTLIER_RATIO * usual_s]
@@ -322,12 +298,8 @@ def _enough_outliers(slow: SortedLatencies, usual: SortedLatencies) -> bool:
 
 
 def _hit(now: Requests, slow: SortedLatencies, usual: SortedLatencies, share: float) -> BoolArray:
-    """Return whether each request counts as slow: (n,). A slow request is slower than the fastest
-    request of the baseline's tail.
-
-    At most the slowest tenth of the requests counts as slow, because the slowest requests show
-    where the delay is largest.
-    """
+    """Return whether each request is slower than the fastest request of the baseline's tail: (n,).
+    At most the slowest tenth counts."""
     over = int((slow.latency_s > usual.latency_s[usual.tail(share) - 1]).sum())
     hit = np.zeros(len(now), dtype=np.bool_)
     hit[slow.rows[: min(max(over, slow.tail(share)), slow.tail(_MAX_SLOW_SHARE))]] = True
@@ -345,8 +317,7 @@ def _parts(case: DiagnosisCase) -> list[PartGrowth]:
 
 
 def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[Cause], float]:
-    """Return the causes whose share is large enough to be named, the other causes, and the
-    unexplained share. The causes are sorted by share, largest first."""
+    """Return the named causes, largest share first, the other causes, and the unexplained share."""
     claims = all_claims(case)
     terms = case.terms
     grew = terms.mean(axis=0) > 0
@@ -370,9 +341,8 @@ def _causes(case: DiagnosisCase, baseline_s: float) -> tuple[list[Cause], list[C
 def _with_masked(
     causes: Sequence[Cause], unexplained: float, masked: Sequence[MaskedCause], baseline_s: float
 ) -> tuple[list[Cause], float]:
-    """Return the causes together with the masked causes, and the unexplained share. The shares of
-    the causes that are not masked, and the unexplained share, are reduced in proportion, so that
-    all shares sum to 1."""
+    """Return the causes with the masked causes, and the unexplained share. The other shares are
+    reduced in proportion, so that all sum to 1."""
     found = []
     for each in masked:
         alone = Evidence(

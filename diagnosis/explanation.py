@@ -1,5 +1,5 @@
-"""The result of a diagnosis. Pure. Seconds are means over the slow requests. A share is a share of
-the added time: the sum of the terms (parts of the latency) that grew."""
+"""The result of a diagnosis. Pure. Seconds are means over the slow requests. A share refers to the
+added time: the sum of the terms that grew."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,9 @@ class ShareMethod(StrEnum):
     """How the shares of the causes were computed."""
 
     ACCOUNTING = "accounting"
-    """The shares were computed from the latency parts of the slow requests. The plugin measures
-    these parts with its record of engine steps (the step ledger)."""
+    """From the latency parts of the slow requests, as the plugin's step ledger measures them."""
     COUNTERFACTUAL = "counterfactual"
-    """The shares were computed from replays of the window with and without each cause."""
+    """From replays of the window with and without each cause."""
 
 
 class ExplanationVerdict(StrEnum):
@@ -34,12 +33,8 @@ class ExplanationVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause and its share of the added time, in [0, 1].
-
-    `low` and `high` are the bounds of the share's 95 % interval. They are None for
-    `ShareMethod.ACCOUNTING`, because it was not measured how often such an interval contains the
-    true share.
-    """
+    """One cause and its share of the added time, in [0, 1]. `low` and `high` bound the share's 95 %
+    interval; None for `ShareMethod.ACCOUNTING`."""
 
     id: str
     share: float
@@ -52,8 +47,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The slow requests' mean latencies in seconds, as measured and as replayed. They show how well
-    the replay reproduces the data."""
+    """The slow requests' mean latencies in seconds, as measured and as replayed."""
 
     requests: int
     baseline_s: float

@@ -30,14 +30,12 @@ _AFFECTED: Final = (
         ),
     ),
 )
-"""Each element contains terms (parts of the latency) and prefixes of argument names. Only arguments
-with these prefixes can lengthen these terms."""
+"""Terms, and the prefixes of the arguments that can lengthen them."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    growth for requests to servers with a new configuration, minus the growth that the workload
-    caused."""
+    """Claim the growth for requests to servers with a new configuration, minus the growth that the
+    workload caused."""
     configs = new_configs(case)
     if not configs or not new_config_stays_slow(case):
         return None
@@ -92,9 +90,8 @@ def detect(case: DiagnosisCase) -> Claim | None:
 
 
 def _log_of_fewer_seats(case: DiagnosisCase, changed: list[Difference]) -> float:
-    """Return log(running / allowed), at least 0. `running` is the number of concurrent requests in
-    the baseline (99th percentile), and `allowed` is the new value of max_num_seqs. Return 0 if
-    max_num_seqs did not change."""
+    """Return log(running / allowed), at least 0: the baseline's concurrent requests (99th
+    percentile) and the new max_num_seqs. 0 if max_num_seqs did not change."""
     seats = next(
         (each.after for each in changed if each.argument == "scheduler.max_num_seqs"), None
     )

@@ -15,8 +15,7 @@ SUMMARY = "more sequences, or longer ones, decode in the same steps: each token 
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    step time that other requests' decodes add."""
+    """Claim the step time that other requests' decodes add."""
     shares = drivers.for_seats(case)
     chosen = [drivers.LOAD, drivers.PROMPTS, drivers.OUTPUTS]
     added = outputs_were_added(case)

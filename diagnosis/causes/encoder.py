@@ -11,9 +11,8 @@ SUMMARY = "the encoder of images or audio takes more time"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    additional time of the encoder in a request's own prefill, and the additional waits that the
-    encoder's work for other requests causes."""
+    """Claim the additional time of the encoder in a request's own prefill, and the additional waits
+    that the encoder's work for other requests causes."""
     usual_s = case.usual.mean("encoder_s")
     if usual_s is None:
         return None

@@ -18,9 +18,8 @@ SUMMARY = "the engine hangs: it takes no step, and its requests do not end"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait for a hung engine, the delay by the restart after the hang, and the delay at other servers,
-    which served the hung engine's requests during the hang."""
+    """Claim the wait for a hung engine, the delay by the restart that ends the hang, and the delay
+    at the servers that served its requests."""
     found = hangs_in_window(case)
     if not found:
         return None
@@ -58,18 +57,13 @@ def detect(case: DiagnosisCase) -> Claim | None:
 
 
 def _server(hang: EngineHang, case: DiagnosisCase) -> str:
-    """Return the server that hung: the engine if the replica has several, otherwise the replica."""
     name = EngineName(hang.replica, hang.engine).server
     return name if name in case.servers.divided else hang.replica
 
 
 def _largest(case: DiagnosisCase, server: str, name: str) -> tuple[float | None, float | None]:
-    """Return the largest value of an engine's gauge in the baseline and in the window.
-
-    The whole window is read, and not only the hot blocks (the blocks of time in which nearly all
-    slow requests arrived). The slowest requests arrived early in the hang, but the gauge is largest
-    at the end of the hang.
-    """
+    """Return the largest value of an engine's gauge in the baseline and in the window. It is
+    largest at the end of the hang, after the hot blocks."""
     engines = case.servers.engines
     there = (engines.server or engines.replica).is_value(server)
 

@@ -18,9 +18,8 @@ SUMMARY = "the engine stopped for a moment: all of its requests waited at the sa
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    step time that the scheduled work does not explain (the stall), and the time that requests wait
-    during stalls."""
+    """Claim the step time that the scheduled work does not explain (the stall), and the time that
+    requests wait during stalls."""
     if steady_surplus(case) or adapters_are_loading(case):
         return None
     stalled_s = stalled_while_queued_s(case)

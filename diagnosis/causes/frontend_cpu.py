@@ -11,10 +11,8 @@ SUMMARY = "the API server's own work (parsing, templates, tokenising) delays req
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    time that the API server needs before the engine receives a request. For TTFT, the claim
-    includes the delivery time. For other latencies, the claim includes the delivery time only if
-    the time before the engine grew more than the delivery time."""
+    """Claim the time before the engine receives a request. Claim the delivery time too for TTFT,
+    and for other latencies if it grew less than the time before the engine."""
     frontend, delivery = case.grown_s("frontend"), case.grown_s("delivery")
     to_first_byte = case.question.metric is Metric.TTFT
     if max(frontend, delivery if to_first_byte else 0.0) <= 0:

@@ -12,8 +12,7 @@ SUMMARY = "requests wait until the grammar of their structured output is compile
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait until a request's grammar is compiled."""
+    """Claim the wait until a request's grammar is compiled."""
     share = np.nan_to_num(held_share(case, "grammar_s"))
     if case.grown_s("queue_held") <= 0 or not share.any():
         return None

@@ -11,12 +11,8 @@ SUMMARY = "the KV cache is full: requests wait for blocks although the batch has
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait for KV blocks.
-
-    The detector `preemption` explains this wait instead if all of these hold: outputs became
-    longer, the cache became smaller, and preemptions increased.
-    """
+    """Claim the wait for KV blocks. `preemption` claims it instead if outputs became longer, the
+    cache smaller, and preemptions more frequent."""
     if case.grown_s("queue_kv") <= 0 or outgrown(case):
         return None
     own = drivers.for_blocks(case)[drivers.BLOCKS]

@@ -12,8 +12,7 @@ SUMMARY = "requests wait for keys and values from another server or store"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait for keys and values from outside the engine."""
+    """Claim the wait for keys and values from outside the engine."""
     fetching_before, fetching_now = case.mean("fetching_kv")
     fetched = fetches_kv(case)
     fetching = (fetching_now or 0.0) > (fetching_before or 0.0)

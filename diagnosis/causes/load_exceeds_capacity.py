@@ -11,8 +11,7 @@ SUMMARY = "the load exceeds the servers' capacity: requests of every size wait i
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    queueing time that the growth of the request rate caused."""
+    """Claim the queueing time that the growth of the request rate caused."""
     weights = {
         term: share
         for term, share in wait_weights(case, drivers.LOAD).items()

@@ -13,12 +13,8 @@ SUMMARY = "short requests wait behind the prefill of a few very long prompts"
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait that a few long prompts cause before the first token.
-
-    If the long prompts fit into one step, the claim contains only the wait for KV transfers: other
-    requests wait while a long prompt's transfer occupies the network link.
-    """
+    """Claim the wait before the first token that a few long prompts cause. If they fit into one
+    step, claim only the wait for the network link that their KV transfers occupy."""
     of_few, several_steps = few_prompts_share(case), long_prompts_fill_steps(case)
     before = {
         name: share * of_few

@@ -27,11 +27,8 @@ _LEVERS: Final = {
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    time of the additional tokens, and the wait for places in the batch, because requests with
-    longer outputs keep their places longer. If requests with long outputs were added, but the
-    outputs of all other requests did not become longer, the detector `decode_batch_growth` explains
-    the growth instead."""
+    """Claim the time of the additional tokens, and the wait for the places in the batch that
+    requests keep longer. `decode_batch_growth` claims added requests with long outputs."""
     if not case.workload.outputs_grew or outputs_were_added(case):
         return None
     weights: dict[str, float | FloatArray] = {"decode_longer": 1.0}

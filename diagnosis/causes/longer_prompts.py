@@ -13,9 +13,8 @@ SUMMARY = "the prompts became longer: the servers are as fast as before but have
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    prefill time of the additional tokens. If all prompts became longer, the claim includes the time
-    by which the prefills delay other requests."""
+    """Claim the prefill time of the additional tokens. If all prompts became longer, include the
+    time by which the prefills delay other requests."""
     if not case.workload.prompts_grew:
         return None  # prompts of all requests are as long as before, on average
     weights: dict[str, float | FloatArray] = {"prefill_longer": 1.0}

@@ -16,8 +16,7 @@ SUMMARY = "requests for rare adapters wait until their adapter has replaced anot
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    wait until a request's adapter is loaded."""
+    """Claim the wait until a request's adapter is loaded."""
     adapter = waits_for_adapter(case)
     loading = adapters_are_loading(case)
     affected = needs_adapter(case) if loading else adapter

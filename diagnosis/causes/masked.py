@@ -1,18 +1,13 @@
-"""Find masked causes: they delay many requests, but a larger cause delays the slowest requests.
+"""Find masked causes: they delay many requests, but a larger cause delays the slowest requests
+more.
 
-Pure. The slowest requests show the cause with the largest delay per request. Another cause may have
-delayed many more requests by a shorter time. A diagnosis of the slowest requests finds this second
-cause only after the first one is fixed. Therefore the detectors run again on a wider tail, which
-contains a larger share of the requests. For each cause that a detector finds in the wider tail, two
-numbers are computed. `alone` is the time that the cause adds to the slow requests' mean latency if
-it is the only cause. `here` is the time that the cause adds if all other causes are present. A
-cause is masked if `here` is less than the share `NAMED_SHARE` of the seconds that the causes add in
-total.
+Pure. The detectors run again on a wider tail. For each cause found there, `alone` is what the cause
+adds to the slow requests' mean latency as the only cause, and `here` what it adds beside all
+others. A cause is masked if `here` is less than `NAMED_SHARE` of what all causes add.
 
     share = (alone + here) / 2 / (time that all causes add together)
 
-Source: (alone + here) / 2 is the Shapley value (1953) of a game with two players: the cause, and
-all other causes together.
+Source: Shapley value (1953) of a game with two players: the cause, and all others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +22,11 @@ from diagnosis.inputs.requests import FloatArray
 from diagnosis.latency.tail import MAX_WIDE_TAIL, SortedLatencies
 
 WIDE: Final = 0.5
-"""Size of the wider tail in which masked causes are searched, as a share of all requests."""
+"""Size of the wider tail, as a share of all requests."""
 
 
 class MaskedCause(NamedTuple):
-    """The claim of a masked cause (what its detector found), with the cause's share."""
+    """The claim and the share of a masked cause."""
 
     claim: Claim
     share: float
@@ -39,8 +34,7 @@ class MaskedCause(NamedTuple):
 
 
 def wide_share(slow: SortedLatencies, share: float) -> float | None:
-    """Return the share of all requests, slowest first, that is searched for masked causes. Return
-    None if the given `share` is already at least as large."""
+    """Return the size of the wider tail; None if `share` is already as large."""
     wide = min(WIDE, MAX_WIDE_TAIL / max(len(slow), 1))
     return wide if wide > share else None
 
@@ -79,7 +73,7 @@ def masked_causes(
 
 
 class _WithoutCauses:
-    """Computes the mean latency that the slow requests would have without some of the causes."""
+    """The mean latency that the slow requests would have without some of the causes."""
 
     def __init__(
         self, wide: DiagnosisCase, claims: Sequence[Claim], slow: SortedLatencies, share: float
@@ -97,8 +91,8 @@ class _WithoutCauses:
         self.nothing_s = self._mean(self._without(self._all))
 
     def adds_s(self, cause: int) -> tuple[float, float]:
-        """Return the seconds that a cause adds to the slow requests' mean latency: `alone` if it is
-        the only cause, and `here` if all other causes are present."""
+        """Return the seconds that a cause adds to the slow requests' mean latency: (`alone`,
+        `here`)."""
         alone, others = self._with_and_without(cause)
         return self._mean(alone) - self.nothing_s, self.whole_s - self._mean(others)
 
@@ -108,7 +102,7 @@ class _WithoutCauses:
 
     @property
     def both_s(self) -> float:
-        """The seconds that all causes add together to the slow requests' mean latency."""
+        """The seconds that all causes together add to the slow requests' mean latency."""
         return self.whole_s - self.nothing_s
 
     def _with_and_without(self, cause: int) -> Iterator[FloatArray]:

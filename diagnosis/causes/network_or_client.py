@@ -9,8 +9,7 @@ SUMMARY = "the response is ready, but the client or the network receives it slow
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    time between the last token and the last byte."""
+    """Claim the time between the last token and the last byte."""
     delivery = case.grown_s("delivery")
     # A slow client does not delay the first byte: the API server alone determines when this byte is
     # sent. So among the latencies, only E2E contains the delay by the client.

@@ -12,13 +12,11 @@ SUMMARY = "running requests lose their KV blocks to other requests and are compu
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    time in which requests are evicted or computed again, and the wait for places in the batch,
-    because evicted requests keep their places longer.
+    """Claim the time in which requests are evicted or computed again, and the wait for the places
+    in the batch that they keep longer.
 
-    If longer outputs and fewer KV blocks together caused the preemptions, the claim also includes
-    two waits: the wait for KV blocks, and the wait for places that requests with longer outputs
-    occupy.
+    If longer outputs and fewer KV blocks together caused the preemptions, also claim the wait for
+    KV blocks, and for the places of requests with longer outputs.
     """
     seats = wait_weights(case, drivers.PREEMPTION)
     if outgrown(case):

@@ -15,12 +15,10 @@ SUMMARY = "prefills of other requests share the steps of running decodes and str
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    time by which other requests' prefills delay decodes. The claim contains only the delay that is
-    due to longer prompts or to more prompts.
+    """Claim the time by which longer or more prompts of other requests delay decodes.
 
-    If the prompts are long, but each prompt fits into one step, the claim includes the wait before
-    the first token. If the prompts need several steps, `long_prompt_blocking` explains this wait.
+    If each long prompt fits into one step, also claim the wait before the first token. Otherwise,
+    `long_prompt_blocking` claims this wait.
     """
     shares = drivers.for_prefill(case)
     of_prompts = shares.get(drivers.PROMPTS, 0.0)

@@ -12,9 +12,8 @@ SUMMARY = "fewer prompt tokens are found in the prefix cache, so more tokens are
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    prefill time of tokens that are no longer found in the cache, and the delay that other requests'
-    cache misses cause."""
+    """Claim the prefill of tokens that are no longer cached, and the delay by other requests' cache
+    misses."""
     if case.demand.log_uncached <= NOISE:
         return None
     return Claim(

@@ -13,14 +13,12 @@ _BETWEEN_ENGINES = (
     Lever("let vLLM choose the engine: send no X-data-parallel-rank header"),
     Lever("give each engine a port, and route between them", "--data-parallel-external-lb"),
 )
-"""The levers (actions) for a replica whose engines get unequal traffic. vLLM chooses one of the
-replica's engines for each request, unless the request specifies an engine."""
+"""The levers for engines of one replica. vLLM chooses the engine, unless the request names one."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    delay that additional traffic of the slow servers causes. If the whole fleet's traffic grew too,
-    only the growth beyond the fleet's growth counts as additional."""
+    """Claim the delay by the slow servers' additional traffic, beyond the growth of the whole
+    fleet's."""
     weights = wait_weights(case, drivers.SKEW)
     if not weights or not case.slow_servers:
         return None

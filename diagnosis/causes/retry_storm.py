@@ -11,8 +11,7 @@ SUMMARY = "clients give up after a timeout and send the same prompts again at on
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    delay that repeated requests cause."""
+    """Claim the delay that repeated requests cause."""
     if not retries_share(case):
         return None
     weights = wait_weights(case, drivers.RETRIES)

@@ -9,14 +9,12 @@ ID = "slow_rank"
 SUMMARY = "one GPU of a replica is slow: the other GPUs of its group wait for it in every step"
 
 _APART = 0.15
-"""Minimum increase, from baseline to window, of a GPU's deviation from the other GPUs of its
-replica. The deviation is the difference from the median activity of the other GPUs, as a share of
-this median. In simulated slow ranks, the median increase was 0.8."""
+"""Minimum increase of a GPU's deviation from the median activity of the replica's other GPUs, as a
+share of this median. In simulated slow ranks, the median increase was 0.8."""
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    slowdown of servers that have a GPU with unusual activity."""
+    """Claim the slowdown of servers that have a GPU with unusual activity."""
     times = slow_servers_showing(case, _gpus_differ)
     if not times:
         return None

@@ -13,10 +13,8 @@ SUMMARY = (
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    additional time per token that fewer accepted drafts cause, and the wait for places in the
-    batch, because slower requests keep their places longer. If prefill became slower too, only the
-    part of the decode's slowdown that exceeds the prefill's slowdown counts."""
+    """Claim the time per token that fewer accepted drafts add, beyond the slowdown of prefills, and
+    the wait for the places in the batch that requests keep longer."""
     share = drivers.drafts_share(case)
     if not share:
         return None

@@ -12,8 +12,7 @@ SUMMARY = "one tenant sends many times its usual traffic, and the others wait be
 
 
 def detect(case: DiagnosisCase) -> Claim | None:
-    """Return the part of the latency's growth that the cause explains (its claim). The claim is the
-    delay that the growth of a single tenant's request rate causes."""
+    """Claim the delay that the growth of a single tenant's request rate causes."""
     rates = first_rates(case)
     tenant = rates.tenant
     if tenant is None or not flooded(case):
