@@ -139,7 +139,7 @@ def decide(
     chance = np.random.default_rng(0)
     of_blocks = [each for each in factors if each.kind in _BLOCKS]
     if of_blocks:
-        with_lost_blocks = _with_lost_blocks(window, tails, chance)
+        with_lost_blocks = _with_lost_blocks(window, chance)
         if with_lost_blocks is not None:
             window = with_lost_blocks
         else:
@@ -251,15 +251,22 @@ def removable_factors(causes: Sequence[Cause]) -> list[Factor]:
     return factors
 
 
-def _with_lost_blocks(
-    window: Recorded, tails: Tails, chance: np.random.Generator
-) -> Recorded | None:
-    replayer = _Replayer(window, window, (), tails, lambda: None)
+def _with_lost_blocks(window: Recorded, chance: np.random.Generator) -> Recorded | None:
+    seed = str(chance.integers(2**31))
+
+    def waits_s(queue_s: FloatArray) -> float:
+        # A replay repeats the time for which the scheduler held requests back, and lost blocks do
+        # not change it.
+        held_s = np.nan_to_num(window.column("queue_held_s"))[window.counted]
+        return float(np.nanmean(queue_s) - held_s.mean())
 
     def replayed_s(of: Recorded) -> float:
-        return replayer.unchanged_s(RangeTraffic(of, traffic_of(of)), str(chance.integers(2**31)))
+        alone = RangeTraffic(of, traffic_of(of))
+        mixed = MixedWindow(alone, alone, (), np.random.default_rng(0))
+        return waits_s(mixed.replay_of((), "queue_s", seed)().latency_s)
 
-    return without_lost_blocks(window, tails.measured_s(window), replayed_s)
+    measured_s = waits_s(window.column("queue_s")[window.counted])
+    return without_lost_blocks(window, measured_s, replayed_s)
 
 
 def _of_causes(
@@ -403,10 +410,6 @@ class _Replayer:
                 if of is not None:
                     self._progress()
         return means
-
-    def unchanged_s(self, baseline: RangeTraffic, seed: str) -> float:
-        """Return the mean latency of the baseline's slow requests in a replay."""
-        return self._unchanged_of(baseline, seed)()
 
     def _unchanged_of(self, baseline: RangeTraffic, seed: str) -> Callable[[], float]:
         alone = MixedWindow(baseline, baseline, (), np.random.default_rng(0))

@@ -40,7 +40,7 @@ SHARE = 0.05
 
 
 @cache
-def simulated(*causes: str) -> Dataset:
+def simulated(*causes: str, severity: float = 1.0) -> Dataset:
     return run(
         FleetConfig(
             duration_s=float(ENDED_S),
@@ -52,7 +52,14 @@ def simulated(*causes: str) -> Dataset:
                 kv_connector="kv_transfer" in causes,
             ),
             workload=Workload(rate_per_s=6.0),
-            faults=tuple(SimulatedFault(cause=each, start_s=float(BEGAN_S)) for each in causes),
+            faults=tuple(
+                SimulatedFault(
+                    cause=each,
+                    start_s=float(BEGAN_S),
+                    severity=severity if each == causes[0] else 1.0,
+                )
+                for each in causes
+            ),
         )
     )
 
@@ -74,8 +81,8 @@ def recorded(data: Dataset, from_s: int, to_s: int, requests: pa.Table | None = 
 
 
 @cache
-def ranges(*causes: str) -> tuple[Recorded, Recorded]:
-    data = simulated(*causes)
+def ranges(*causes: str, severity: float = 1.0) -> tuple[Recorded, Recorded]:
+    data = simulated(*causes, severity=severity)
     return recorded(data, BEGAN_S, ENDED_S), recorded(data, LEAD_S, BEGAN_S)
 
 
@@ -234,6 +241,14 @@ def test_lost_kv_blocks_are_found() -> None:
     assert found.replay.replayed_now_s == pytest.approx(found.replay.now_s, rel=0.15)
     with pytest.raises(UndecidedError, match="no blocks are lost"):
         decided(["longer_outputs"], [proposed("kv_cache_exhausted")], Metric.E2E)
+
+
+def test_lost_kv_blocks_are_found_beside_a_larger_cause() -> None:
+    """The slowest requests wait for grammars, nearly as long without lost blocks as with them."""
+    causes = [proposed("grammar_compile", 0.9), proposed("kv_cache_exhausted", 0.1)]
+    window, baseline = ranges("grammar_compile", "kv_cache_exhausted", severity=4.0)
+    found = decide(window, baseline, causes, Tails(Metric.QUEUE, SHARE, {}))
+    assert found.shares[1].value > 0.05
 
 
 def test_a_full_cache_without_lost_blocks_has_no_share_beside_another_cause() -> None:
