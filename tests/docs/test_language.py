@@ -1,13 +1,11 @@
 """Checks that docstrings, comments, messages and names use the standard terms.
 
 Data does not tell, hear, say or know, and literary words are not used. This is the only rule here.
-`python tests/docs/test_language.py` prints the number of such words in every folder.
 """
 
 import ast
 import io
 import re
-import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,8 +103,3 @@ def test_names_are_found_in_every_kind_of_binding() -> None:
     assert sorted(each.split(": ")[1] for each in names(source)) == [
         *("KNOWS", "Told", "_said", "heard", "saying", "says", "tell_all", "told")
     ]
-
-
-if __name__ == "__main__":
-    for each in FOLDERS:
-        sys.stdout.write(f"{len(listed(each)):5} {each}\n")
