@@ -1010,7 +1010,7 @@ _FINGERPRINT = (
     ),
     *(
         Hook(
-            f"{owner}: arguments in the configuration fingerprint",
+            f"{owner}: arguments",
             Attributes(owner, names),
             (f"vllm/config/{part}.py",),
             "engine_state/config_fingerprint.py",
