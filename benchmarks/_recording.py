@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +42,6 @@ def record_in_turn(
     arguments: Sequence[str] = (),
     servers: int = 1,
     command: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
-    during: AbstractContextManager[object] | None = None,
     *,
     one_core: bool = False,
     skip_s: float = 0.0,
@@ -61,7 +58,6 @@ def record_in_turn(
         arguments: vLLM's arguments in addition to those of `rig.serve`.
         command: the command of another server to start instead of the tiny model's; see
             `rig.serve.command`.
-        during: a context manager that is active while the load is sent.
         one_core: whether each server runs on one CPU core of its own.
         skip_s: each load after the first begins at this time of its plan, because the servers are
             warm.
@@ -70,9 +66,8 @@ def record_in_turn(
         RuntimeError: a server did not start.
         urllib.error.HTTPError: a server did not empty its prefix cache.
     """
-    if len(loads) > 1:
-        # vLLM empties its prefix cache on request only in development mode.
-        variables = {"VLLM_SERVER_DEV_MODE": "1", **(variables or {})}
+    # vLLM empties its prefix cache on request only in development mode.
+    variables = {"VLLM_SERVER_DEV_MODE": "1"} if len(loads) > 1 else {}
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         ports = [free_port() for _ in range(servers)]
@@ -83,7 +78,7 @@ def record_in_turn(
                     *serve.command(port, ["--no-enable-log-requests", *arguments], command),
                 ],
                 env=serve.environment(
-                    f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **(variables or {})}
+                    f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **variables}
                 ),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -103,7 +98,7 @@ def record_in_turn(
                 earlier, sampled = len(sink.requests), len(sink.samples)
                 begun_s = time.monotonic() - skipped_s
                 begun_ns = time.time_ns() - round(skipped_s * 1e9)
-                with during or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
+                with ThreadPoolExecutor(CLIENTS) as pool:
                     for number, (at_s, call) in enumerate(planned):
                         if at_s < skipped_s:
                             continue

@@ -10,7 +10,7 @@ from rig.contract.table import CONTRACT, FIRST, HOOKS, LAST, Hook
 COMMAND = "python -m rig.contract"
 
 Findings = dict[str, RequirementFinding]
-"""One version's findings. The key is `Hook.what`, the hook's name."""
+"""One version's findings by `Hook.what`."""
 
 
 def check(tree: SourceTree) -> Findings:
