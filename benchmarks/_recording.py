@@ -19,12 +19,12 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 EXPORTED_S = 6.0
-"""Seconds to wait for the plugin's last batch, which is sent within five seconds."""
+"""The plugin sends its last batch within five seconds."""
 CLIENTS = 256
 """Maximum number of requests in flight."""
 
 Planned = Sequence[tuple[float, Call]]
-"""Requests, each with its time in seconds since the start of the load."""
+"""Each request with its seconds since the start of the load."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,16 @@ def record_in_turn(
     one_core: bool = False,
     skip_s: float = 0.0,
 ) -> Iterator[ServerRecording]:
-    """Start servers, send the loads one after another, and stop the servers. Yield each load's
-    recording as soon as the load has ended.
+    """Start servers, send the loads one after another, and yield each load's recording.
 
-    With several servers, requests are sent to them in rotation, as by a round-robin router. The
-    prefix caches are emptied before each load after the first.
+    Several servers get the requests in rotation. The prefix caches are emptied before each load
+    after
+    the first.
 
     Args:
-        loads: the planned requests. Each request is sent at its time, even if earlier requests have
-            not ended.
+        loads: each request is sent at its time, even if earlier requests have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
-        command: the command of another server to start instead of the tiny model's; see
-            `rig.serve.command`.
+        command: see `rig.serve.command`.
         one_core: whether each server runs on one CPU core of its own.
         skip_s: each load after the first begins at this time of its plan, because the servers are
             warm.
@@ -123,8 +121,7 @@ def record_once(
     *,
     skip_s: float = 0.0,
 ) -> dict[str, ServerRecording]:
-    """Return the recordings of an earlier run from files. If a file does not exist, call
-    `record_in_turn` and write the recordings to files.
+    """The recordings of an earlier run, or new ones (`record_in_turn`), which are written to files.
 
     Args:
         folder: the folder of the files; None to record without files. Read only your own files,

@@ -2,14 +2,12 @@
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
-The benchmark runs `tailspan up` without the explorer, on a SQLite database with an hour of a
-simulated fleet.
+Tailspan runs without the explorer on a SQLite database with an hour of a simulated fleet.
 
-- Time: the median durations of `GET /api/v1/stats` for this hour, of the command `tailspan stats
-  --format json`, and of a SELECT of the same columns, measured in rotation.
-- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). The committed spans
-  per second are measured three times: without questions, with one question at a time, and with two
-  questions at a time. A question asks for an explanation of the simulated hour, with replay.
+- Time: `GET /api/v1/stats` for this hour, `tailspan stats --format json`, and a SELECT of the same
+  columns, in rotation.
+- Cost: the spans per second that are committed while zero, one and two explanations of the hour are
+  computed at a time.
 """
 
 import argparse
@@ -95,16 +93,14 @@ def tailspan(folder: Path) -> Iterator[Running]:
 
 
 def command(verb: str, database: Path) -> list[str]:
-    """Return the command line of a Tailspan command that reads this database."""
+    """The command line of a Tailspan command that reads this database."""
     start = [sys.executable, "-c", "from cli.main import main; main()", verb]
     return [*start, f"--database=sqlite:///{database}"]
 
 
 def store_hour(database: Path, end_s: int) -> int:
-    """Store an hour of a fleet in which a tenant sends bursts of requests in the last ten minutes.
-
-    Return the number of requests.
-    """
+    """Store an hour of a fleet with bursts of one tenant in the last ten minutes. Return its
+    requests."""
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=RATE_PER_S),
@@ -121,8 +117,7 @@ def store_hour(database: Path, end_s: int) -> int:
 
 
 def times(up: Running, end_s: int, rounds: int) -> None:
-    """Print the response times of the API, of the command and of the SELECT, and the ratios of
-    these times."""
+    """Print the response times of the API, the command and the SELECT, and their ratios."""
     parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in parameters.items())
     words = [f"--{key}={value}" for key, value in parameters.items()]
@@ -165,7 +160,7 @@ def select(database: Path, end_s: int) -> list[tuple[object, ...]]:
 
 
 def costs(up: Running, end_s: int, seconds: float) -> None:
-    """Print how many spans per second are committed without questions, and with questions."""
+    """Print the spans per second that are committed with and without questions."""
     query = f"last=10m&to={end_s}&metric=ttft"
     rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
     answered = dict.fromkeys(rates, 0)
@@ -186,10 +181,7 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 
 @contextmanager
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
-    """Ask a question repeatedly, on several connections at the same time.
-
-    Yield the list of the response times.
-    """
+    """Ask a question on several connections at the same time. Yield the response times."""
     ending, took = threading.Event(), list[float]()
 
     def ask() -> None:
@@ -210,7 +202,7 @@ def asking(url: str, at_once: int) -> Iterator[list[float]]:
 
 
 def get(url: str) -> bytes:
-    """Return the response to a question."""
+    """The response to a question."""
     with urllib.request.urlopen(url, timeout=600) as response:
         body: bytes = response.read()
     return body

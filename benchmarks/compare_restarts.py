@@ -1,15 +1,12 @@
-"""Measures the verdict of tailspan compare if a restart alone changes the latency.
+"""Measures the verdict of `tailspan compare` if a restart alone changes the latency.
 
     python benchmarks/compare_restarts.py               20 cases of each kind, 15 minutes
     python benchmarks/compare_restarts.py --cases 40 --seed 41000 --spread 0.03
 
-In each simulated case, a replica is restarted several times with the same arguments, and then once
-more, with or without a change of the server. The speed of each process differs by a random factor.
-The verdicts are about TPOT P50 and TTFT P50, with the confidence interval for one look (a single
-comparison) and 1,000 requests before and after the last restart. Each verdict is computed twice:
-with an interval that includes the effect of a restart, and with an interval without this effect.
-The goal is that at most 2 % of the verdicts without a change are `worse` or `better`. The exit
-status is 1 if the goal is missed.
+A simulated replica is restarted several times with the same arguments, and then once more, with or
+without a change. The speed of each process differs by a random factor. Each verdict is computed
+with and without the effect of a restart. The exit status is 1 if more than 2 % of the verdicts
+without a change are `worse` or `better`.
 """
 
 import argparse
@@ -38,17 +35,16 @@ from simulator.workload import Workload
 
 METRICS: Final = ("tpot", "ttft")
 CHANGES: Final = (1.0, 1.1, 1.3)
-"""The changes: the duration of a step after the change, divided by the duration before it."""
+"""Duration of a step after the change / before it."""
 EARLIER: Final = 4
-"""Number of processes before the two processes that are compared."""
+"""Processes before the two that are compared."""
 REQUESTS: Final = 1_000
 RATES: Final = (1.0, 3.0)
 FALSE: Final = 0.02
 
 
 class Verdicts(NamedTuple):
-    """The verdicts on a case: one with an interval without the effect of a restart, and one with an
-    interval that includes this effect."""
+    """The verdicts without and with the effect of a restart."""
 
     without: CompareVerdict
     with_effect: CompareVerdict
@@ -58,7 +54,7 @@ def case(change: float, seed: int, spread: float) -> dict[str, Verdicts]:
     """Simulate all processes of a case, and return the verdicts by latency.
 
     Args:
-        change: the duration of a step after the change, divided by the duration before it.
+        change: see `CHANGES`.
     """
     chance = Random(seed)
     rate = chance.uniform(*RATES)

@@ -2,17 +2,8 @@
 
     python benchmarks/first_minute.py [--rounds 3]
 
-Each round starts Tailspan on an empty SQLite database, as `make run` does, and checks four times
-per second. The benchmark prints the seconds from the start of the command until each of these
-events:
-
-- the explorer responds;
-- the store has requests of the last fifteen minutes, the default range of the Overview page;
-- the store has an open incident of severity page;
-- the function that reads the Overview page's data returns the cause of the incident.
-
-The benchmark also prints the CPU time that each of Tailspan's processes used until the last event.
-The exit status is 1 if the median time until the last event exceeds its limit.
+Each round starts Tailspan on an empty SQLite database and checks its state four times per second.
+The exit status is 1 if the median time until the cause is shown exceeds its limit.
 """
 
 import argparse
@@ -55,7 +46,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""Tailspan's processes: a part of the command line, and the name to print."""
+"""A part of each process' command line, and the name to print."""
 
 
 def main() -> int:
@@ -85,10 +76,9 @@ def main() -> int:
 
 
 def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Start Tailspan once and measure.
+    """Start Tailspan once.
 
-    Returns:
-        Seconds until each event, and CPU seconds by process until the last event.
+    Returns: seconds until each event, and CPU seconds by process until the last one.
 
     Raises:
         TimeoutError: an event did not happen within the time limit.
@@ -127,7 +117,7 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
-    """Record when each event happens, and return when all events have happened."""
+    """Record when each event happens, and return when all have."""
     while missing := [event for event in looks if event not in reached]:
         for event in missing:
             if looks[event]():
@@ -139,7 +129,7 @@ def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], be
 
 
 def answers(url: str) -> bool:
-    """Return whether the explorer responds."""
+    """Whether the explorer responds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -148,20 +138,20 @@ def answers(url: str) -> bool:
 
 
 def has_recent_requests(engine: Engine) -> bool:
-    """Return whether the Overview page shows requests in its default range."""
+    """Whether the Overview page shows requests in its default range."""
     newest_ns = newest_request_unix_ns(engine)
     return newest_ns is not None and newest_ns > time.time_ns() - RANGES_S["15m"] * 10**9
 
 
 def has_incident(engine: Engine) -> bool:
-    """Return whether an incident of severity page is open."""
+    """Whether an incident of severity page is open."""
     now_s = int(time.time())
     found = read_overlapping(engine, now_s - 3_600, now_s)
     return any(row.severity == "page" and row.ended_unix_s is None for row in found)
 
 
 def names_a_cause(engine: Engine) -> bool:
-    """Return whether the Overview page would show the cause of the incident."""
+    """Whether the Overview page would show the cause of the incident."""
     view = View()
     context = Context(engine, BY_KEY[FIRST], view, time.time_ns(), UTC, read_objectives())
     try:
@@ -171,7 +161,7 @@ def names_a_cause(engine: Engine) -> bool:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its descendants, by process name."""
+    """The CPU time of a process and its descendants, by process name."""
     found = {"collector, evaluator": _own_s(pid)}
     for child in _descendants(pid):
         words = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
@@ -195,7 +185,7 @@ def _own_s(pid: int) -> float:
 
 
 def free_ports(number: int) -> list[int]:
-    """Return free ports of 127.0.0.1."""
+    """Free ports of 127.0.0.1."""
     with ExitStack() as held:
         found = [held.enter_context(socket.socket()) for _ in range(number)]
         for each in found:
@@ -204,7 +194,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask Tailspan to end, and kill it if it does not end."""
+    """Ask Tailspan to end, and kill it if it does not."""
     process.send_signal(signal.SIGINT)
     try:
         process.wait(30)

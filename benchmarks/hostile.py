@@ -1,11 +1,9 @@
-"""Measures the effect of hostile senders on a collector.
+"""Measures what hostile senders do to a collector: memory, other senders' delay, time to stop.
 
     python benchmarks/hostile.py
 
-Three effects are measured: the memory of the collector, the delay of other senders' messages, and
-the time until the collector stops. The benchmark runs `tailspan up` without the explorer, with a
-token, on an empty SQLite database. The attacks come from 127.0.0.2, and the other sender has the
-address 127.0.0.1. The exit status is 1 if a limit is exceeded. The benchmark takes about a minute.
+`tailspan up` runs without the explorer, with a token, on an empty SQLite database. The attacks come
+from 127.0.0.2, and the other sender is 127.0.0.1. The exit status is 1 if a limit is exceeded.
 """
 
 import gzip
@@ -40,7 +38,7 @@ TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = CollectorLimits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""Memory of the transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
+"""Transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -56,7 +54,7 @@ class RunningTailspan(NamedTuple):
 
 
 class HostileResult(NamedTuple):
-    """A result and its limit. The limit is None if the result is only printed."""
+    """A result and its limit. Without a limit, the result is only printed."""
 
     what: str
     value: float
@@ -74,7 +72,7 @@ class HostileResult(NamedTuple):
 
 @contextmanager
 def serving(folder: Path) -> Iterator[RunningTailspan]:
-    """Start Tailspan, and end it when the context ends."""
+    """Start Tailspan, and end it with the context."""
     log, tokens = folder / "log", folder / "tokens"
     tokens.write_text(TOKEN)
     ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
@@ -104,8 +102,7 @@ def serving(folder: Path) -> Iterator[RunningTailspan]:
 
 @contextmanager
 def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
-    """Measure Tailspan's memory. Yield a function that returns the largest increase of the memory
-    in MB."""
+    """Yield a function that returns the largest increase of Tailspan's memory in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -131,7 +128,7 @@ def post(
 ) -> tuple[int | None, float]:
     """Send a message with the token.
 
-    Return the status (None for a closed connection) and the duration in seconds.
+    Return the status (None: connection closed) and the seconds.
     """
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
@@ -151,7 +148,7 @@ def post(
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a protobuf field that contains bytes."""
+    """A protobuf field that contains bytes."""
     length, digits = len(content), b""
     while length > 127:
         digits, length = digits + bytes([length & 127 | 128]), length >> 7
@@ -159,21 +156,20 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """Return a JSON message with the largest number of values that the collector allows."""
+    """A JSON message with as many values as the collector allows."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Return spans with the largest number of attributes that the collector allows: 8 million
-    attributes of two bytes."""
+    """Spans with as many attributes as the collector allows: 8 million of two bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Return the smallest spans that the collector stores as rows. Each call uses new ids."""
+    """The smallest spans that become rows. Each call uses new ids."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -190,7 +186,7 @@ def rows(count: int) -> bytes:
 
 
 def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
-    """Send 100 calls of 15 MiB on one connection, all without a token."""
+    """Send 100 calls of 15 MiB on one connection without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
         peak_mb(server) as grown,
@@ -231,8 +227,7 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # Use four addresses, because one address may open only half of the connections that
-                # the collector allows.
+                # One address may open only half of the connections that the collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
                     socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
@@ -245,7 +240,7 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
 
 
 def idle(server: RunningTailspan) -> list[HostileResult]:
-    """Open 1,500 connections that send no data.
+    """Open 1,500 idle connections.
 
     Then send a health check, a scrape and another sender's message.
     """
@@ -280,10 +275,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
 
 
 def delays(server: RunningTailspan, seconds: float) -> list[float]:
-    """Send four messages per second from another sender, with one row each.
-
-    Return the duration of each message.
-    """
+    """Send four one-row messages per second from another sender. Return their durations."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -294,8 +286,7 @@ def delays(server: RunningTailspan, seconds: float) -> list[float]:
 
 
 def delayed(server: RunningTailspan) -> list[HostileResult]:
-    """Measure the delay of another sender's messages: first without a hostile sender, and then with
-    a hostile sender."""
+    """Measure another sender's delay, without and with a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [HostileResult("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
@@ -335,7 +326,7 @@ def delayed(server: RunningTailspan) -> list[HostileResult]:
 
 
 def stopping(server: RunningTailspan) -> list[HostileResult]:
-    """Send SIGTERM while eight messages that take long to read are queued."""
+    """Send SIGTERM while eight expensive messages are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:

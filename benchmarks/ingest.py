@@ -2,12 +2,10 @@
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-The benchmark runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a
-separate process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
-encoding, with new ids and timestamps. The rows in the database are counted afterwards.
-
-With `--phoenix`, arize-phoenix is installed into a separate environment and receives the same
-spans. Phoenix acknowledges a batch before it commits the rows.
+`tailspan up` runs without the explorer on an empty SQLite database. One sender in a separate
+process waits for the acknowledgement of each batch of 512 spans. The rows in the database are
+counted afterwards. With `--phoenix`, arize-phoenix in a separate environment receives the same
+spans; it acknowledges a batch before it commits the rows.
 """
 
 import argparse
@@ -55,7 +53,7 @@ class IngestResult(NamedTuple):
         return self.committed / self.seconds
 
     def show(self) -> None:
-        """Print one line with the result, and one line for each process."""
+        """Print the result, and one line per process."""
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
@@ -75,14 +73,14 @@ class IngestResult(NamedTuple):
 
 
 def family(pid: int) -> list[int]:
-    """Return the ids of a process and its child processes."""
+    """The ids of a process and its child processes."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [each for thread in threads for each in (thread / "children").read_text().split()]
     return [pid, *map(int, children)]
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its child processes, by role."""
+    """The CPU time of a process and its child processes, by role."""
     used = {
         "receives, commits": process_cpu_s(pid),
         "child processes that have ended": _cpu_s(pid, 13),
@@ -94,13 +92,13 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time of each role between two readings. Omit roles that used no CPU time."""
+    """The CPU time of each role between two readings, without idle roles."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Return the memory of a process and its children in MB; shared memory counts once."""
+    """The memory of a process and its children in MB; shared memory counts once."""
     return sum(map(_memory_mb, family(pid)))
 
 
@@ -115,10 +113,9 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of a user time and a system time in /proc/PID/stat, in seconds.
+    """A user time and the following system time in /proc/PID/stat, in seconds.
 
-    `first` is the index of the field with the user time. The system time is in the next field. Two
-    pairs of fields exist: for the process itself, and for its child processes that have ended.
+    Field `first` is the user time: of the process, or of its ended child processes.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
@@ -151,7 +148,7 @@ def send(
 
 
 def rows(database: Path, table: str) -> int:
-    """Return the number of rows of a table, or 0 if the table does not exist."""
+    """The number of rows of a table; 0 if there is no table."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found
