@@ -17,7 +17,7 @@ from rig.ports import free_port
 USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
 _WITHOUT_PRIVILEGES = 65_534
-"""The user `nobody` on Linux distributions."""
+"""The unprivileged user of Linux distributions."""
 
 
 class PostgreSQL:
