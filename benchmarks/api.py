@@ -12,7 +12,6 @@ Tailspan runs without the explorer on a SQLite database with an hour of a simula
 
 import argparse
 import os
-import re
 import sqlite3
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import ingest  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
+from rig.program import Tailspan, tailspan_command  # noqa: E402
 from simulator.dataset import run as simulate  # noqa: E402
 from simulator.fault import SimulatedFault  # noqa: E402
 from simulator.fleet_config import FleetConfig  # noqa: E402
@@ -48,9 +48,8 @@ COLUMNS: Final = "ttft_s, decode_s, itl_max_s, e2e_s, queue_s, outcome, output_t
 class Running(NamedTuple):
     """A running Tailspan."""
 
-    process: subprocess.Popen[bytes]
+    program: Tailspan
     database: Path
-    http_port: int
     api: str
     """Address of `/api/v1`."""
 
@@ -73,29 +72,11 @@ def main() -> None:
 @contextmanager
 def tailspan(folder: Path) -> Iterator[Running]:
     """Run `tailspan up` without the explorer."""
-    database, log = folder / "tailspan.db", folder / "log"
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command("up", database), *ports, "--no-explorer", "--api-timeout=10m"],
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-        )
-    try:
-        ingest.wait_for(lambda: "is up" in log.read_text(), process)
-        printed = log.read_text()
-        (http_port,) = re.findall(r"127\.0\.0\.1:(\d+) \(HTTP\)", printed)
-        (metrics,) = re.findall(r"(http://127\.0\.0\.1:\d+)/metrics", printed)
-        yield Running(process, database, int(http_port), f"{metrics}/api/v1")
-    finally:
-        ingest.end(process)
-
-
-def command(verb: str, database: Path) -> list[str]:
-    """The command line of a Tailspan command that reads this database."""
-    start = [sys.executable, "-c", "from cli.main import main; main()", verb]
-    return [*start, f"--database=sqlite:///{database}"]
+    database = folder / "tailspan.db"
+    words = ("--no-explorer", "--api-timeout=10m", f"--database=sqlite:///{database}")
+    with Tailspan(folder, "up", *words) as program:
+        program.is_up()
+        yield Running(program, database, f"{program.address('metrics')}/api/v1")
 
 
 def store_hour(database: Path, end_s: int) -> int:
@@ -121,10 +102,11 @@ def times(up: Running, end_s: int, rounds: int) -> None:
     parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in parameters.items())
     words = [f"--{key}={value}" for key, value in parameters.items()]
+    words.append(f"--database=sqlite:///{up.database}")
     ways: dict[str, Callable[[], object]] = {
         "GET /api/v1/stats": lambda: get(f"{up.api}/stats?{query}"),
         "tailspan stats": lambda: subprocess.run(
-            [*command("stats", up.database), *words, "--format=json"],
+            [*tailspan_command("stats"), *words, "--format=json"],
             check=True,
             capture_output=True,
             cwd=up.database.parent,
@@ -167,7 +149,8 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
     for turn in (0, 1, 2, 2, 1, 0):
         with asking(f"{up.api}/explain?{query}", turn) as answers:
             before = ingest.rows(up.database, "requests")
-            report, _ = ingest.send("http", up.http_port, seconds, up.process.pid)
+            port, pid = up.program.port("http"), up.program.process.pid
+            report, _ = ingest.send("http", port, seconds, pid)
             rows = ingest.rows(up.database, "requests") - before
             rates[turn].append(rows / report["seconds"])
             answered[turn] += len(answers)

@@ -8,14 +8,10 @@ The exit status is 1 if the median time until the cause is shown exceeds its lim
 
 import argparse
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -27,6 +23,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from sqlalchemy import Engine  # noqa: E402
 
+from rig.ports import free_port  # noqa: E402
+from rig.program import Tailspan  # noqa: E402
 from store.alerting.incidents import read_overlapping  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.errors import StoreError  # noqa: E402
@@ -83,22 +81,12 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     Raises:
         TimeoutError: an event did not happen within the time limit.
     """
-    grpc, http, metrics, explorer = free_ports(4)
-    url = f"sqlite:///{folder / 'tailspan.db'}"
+    explorer, url = free_port(), f"sqlite:///{folder / 'tailspan.db'}"
+    words = ("up", "--simulate", f"--database={url}", f"--explorer-port={explorer}")
     began = time.monotonic()
-    with (folder / "up.log").open("wb") as log:
-        product = subprocess.Popen(
-            (
-                *(sys.executable, "-c", "from cli.main import main; main()", "up", "--simulate"),
-                *("--database", url),
-                *("--grpc-port", str(grpc), "--http-port", str(http)),
-                *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
-            ),
-            stdout=log,
-            stderr=log,
-        )
+    product = Tailspan(folder, *words)
     with ExitStack() as cleanup:
-        cleanup.callback(end, product)
+        cleanup.callback(product.stop)
         looks: dict[str, Callable[[], bool]] = {
             EVENTS[0]: lambda: answers(f"http://127.0.0.1:{explorer}/_stcore/health"),
         }
@@ -113,7 +101,7 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
         wait_for(looks, reached, began)
         looks[EVENTS[3]] = lambda: names_a_cause(engine)
         wait_for(looks, reached, began)
-        return reached, cpu_s(product.pid)
+        return reached, cpu_s(product.process.pid)
 
 
 def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
@@ -133,7 +121,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
+    except OSError:
         return False
 
 
@@ -182,25 +170,6 @@ def _descendants(pid: int) -> list[int]:
 def _own_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def free_ports(number: int) -> list[int]:
-    """Free ports of 127.0.0.1."""
-    with ExitStack() as held:
-        found = [held.enter_context(socket.socket()) for _ in range(number)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask Tailspan to end, and kill it if it does not."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 if __name__ == "__main__":

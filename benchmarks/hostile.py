@@ -9,11 +9,9 @@ from 127.0.0.2, and the other sender is 127.0.0.1. The exit status is 1 if a lim
 import gzip
 import http.client
 import os
-import re
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,13 +24,14 @@ from typing import NamedTuple
 
 import grpc
 from _ingest_sender import METHOD  # type: ignore[import-not-found]  # in this folder
-from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-found]
+from ingest import memory_mb  # type: ignore[import-not-found]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.limits.sender_limits import MIB, CollectorLimits
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
+from rig.program import Tailspan
 
 TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
@@ -41,16 +40,6 @@ TRANSPORT_MB = 64
 """Transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-
-
-class RunningTailspan(NamedTuple):
-    """A running `tailspan up`."""
-
-    process: subprocess.Popen[bytes]
-    grpc: int
-    http: int
-    metrics: int
-    log: Path
 
 
 class HostileResult(NamedTuple):
@@ -70,38 +59,18 @@ class HostileResult(NamedTuple):
         return kept
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[RunningTailspan]:
-    """Start Tailspan, and end it with the context."""
-    log, tokens = folder / "log", folder / "tokens"
+def started(folder: Path) -> Tailspan:
+    """Start Tailspan without the explorer, with a token."""
+    tokens = folder / "tokens"
     tokens.write_text(TOKEN)
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
-                *(*ports, "--no-explorer", "--gpus=off", f"--token-file={tokens}"),
-                f"--database=sqlite:///{folder / 'tailspan.db'}",
-            ],
-            stdout=output,
-            stderr=output,
-            cwd=ROOT,
-        )
-    try:
-        wait_for(lambda: "is up" in log.read_text(), process)
-        text = log.read_text()
-        found = {
-            kind: int(port)
-            for port, kind in re.findall(r"127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", text)
-        }
-        (metrics,) = re.findall(r"127\.0\.0\.1:(\d+)/metrics", text)
-        yield RunningTailspan(process, found["gRPC"], found["HTTP"], int(metrics), log)
-    finally:
-        end(process)
+    database = f"--database=sqlite:///{folder / 'tailspan.db'}"
+    return Tailspan(
+        folder, "up", "--no-explorer", "--gpus=off", f"--token-file={tokens}", database
+    ).is_up()
 
 
 @contextmanager
-def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
+def peak_mb(server: Tailspan) -> Iterator[Callable[[], float]]:
     """Yield a function that returns the largest increase of Tailspan's memory in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
@@ -119,7 +88,7 @@ def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
 
 
 def post(
-    server: RunningTailspan,
+    server: Tailspan,
     body: bytes,
     kind: str,
     *,
@@ -134,7 +103,7 @@ def post(
     if packed:
         headers["Content-Encoding"] = "gzip"
     connection = http.client.HTTPConnection(
-        "127.0.0.1", server.http, timeout=60, source_address=source
+        "127.0.0.1", server.port("http"), timeout=60, source_address=source
     )
     began = time.monotonic()
     try:
@@ -185,13 +154,13 @@ def rows(count: int) -> bytes:
     return field(1, field(2, scope + b"".join(spans)))
 
 
-def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
+def unauthenticated(server: Tailspan) -> list[HostileResult]:
     """Send 100 calls of 15 MiB on one connection without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
         peak_mb(server) as grown,
         grpc.insecure_channel(
-            f"127.0.0.1:{server.grpc}", options=[("grpc.max_send_message_length", -1)]
+            f"127.0.0.1:{server.port('grpc')}", options=[("grpc.max_send_message_length", -1)]
         ) as channel,
     ):
         export = channel.unary_unary(METHOD)
@@ -207,7 +176,7 @@ def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
     ]
 
 
-def stalled(server: RunningTailspan) -> list[HostileResult]:
+def stalled(server: Tailspan) -> list[HostileResult]:
     """Send 100 bodies of 15 MiB and 30 gzip bodies of 16 MiB that all stop before their end."""
     results = []
     bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
@@ -230,7 +199,9 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
                 # One address may open only half of the connections that the collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
-                    socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
+                    socket.create_connection(
+                        ("127.0.0.1", server.port("http")), 1, source_address=source
+                    )
                 )
                 with suppress(OSError):  # the connection is refused, or the server stops reading
                     sender.sendall(head + body)
@@ -239,14 +210,14 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
     return results
 
 
-def idle(server: RunningTailspan) -> list[HostileResult]:
+def idle(server: Tailspan) -> list[HostileResult]:
     """Open 1,500 idle connections.
 
     Then send a health check, a scrape and another sender's message.
     """
-    size = server.log.stat().st_size
+    size = server.output.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
-        for port, count in ((server.http, 1000), (server.metrics, 500)):
+        for port, count in ((server.port("http"), 1000), (server.port("metrics"), 500)):
             for _ in range(count):
                 with suppress(OSError):
                     stack.enter_context(
@@ -255,7 +226,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
         slowest = 0.0
         for path in ("/healthz", "/metrics"):
             began = time.monotonic()
-            connection = http.client.HTTPConnection("127.0.0.1", server.metrics, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port("metrics"), timeout=30)
             connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
             assert connection.getresponse().status == 200
             connection.close()
@@ -263,7 +234,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
         status, took = post(server, b"", PROTOBUF, source=INNOCENT)
         assert status == 200
         held = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
-    grown_log = (server.log.stat().st_size - size) / 1024
+    grown_log = (server.output.stat().st_size - size) / 1024
     return [
         HostileResult("1,500 idle connections: memory", grown(), TRANSPORT_MB, "MB"),
         HostileResult("  descriptors open", held, None, ""),
@@ -274,7 +245,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
     ]
 
 
-def delays(server: RunningTailspan, seconds: float) -> list[float]:
+def delays(server: Tailspan, seconds: float) -> list[float]:
     """Send four one-row messages per second from another sender. Return their durations."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -285,7 +256,7 @@ def delays(server: RunningTailspan, seconds: float) -> list[float]:
     return found
 
 
-def delayed(server: RunningTailspan) -> list[HostileResult]:
+def delayed(server: Tailspan) -> list[HostileResult]:
     """Measure another sender's delay, without and with a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [HostileResult("Another sender's message alone: median", alone, None, "s")]
@@ -325,7 +296,7 @@ def delayed(server: RunningTailspan) -> list[HostileResult]:
     return results
 
 
-def stopping(server: RunningTailspan) -> list[HostileResult]:
+def stopping(server: Tailspan) -> list[HostileResult]:
     """Send SIGTERM while eight expensive messages are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
@@ -337,8 +308,7 @@ def stopping(server: RunningTailspan) -> list[HostileResult]:
         thread.start()
     time.sleep(0.5)
     began = time.monotonic()
-    server.process.send_signal(signal.SIGTERM)
-    server.process.wait(timeout=60)
+    server.ends(signal.SIGTERM)
     took = time.monotonic() - began
     for thread in threads:
         thread.join()
@@ -356,7 +326,7 @@ def main() -> None:
     kept = True
     with (
         tempfile.TemporaryDirectory(prefix="tailspan-hostile-") as name,
-        serving(Path(name)) as server,
+        started(Path(name)) as server,
     ):
         print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         print(f"Memory before: {memory_mb(server.process.pid):.0f} MB; budget {BUDGET_MB:.0f} MB")

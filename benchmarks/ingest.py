@@ -12,22 +12,22 @@ import argparse
 import json
 import os
 import re
-import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from rig.ports import free_port  # noqa: E402  # found through sys.path
+from rig.program import Program, Tailspan  # noqa: E402
+from rig.prometheus_stack import answers, wait_for  # noqa: E402
+
 SENDER = Path(__file__).with_name("_ingest_sender.py")
-START_S = 120.0
 PHOENIX = "arize-phoenix"
 DOES = {
     "collector.otlp.message_reader": "reads spans",
@@ -154,53 +154,15 @@ def rows(database: Path, table: str) -> int:
     return found
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that this benchmark started."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    """Wait until a condition is true."""
-    deadline = time.monotonic() + START_S
-    while not what():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{process.args!r:.200} did not start")
-        time.sleep(0.2)
-
-
 def tailspan(transport: str, seconds: float, folder: Path) -> IngestResult:
     """Measure `tailspan up` without the explorer."""
-    database, log = folder / "tailspan.db", folder / "log"
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
-                *(*ports, "--no-explorer", f"--database=sqlite:///{database}"),
-            ],
-            stdout=output,
-            stderr=output,
-            cwd=ROOT,
-        )
-    try:
-        wait_for(lambda: "is up" in log.read_text(), process)
-        found = {
-            kind.lower(): int(port)
-            for port, kind in re.findall(
-                r"http://127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", log.read_text()
-            )
-        }
-        before = cpu_s(process.pid)
-        report, memory = send(transport, found[transport], seconds, process.pid)
-        used = spent_s(before, cpu_s(process.pid))
+    database = folder / "tailspan.db"
+    with Tailspan(folder, "up", "--no-explorer", f"--database=sqlite:///{database}") as up:
+        pid = up.is_up().process.pid
+        before = cpu_s(pid)
+        report, memory = send(transport, up.port(transport), seconds, pid)
+        used = spent_s(before, cpu_s(pid))
         committed = rows(database, "requests")
-    finally:
-        end(process)
     note = f"sender {report['cpu_s'] / report['acknowledged'] * 1e6:.0f} µs CPU/span"
     if committed != report["acknowledged"]:
         note += f"; ACKNOWLEDGED {report['acknowledged']:,.0f}"
@@ -220,47 +182,25 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> IngestR
         )
     home = folder / f"phoenix-{transport}"
     home.mkdir()
-    ports = {name: _free_port() for name in ("grpc", "http")}
-    with (home / "log").open("wb") as output:
-        process = subprocess.Popen(
-            [str(python), "-m", "phoenix.server.main", "serve"],
-            stdout=output,
-            stderr=output,
-            cwd=home,
-            env={
-                **os.environ,
-                "PHOENIX_WORKING_DIR": str(home),
-                "PHOENIX_HOST": "127.0.0.1",
-                "PHOENIX_PORT": str(ports["http"]),
-                "PHOENIX_GRPC_PORT": str(ports["grpc"]),
-                "PHOENIX_TELEMETRY_ENABLED": "false",
-            },
-        )
-    try:
-        wait_for(lambda: _answers(f"http://127.0.0.1:{ports['http']}/healthz"), process)
-        before, database = cpu_s(process.pid), home / "phoenix.db"
+    ports = {name: free_port() for name in ("grpc", "http")}
+    variables = {
+        "PHOENIX_WORKING_DIR": str(home),
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(ports["http"]),
+        "PHOENIX_GRPC_PORT": str(ports["grpc"]),
+        "PHOENIX_TELEMETRY_ENABLED": "false",
+    }
+    command = (str(python), "-m", "phoenix.server.main", "serve")
+    with Program(home, *command, environ=variables) as program:
+        pid = program.process.pid
+        wait_for("Phoenix", lambda: answers(f"http://127.0.0.1:{ports['http']}/healthz"))
+        before, database = cpu_s(pid), home / "phoenix.db"
         began = time.monotonic()
-        report, memory = send(transport, ports[transport], seconds, process.pid)
+        report, memory = send(transport, ports[transport], seconds, pid)
         committed, took = rows(database, "spans"), time.monotonic() - began
-        used = spent_s(before, cpu_s(process.pid))
-    finally:
-        end(process)
+        used = spent_s(before, cpu_s(pid))
     note = f"acknowledged {report['acknowledged']:,.0f}; {report['refused']:.0f} batches refused"
     return IngestResult(f"phoenix, {transport}", committed, took, used, memory, note)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            return bool(response.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 def main() -> None:
