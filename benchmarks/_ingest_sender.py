@@ -62,7 +62,7 @@ def record(chance: random.Random) -> RequestRecord:
         external_cached_tokens=0,
         output_tokens=tokens,
         preemptions=0,
-        itl_max_s=chance.uniform(0.02, 0.4),
+        itl_max_s=min(chance.uniform(0.02, 0.4), decode),
         prefill_parts=RequestPhaseParts(prefill * 0.7, prefill * 0.2, prefill * 0.1, 0.0, 0.0),
         decode_parts=RequestPhaseParts(decode * 0.6, decode * 0.2, decode * 0.1, 0.0, decode * 0.1),
         waiting_at_arrival=chance.randrange(20),
