@@ -1,5 +1,4 @@
-"""Kill and stop collectors while error budgets burn, and count missing and repeated
-notifications."""
+"""Kill and stop collectors while error budgets burn, and count notifications."""
 
 import json
 import random
@@ -24,12 +23,11 @@ from store.schema import REQUESTS
 
 
 class LeaseWatch:
-    """A thread that records which collector holds each lease (the right to do a task alone), for a
-    `with` statement."""
+    """A thread that records which collector holds each lease, for a `with` statement."""
 
     def __init__(self, dsn: str) -> None:
         self.changes: list[tuple[float, str, str]] = []
-        """Each change of a holder: the monotonic time, the lease and the new holder."""
+        """The monotonic time, the lease and the new holder of each change."""
         self._dsn = dsn
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -43,16 +41,15 @@ class LeaseWatch:
         self._thread.join()
 
     def holders(self) -> dict[str, str]:
-        """Return the current holder of each lease."""
+        """The current holder of each lease."""
         return {name: holder for _, name, holder in list(self.changes)}
 
     def takeovers_s(self, lost: Sequence[tuple[float, str]]) -> list[float]:
-        """Return the seconds from a collector's failure until another collector held its lease: one
-        value for each lease that a failed collector held.
+        """Seconds until another collector held each lease that a failed collector held.
 
         Args:
-            lost: the time of each failure, and the text that identifies the failed collector as the
-                holder of a lease (`Collectors.holder`).
+            lost: the time of each failure, and the failed collector as the holder of a lease
+                (`Collectors.holder`).
         """
         found = []
         changes = list(self.changes)
@@ -78,13 +75,11 @@ class LeaseWatch:
 
 @dataclass
 class RunOutcome:
-    """The counts of a run: burns (periods in which an error budget burned), notifications, requests
-    and failures of collectors."""
+    """The counts of a run."""
 
     burns: int
     messages: Counter[str]
-    """The number of received messages by key. A key is the incident, the transition, and whether
-    the message is an update."""
+    """Received messages by incident, transition, and whether the message is an update."""
     acknowledged: int
     lost: int
     doubled: int
@@ -101,21 +96,15 @@ def disturb(
     chance: random.Random,
     seconds: float,
 ) -> list[tuple[float, str, str]]:
-    """Burn the error budget of each objective for a while, and kill or stop collectors at random
-    moments.
+    """Burn the error budget of each objective, and kill or stop collectors at random moments.
 
-    For half of the failures, the collector that sends notifications is chosen; for the other half,
-    a random collector.
-
-    Returns:
-        For each failure: the time, the kind, and the text that identifies the collector as the
-            holder of a lease.
+    Half of the failures hit the collector that sends notifications. Returns for each failure: the
+    time, the kind, and the collector as the holder of a lease.
     """
     began_s = time.monotonic()
     failures: list[tuple[float, str, str]] = []
     ready_s: dict[int, float] = {}
-    """For each collector that has failed, by its number: the monotonic time from which it works
-    again."""
+    """For each failed collector: the monotonic time from which it works again."""
     next_s = began_s + 5
     starting: list[threading.Thread] = []
     while (now_s := time.monotonic()) < began_s + seconds:
@@ -160,11 +149,11 @@ def run(
     seconds: float,
     burns: int = 6,
 ) -> RunOutcome:
-    """Run three collectors, burn error budgets, and kill and stop collectors for some seconds.
+    """Run three collectors, burn error budgets, and kill and stop collectors.
 
     Args:
-        dsn: the address of the database with the leases, in the format of the database driver.
-        seconds: the duration of the failures. The run takes up to two minutes longer than this.
+        dsn: the database with the leases, in the driver's format.
+        seconds: the duration of the failures. The run takes up to two minutes longer.
     """
     models = [f"m{number}" for number in range(burns)]
     with ExitStack() as stack:

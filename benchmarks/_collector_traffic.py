@@ -1,7 +1,6 @@
-"""Send requests to several collectors.
+"""Send requests to several collectors, as a load balancer does.
 
-Senders distribute messages over the collectors as a load balancer does. If a collector does not
-acknowledge a message, the sender sends the message to the next collector.
+A message that a collector does not acknowledge goes to the next collector.
 """
 
 import random
@@ -22,12 +21,14 @@ from rig.program import PATIENCE_S
 TIMEOUT_S = 2.0
 """Seconds that a sender waits for a collector."""
 EACH = 6
-"""A message contains this number of requests of each model."""
+"""Requests of each model per message."""
 
 
 class CollectorTraffic:
-    """Threads that send requests, for a `with` statement. `every_s` is the pause of a thread
-    between two messages, in seconds."""
+    """Threads that send requests, for a `with` statement.
+
+    `every_s`: seconds between two messages.
+    """
 
     def __init__(self, collectors: Collectors, models: Sequence[str], every_s: float = 0.2) -> None:
         self.slow: set[str] = set()
@@ -83,7 +84,7 @@ class CollectorTraffic:
 
 
 def record(chance: random.Random, model: str, ttft_s: float) -> RequestRecord:
-    """Return a request that ends now."""
+    """A request that ends now."""
     now = time.monotonic()
     began = now - ttft_s - 0.1
     return RequestRecord(

@@ -11,8 +11,7 @@ from rig.program import FREE_PORTS, Tailspan
 
 QUICK = Path(__file__).with_name("_quick_collector.py")
 QUIET_S = 15
-"""An incident is over after this many seconds without an alert. Outside this benchmark, Tailspan
-waits 300 s."""
+"""An incident is over after this many seconds without an alert (300 outside this benchmark)."""
 
 OBJECTIVE = """\
 apiVersion: openslo/v1
@@ -50,18 +49,18 @@ class QuickTailspan(Tailspan):
 
 @dataclass
 class Collectors:
-    """The running collectors. `running` creates an instance."""
+    """The running collectors; see `running`."""
 
     folder: Path
     url: str
     words: Sequence[str]
     programs: list[QuickTailspan] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
-    """The port of OTLP over HTTP of each collector."""
+    """Each collector's port of OTLP over HTTP."""
     _running: ExitStack = field(default_factory=ExitStack)
 
     def start(self, number: int) -> None:
-        """Start more collectors at the same time, and wait until they are up."""
+        """Start more collectors, and wait until they are up."""
         began = [self._begin(len(self.programs) + each) for each in range(number)]
         for program in began:
             self.ports.append(program.is_up().port("http"))
@@ -74,7 +73,7 @@ class Collectors:
         self.programs[at] = program
 
     def holder(self, at: int) -> str:
-        """Return the text that identifies this collector as the holder of a lease."""
+        """This collector as the holder of a lease."""
         return f":{self.programs[at].process.pid}:"
 
     def _begin(self, at: int) -> QuickTailspan:
@@ -93,8 +92,7 @@ def running(
     number: int,
     state_url: str | None = None,
 ) -> Iterator[Collectors]:
-    """Run collectors that evaluate an objective for each model and send notifications to a
-    webhook."""
+    """Run collectors with an objective per model and notifications to a webhook."""
     objectives = folder / "objectives"
     objectives.mkdir()
     for model in models:

@@ -1,5 +1,4 @@
-"""Pairs of simulated windows, one before and one after a change, with the true effect of the
-change."""
+"""Pairs of simulated windows, before and after a change, with the true effect of the change."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -17,7 +16,7 @@ from simulator.token_lengths import PROMPTS, Lengths
 from simulator.workload import TENANTS, Prefix, Tenant, Workload
 
 SLOWER: Final = 1.1
-"""The duration of a step on the slower server, divided by the duration on the usual server."""
+"""Duration of a step on the slower server, relative to the usual server."""
 NEW_TENANT: Final = Tenant("wayne", 2.0, (Prefix("wayne/notes", 256),))
 REPLICAS: Final = 2
 RATES: Final = (0.75, 3.0)
@@ -26,7 +25,7 @@ RATES: Final = (0.75, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """The part that a change affects: the prompts, the rate, the tenants or the server."""
+    """What a change affects: the prompts, the rate, the tenants or the server."""
 
     name: str
     prompts: float = 1.0
@@ -52,7 +51,7 @@ class ComparedWindows:
     data: tuple[Dataset, Dataset]
 
     def sides(self, metric: str) -> tuple[ObservedRequests, ObservedRequests]:
-        """Return the requests before and after the change for which this latency is known."""
+        """The requests before and after the change for which this latency is known."""
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.before.ended_s.size, dtype=bool)
         before, _ = self.before.observed(metric, groups[0], every)
@@ -61,13 +60,10 @@ class ComparedWindows:
         return before, after
 
     def without_change(self, metric: str) -> np.ndarray:
-        """Return the latency that each request after the change would have had without the change.
+        """The latency of each request after the change, had the same work taken 1/`slower` of the
+        time.
 
-        The change multiplies all step coefficients by `slower`. Without the change, the same work
-        would have taken 1/`slower` of the engine's time.
-
-        Returns:
-            (n,) seconds, in the order of `sides(metric)[1]`.
+        Returns: (n,) seconds, in the order of `sides(metric)[1]`.
         """
         groups = group_numbers([self.before.table, self.after.table])
         every = np.ones(self.after.ended_s.size, dtype=bool)
@@ -84,7 +80,7 @@ class ComparedWindows:
 
 
 def pair(kind: ChangeKind, seed: int, requests: int, after: int | None = None) -> ComparedWindows:
-    """Simulate the two windows of a case: before and after the change.
+    """Simulate the two windows of a case.
 
     Args:
         seed: determines the load and all arrivals.

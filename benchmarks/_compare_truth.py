@@ -1,8 +1,7 @@
 """The measured change between two windows with the same arrivals, and the check of a verdict.
 
-Pure. Both windows have the same requests at the same instants. So the mix of requests is the same,
-and the difference of a percentile is the effect of the change. This effect includes the load that
-the change itself causes: on a slower server, for example, more requests run at the same time.
+The mix of requests is the same, so the difference of a percentile is the effect of the change. It
+includes the load that the change causes: on a slower server, more requests run at the same time.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ RIGHT, MISSED, WRONG, UNCLEAR = "right", "missed", "WRONG", "unclear"
 
 @dataclass(frozen=True, slots=True)
 class WindowLatencies:
-    """The requests of a window for which one latency, such as TTFT, is known."""
+    """The requests of a window with one known latency, such as TTFT."""
 
     at_s: FloatArray
     """(n,) when each request was received, in seconds since the window began."""
@@ -32,15 +31,14 @@ class WindowLatencies:
 
 @dataclass(frozen=True, slots=True)
 class TrueChange:
-    """The relative change of a percentile (after / before − 1), with a 95 % confidence interval."""
+    """Relative change of a percentile (after / before − 1), with a 95 % interval."""
 
     ratio: float
     low: float
     high: float
 
     def expects(self, margin: float) -> CompareVerdict | None:
-        """Return the expected verdict; None if the margin (the smallest relevant change) lies
-        within the confidence interval."""
+        """The expected verdict; None if the margin lies within the interval."""
         limit = expm1(-log1p(margin))
         if self.low > margin:
             return CompareVerdict.WORSE
@@ -49,7 +47,7 @@ class TrueChange:
         return CompareVerdict.NO_WORSE if limit < self.low and self.high < margin else None
 
     def judge(self, verdict: CompareVerdict, margin: float) -> str:
-        """Return whether a verdict is right, is wrong, missed a change, or cannot be judged."""
+        """Whether a verdict is right, is wrong, missed a change, or cannot be judged."""
         expected = self.expects(margin)
         contradicted = {
             CompareVerdict.WORSE: self.high < margin,
@@ -66,10 +64,9 @@ class TrueChange:
 def truth_of(
     before: WindowLatencies, after: WindowLatencies, q: float, seconds: float, seed: int = 0
 ) -> TrueChange:
-    """Return the measured change of a percentile.
+    """The measured change of a percentile q in (0, 1).
 
-    The confidence interval comes from resampled blocks of time, which are the same in both windows.
-    q is in (0, 1).
+    The interval comes from resampled blocks of time, the same in both windows.
     """
     length_s = block_s(seconds)
     number = max(1, round(seconds / length_s))

@@ -33,13 +33,12 @@ HEADING: Final = (
 )
 
 Windows = Mapping[tuple[str, str], ServedWindow]
-"""The windows by configuration and traffic."""
+"""By configuration and traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareCase:
-    """Two windows to compare, and two windows with the same arrivals, which give the true
-    change."""
+    """Two windows to compare, and two with the same arrivals, which give the true change."""
 
     before: tuple[str, str]
     after: tuple[str, str]
@@ -76,8 +75,7 @@ class JudgedAnswer:
 
 
 def cases_of(changes: Sequence[str]) -> list[CompareCase]:
-    """Return four cases for each change: in both directions, and with the same or another mix of
-    requests.
+    """Four cases per change: in both directions, with the same and with another mix of requests.
 
     The two windows that give the true change are not compared with each other.
     """
@@ -94,7 +92,7 @@ def cases_of(changes: Sequence[str]) -> list[CompareCase]:
 
 
 def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLatencies:
-    """Return the stored requests of a window that have the latency."""
+    """A window's stored requests that have the latency."""
     column, received = METRICS[metric], "received_unix_ns"
     table = request_columns(engine, served.window, [received, column])
     value_s = np.asarray(table[column].to_numpy(), dtype=np.float64)
@@ -106,12 +104,10 @@ def latencies_of(engine: Engine, served: ServedWindow, metric: str) -> WindowLat
 def judged(
     engine: Engine, case: CompareCase, windows: Windows, metric: str, quantile: str, looks: bool
 ) -> JudgedAnswer | None:
-    """Measure the true change of a case, and compute the verdict of the comparison. Return None if
-    a window has too few requests.
+    """The true change of a case, and the verdict. None if a window has too few requests.
 
     Args:
-        looks: whether the confidence interval must be valid for repeated comparisons (looks) while
-            the window after the change grows.
+        looks: whether the interval must hold for repeated comparisons while the window grows.
     """
     sides = [latencies_of(engine, windows[each], metric) for each in case.truth]
     if min(each.value_s.size for each in sides) < MIN_REQUESTS:
@@ -124,11 +120,9 @@ def judged(
 
 
 def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[str], int]:
-    """Compare all pairs of windows that the same process served. The process did not change, so
-    every change that is found is false.
+    """Compare all windows of the same process, in which every change that is found is false.
 
-    Returns:
-        A line for each verdict `worse` or `better`, and the number of verdicts.
+    Returns: a line for each verdict `worse` or `better`, and the number of verdicts.
     """
     lines, compared = [], 0
     for before, after in permutations(windows, 2):
@@ -148,7 +142,7 @@ def false_verdicts(engine: Engine, windows: Windows, looks: bool) -> tuple[list[
 
 
 def line(of: JudgedAnswer) -> str:
-    """Return the table line of one verdict."""
+    """The table line of one verdict."""
     case, question, found, truth = of.case, of.answer.question, of.answer.decision, of.truth
     raw = ratio = "-"
     if found.before_s and found.after_s is not None:
@@ -177,7 +171,7 @@ def _interval(middle: float, low: float, high: float) -> str:
 
 
 def summary(found: Sequence[JudgedAnswer]) -> tuple[list[str], bool]:
-    """Return the sentences below the table, and whether the goal is met."""
+    """The sentences below the table, and whether the goal is met."""
     lines, met = [], True
     for name, changed in (("A/A", False), ("A/B", True)):
         mine = [each for each in found if each.case.changed == changed]

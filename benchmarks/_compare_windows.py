@@ -1,5 +1,6 @@
 """Record a real vLLM in several configurations under seeded traffic, for
-benchmarks/compare_real."""
+benchmarks/compare_real.
+"""
 
 import json
 import time
@@ -22,29 +23,27 @@ CONFIGURATIONS: Final = {
     "compiled": (*_SEATS, "--no-enforce-eager"),
     AGAIN: _SEATS,
 }
-"""vLLM's arguments of each configuration, in the order of the recording. The last configuration is
-the usual one again, after a restart. The latencies of the last configuration show whether the speed
-of the machine drifted."""
+"""vLLM's arguments, in the order of the recording. The last is the usual configuration again, to
+show whether the machine's speed drifted."""
 
 FIRST: Final = "first"
 SAME: Final = "same mix"
 CHANGED: Final = "other mix"
 FILE: Final = "windows.json"
 EARLIER: Final = 4
-"""Number of vLLM processes that are recorded before the first window. All these processes have the
-usual configuration, so their differences show the effect of a restart alone."""
+"""Processes with the usual configuration before the first window, which show the effect of a
+restart."""
 SETTLED_S: Final = 10.0
-"""Seconds of traffic before the windows of each configuration, so that no window follows an idle
-time. This traffic is not compared."""
+"""Seconds of traffic before each configuration's windows, so that none follows an idle time."""
 
 
 class WindowsError(Exception):
-    """A folder has no usable recording, or already has a recording."""
+    """A folder has no usable recording, or already has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedWindow:
-    """A window: the traffic that one configuration of the server served."""
+    """The traffic that one configuration served."""
 
     configuration: str
     traffic: str
@@ -54,13 +53,12 @@ class ServedWindow:
 
     @property
     def window(self) -> Window:
-        """The window in unix nanoseconds."""
+        """Unix nanoseconds."""
         return Window(round(self.stretch.begun_s * 1e9), round(self.stretch.ended_s * 1e9))
 
 
 def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
-    """Return the traffic of each window by name. `rate_per_s` is the rate before the mix of
-    requests changes."""
+    """The traffic of each window. `rate_per_s` is the rate before the mix of requests changes."""
     usual = _mixed(PlannedTraffic(rate_per_s=rate_per_s), long_share=0.15)
     new = PlannedTraffic(
         rate_per_s=0.15 * rate_per_s,
@@ -73,7 +71,7 @@ def traffics(rate_per_s: float) -> dict[str, PlannedTraffic]:
 
 
 def _mixed(usual: PlannedTraffic, long_share: float) -> PlannedTraffic:
-    """Return the traffic of one window. A share of the window's requests has long prompts."""
+    """The traffic of one window, of which a share has long prompts."""
     long = replace(usual, rate_per_s=long_share * usual.rate_per_s, prompt_tokens=(300, 600))
     return replace(usual, rate_per_s=(1 - long_share) * usual.rate_per_s, extra=(long,))
 
@@ -137,7 +135,7 @@ def record(
 
 
 def read_windows(folder: Path) -> list[ServedWindow]:
-    """Return the windows of an earlier recording.
+    """The windows of an earlier recording.
 
     Raises:
         WindowsError: the folder has no recording, or its file is malformed.

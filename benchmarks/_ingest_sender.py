@@ -2,9 +2,9 @@
 
     python benchmarks/_ingest_sender.py grpc|http PORT SECONDS
 
-The batches have the plugin's encoding. To save CPU time, a few batches are encoded once, and their
-ids and timestamps are overwritten before each sending. The program prints one JSON object:
-acknowledged spans, seconds, CPU seconds, and batches that were rejected and sent again.
+To save CPU time, a few batches are encoded once, and their ids and timestamps are overwritten
+before each sending. Prints one JSON object: acknowledged spans, seconds, CPU seconds, and batches
+that were rejected and sent again.
 """
 
 import http.client
@@ -30,7 +30,7 @@ PAUSE_S = 0.2
 
 
 def record(chance: random.Random) -> RequestRecord:
-    """Return a record with all fields of a real request."""
+    """A record with all fields of a real request."""
     frontend, queue, prefill = (chance.expovariate(1 / mean) for mean in (0.01, 0.05, 0.2))
     tokens = chance.randrange(2, 800)
     decode = tokens * 0.02 * chance.uniform(0.5, 2)
@@ -62,7 +62,7 @@ def record(chance: random.Random) -> RequestRecord:
         external_cached_tokens=0,
         output_tokens=tokens,
         preemptions=0,
-        itl_max_s=chance.uniform(0.02, 0.4),
+        itl_max_s=min(chance.uniform(0.02, 0.4), decode),
         prefill_parts=RequestPhaseParts(prefill * 0.7, prefill * 0.2, prefill * 0.1, 0.0, 0.0),
         decode_parts=RequestPhaseParts(decode * 0.6, decode * 0.2, decode * 0.1, 0.0, decode * 0.1),
         waiting_at_arrival=chance.randrange(20),
@@ -72,7 +72,7 @@ def record(chance: random.Random) -> RequestRecord:
 
 
 class SpanBatch:
-    """A batch of 512 spans, which gets new ids and timestamps before each sending."""
+    """A batch of 512 spans."""
 
     def __init__(self, chance: random.Random, replica: int) -> None:
         resource = Resource(
@@ -97,7 +97,7 @@ class SpanBatch:
             self._places.append((at, start, start + 9, span.end_time - span.start_time))
 
     def fresh(self) -> bytes:
-        """Return the body of a message with requests that end now."""
+        """The body of a message with requests that end now."""
         body, now = self.body, time.time_ns()
         fresh = os.urandom(24 * SPANS)
         for number, (at, start, end, length) in enumerate(self._places):
@@ -110,7 +110,7 @@ class SpanBatch:
 
 
 def by_grpc(port: int) -> Callable[[bytes], bool]:
-    """Return a function that sends a batch over a shared channel."""
+    """A function that sends a batch over a shared channel."""
     channel = grpc.insecure_channel(f"127.0.0.1:{port}")
     export = channel.unary_unary(METHOD)
 
@@ -125,7 +125,7 @@ def by_grpc(port: int) -> Callable[[bytes], bool]:
 
 
 def by_http(port: int) -> Callable[[bytes], bool]:
-    """Return a function that sends a batch over a separate connection."""
+    """A function that sends a batch over a separate connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/x-protobuf"}
 
@@ -143,7 +143,7 @@ def by_http(port: int) -> Callable[[bytes], bool]:
 
 
 def main() -> None:
-    """Send batches for a given time, and print the number of acknowledged spans."""
+    """Send batches for a given time, and print the result."""
     transport, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     chance = random.Random(1)
     batches = [SpanBatch(chance, number % 4) for number in range(BATCHES)]

@@ -1,11 +1,11 @@
-"""Command-line options that several benchmarks of a real server have."""
+"""Command-line options of the benchmarks with a real server."""
 
 import argparse
 import shlex
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    """Add the option `--server`: the command of another server, as a list of words."""
+    """Add the option `--server`: the command of another server."""
     parser.add_argument(
         "--server",
         type=shlex.split,
@@ -16,7 +16,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def two_numbers(text: str) -> tuple[int, int]:
-    """Read an option's value that consists of two integers, separated by a comma.
+    """Two integers, separated by a comma.
 
     Raises:
         ValueError: the text is not two integers.

@@ -1,9 +1,6 @@
-"""Runs `tailspan` with incidents that end early, so that a test of the end of incidents takes only
-minutes.
+"""Runs `tailspan` with incidents that end after QUIET_S seconds without an alert, instead of 300.
 
-    python benchmarks/_quick_collector.py QUIET_S up …
-
-An incident is over after QUIET_S seconds without an alert, instead of 300 s.
+python benchmarks/_quick_collector.py QUIET_S up …
 """
 
 import sys

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from telemetry.requests import RequestTimeline
 from telemetry.starts import EngineStart
 
 EXPORTED_S = 6.0
-"""Seconds to wait for the plugin's last batch, which is sent within five seconds."""
+"""The plugin sends its last batch within five seconds."""
 CLIENTS = 256
 """Maximum number of requests in flight."""
 
 Planned = Sequence[tuple[float, Call]]
-"""Requests, each with its time in seconds since the start of the load."""
+"""Each request with its seconds since the start of the load."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +42,20 @@ def record_in_turn(
     arguments: Sequence[str] = (),
     servers: int = 1,
     command: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
-    during: AbstractContextManager[object] | None = None,
     *,
     one_core: bool = False,
     skip_s: float = 0.0,
 ) -> Iterator[ServerRecording]:
-    """Start servers, send the loads one after another, and stop the servers. Yield each load's
-    recording as soon as the load has ended.
+    """Start servers, send the loads one after another, and yield each load's recording.
 
-    With several servers, requests are sent to them in rotation, as by a round-robin router. The
-    prefix caches are emptied before each load after the first.
+    Several servers get the requests in rotation. The prefix caches are emptied before each load
+    after
+    the first.
 
     Args:
-        loads: the planned requests. Each request is sent at its time, even if earlier requests have
-            not ended.
+        loads: each request is sent at its time, even if earlier requests have not ended.
         arguments: vLLM's arguments in addition to those of `rig.serve`.
-        command: the command of another server to start instead of the tiny model's; see
-            `rig.serve.command`.
-        during: a context manager that is active while the load is sent.
+        command: see `rig.serve.command`.
         one_core: whether each server runs on one CPU core of its own.
         skip_s: each load after the first begins at this time of its plan, because the servers are
             warm.
@@ -70,9 +64,8 @@ def record_in_turn(
         RuntimeError: a server did not start.
         urllib.error.HTTPError: a server did not empty its prefix cache.
     """
-    if len(loads) > 1:
-        # vLLM empties its prefix cache on request only in development mode.
-        variables = {"VLLM_SERVER_DEV_MODE": "1", **(variables or {})}
+    # vLLM empties its prefix cache on request only in development mode.
+    variables = {"VLLM_SERVER_DEV_MODE": "1"} if len(loads) > 1 else {}
     sink = MemorySink()
     with running(Collector(sink, grpc_port=0, http_port=0)) as collector:
         ports = [free_port() for _ in range(servers)]
@@ -83,7 +76,7 @@ def record_in_turn(
                     *serve.command(port, ["--no-enable-log-requests", *arguments], command),
                 ],
                 env=serve.environment(
-                    f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **(variables or {})}
+                    f"http://127.0.0.1:{collector.grpc_port}", {**os.environ, **variables}
                 ),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -103,7 +96,7 @@ def record_in_turn(
                 earlier, sampled = len(sink.requests), len(sink.samples)
                 begun_s = time.monotonic() - skipped_s
                 begun_ns = time.time_ns() - round(skipped_s * 1e9)
-                with during or nullcontext(), ThreadPoolExecutor(CLIENTS) as pool:
+                with ThreadPoolExecutor(CLIENTS) as pool:
                     for number, (at_s, call) in enumerate(planned):
                         if at_s < skipped_s:
                             continue
@@ -128,8 +121,7 @@ def record_once(
     *,
     skip_s: float = 0.0,
 ) -> dict[str, ServerRecording]:
-    """Return the recordings of an earlier run from files. If a file does not exist, call
-    `record_in_turn` and write the recordings to files.
+    """The recordings of an earlier run, or new ones (`record_in_turn`), which are written to files.
 
     Args:
         folder: the folder of the files; None to record without files. Read only your own files,

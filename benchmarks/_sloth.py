@@ -1,11 +1,10 @@
 """Sloth's paging rules for an SLO, to compare with Tailspan's on the same series.
 
-This module repeats Sloth's formulas. An SLI over a window is `(error query) / (total query)`
-(slok/sloth, internal/prometheus/recording_rules.go). A page (an urgent alert) fires if, in both
-windows of a pair, the SLI is above `factor * error budget` (alert_rules.go). The factor is `share
-of the budget * period / long window` (internal/alert/alert.go). Sloth's built-in windows for
-periods of 28 and 30 days, and the windows of its example for 7 days, are equal to Tailspan's.
-tests/alerts/test_policy.py checks this.
+An SLI over a window is `(error query) / (total query)` (slok/sloth,
+internal/prometheus/recording_rules.go). A page fires if, in both windows of a pair, the SLI is
+above `factor * error budget` (alert_rules.go). The factor is `share of the budget * period / long
+window` (internal/alert/alert.go). Sloth's windows are equal to Tailspan's
+(tests/alerts/test_policy.py).
 """
 
 from fractions import Fraction
@@ -22,7 +21,7 @@ _DAY_S: Final = 86_400
 
 
 def sloth_pages(bad: str, total: str, target: Fraction, days: int = 30) -> str:
-    """Return a rules file.
+    """A rules file.
 
     Args:
         bad, total: queries for the bad events and for all events, over `[{{.window}}]`.

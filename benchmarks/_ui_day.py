@@ -1,7 +1,4 @@
-"""The data for `ui.py`: a day with a million requests in SQLite.
-
-The rows have the same columns and values as rows that `tailspan up` stores.
-"""
+"""The data for `ui.py`: a day with a million requests in SQLite, as `tailspan up` stores them."""
 
 import sys
 from dataclasses import replace
@@ -37,8 +34,10 @@ REPLICAS = 4
 
 
 def fill(url: str, number: int, end_s: int) -> None:
-    """Write the engines' samples and a day of requests. The requests of the last hour are
-    slower."""
+    """Write the engines' samples and a day of requests.
+
+    The requests of the last hour are slower.
+    """
     rng = np.random.default_rng(7)
     engine = open_database(url)
     begin(engine)

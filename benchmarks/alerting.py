@@ -1,4 +1,4 @@
-"""Compares three alerting rules on the same days, by their delays and wrong pages (urgent alerts).
+"""Compares three alerting rules on the same days, by their delays and wrong pages.
 
     python benchmarks/alerting.py [--pairs 10] [--seed 1]
 
@@ -6,35 +6,15 @@ The rules are: (1) the pages of the built-in objective, on its burn rate and on 
 the exact P99 above the threshold for 5 minutes; (3) more than 5 % bad requests over 5 minutes, for
 5 minutes. While the target is down, rules 2 and 3 have no data and do not alert.
 
-Each pair of days is a quiet day and a day with episodes of bad requests at random times. There are
-three sets of pairs:
+A pair of days is a quiet day and a day with episodes of bad requests: ten per day, one per day, or
+one per day with one request per minute. The last two include hangs (no request ends for 10 minutes,
+and then all hung requests are bad) and absences. docs/benchmarks.md defines when an episode
+deserves a page.
 
-- ten episodes per day;
-- one episode per day; each kind of episode has its own days;
-- one episode per day, with other kinds of episodes and only one request per minute.
-
-The second and third set include hangs (no request ends for 10 minutes, and then all hung requests
-are bad) and absences (the target is down). The traffic at noon is twice the traffic at midnight.
-Outside the episodes, 0.3 % of the requests are bad. Each day has four harmless disturbances of a
-few minutes.
-
-An episode deserves a page if, during five consecutive minutes, more than 10 % of the arriving
-requests are bad, and if the whole episode has at least ten bad requests. The numbers 10 % and five
-minutes are from the definition of downtime in Google's App Engine SLA of 2015-10-17 (and
-Datastore's of 2016-08-16): "more than a ten percent Error Rate" for "a period of five consecutive
-minutes". The limit of ten requests is this benchmark's choice. So an episode that always affects
-less than a tenth of the traffic deserves no page, even if it lasts for hours.
-
-The alerting policy comes from the sources that the files in alerts/policies list. The policy was
-checked with other seeds: 0 to 20, and 1000 to 10020. The benchmark prints:
-
-- recall: the number of episodes with an active page, divided by the number of episodes. Only
-  episodes that deserve a page are counted;
-- precision: the number of pages that were active during an episode that deserves a page, or up to
-  5 minutes after it, divided by the number of all pages;
-- delay: time from an episode's start to the page, unless a page was already active. The formula for
-  the expected delay is factor · budget · long window / bad ratio. This delay is computed for each
-  pair of windows in the policy, and the shortest delay is printed.
+recall: episodes with an active page / episodes; only those that deserve a page.
+precision: pages that were active during such an episode, or up to 5 minutes after it / pages.
+delay: time from an episode's start to the page, unless a page was already active. Expected is the
+shortest factor · budget · long window / bad ratio of the policy's pairs of windows.
 """
 
 import argparse
@@ -74,17 +54,13 @@ BLIPS = 4
 
 
 class EpisodeKind(NamedTuple):
-    """A kind of episode: its share of bad requests, its duration, and when the counters report the
-    bad requests."""
+    """Bad requests, duration, and when the counters report them."""
 
     name: str
     bad_ratio: float
     minutes: float
     seen: str = "as it happens"
-    """When the counters report the bad requests.
-
-    "afterwards" means a hang, and "never" means that the target is down.
-    """
+    """"afterwards" means a hang, and "never" that the target is down."""
 
 
 KINDS = (
@@ -111,22 +87,22 @@ QUIET = (
     EpisodeKind("all fail, 3 min", 1.0, 3),
     *OUTAGES,
 )
-"""Episodes of a service that receives one request per minute."""
+"""For a service that receives one request per minute."""
 
 
 @dataclass(frozen=True)
 class Burn:
-    """One episode, with timestamps in seconds since the first day began."""
+    """One episode, in seconds since the first day began."""
 
     kind: EpisodeKind
     from_s: int
     to_s: int
     deserves: bool
-    """Whether an alert of severity page should be sent for the episode."""
+    """Whether a page should be sent."""
 
 
 class SentPage(NamedTuple):
-    """A page (an alert of severity page), with its start and end in seconds."""
+    """Start and end in seconds."""
 
     fired_s: int
     last_s: int
@@ -145,7 +121,7 @@ class Days:
 
 
 def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) -> Days:
-    """Draw two days from a seed. The second day has one episode of each kind, in random order."""
+    """Draw two days from a seed. The second has one episode of each kind, in random order."""
     random = np.random.default_rng(seed)
     steps = 2 * DAY_S // STEP_S
     at_s = (np.arange(steps) + 1) * STEP_S
@@ -182,7 +158,10 @@ def two_days(seed: Sequence[int], kinds: Sequence[EpisodeKind], per_s: float) ->
 
 
 def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
-    """Return whether an episode deserves a page.
+    """Whether an episode deserves a page.
+
+    10 % and five minutes define downtime in Google's App Engine SLA of 2015-10-17; ten requests is
+    this benchmark's choice.
 
     Args:
         arrived: (n,) requests that arrived in each step of `STEP_S`.
@@ -197,7 +176,7 @@ def users_affected(arrived: np.ndarray, affected: np.ndarray) -> bool:
 
 
 class BuiltIn:
-    """The built-in objective, with only the window pairs of severity page in its policy."""
+    """The built-in objective, with only the window pairs of severity page."""
 
     def __init__(self) -> None:
         (whole,) = load([Path(__file__).parent.parent / "alerts" / "objectives"]).objectives
@@ -206,7 +185,7 @@ class BuiltIn:
         self.absent_for_s = absent_for_s(whole, of_tailspan(whole))
 
     def detection_s(self, kind: EpisodeKind) -> float | None:
-        """Return the expected delay of the page in seconds; None if the episode ends earlier."""
+        """Expected delay of the page in seconds; None if the episode ends earlier."""
         if kind.seen != "as it happens":
             return None
         ratio, objective = Fraction(str(kind.bad_ratio)), self.objective
@@ -215,7 +194,7 @@ class BuiltIn:
 
 
 def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
-    """Return the pages (alerts) that Tailspan's evaluator sends."""
+    """The pages of Tailspan's evaluator."""
     pairs = list(zip(days.bad.tolist(), days.events.tolist(), strict=True))
     buckets = [
         HistoryBucket(place * STEP_S, EventCounts(*pair)) for place, pair in enumerate(pairs, 1)
@@ -241,17 +220,15 @@ def by_burn_rate(days: Days, built_in: BuiltIn) -> list[SentPage]:
 
 
 def by_p99(days: Days, target: Fraction) -> list[SentPage]:
-    """Return the pages (alerts) that a rule on the P99 sends."""
+    """The pages of a rule on the P99."""
     bad, events = _over_window(days)
-    # By nearest rank, the P99 of n requests is the latency of the request with rank ⌈0.99·n⌉. The
-    # P99 is bad if the number of bad requests is larger than the number of requests with a higher
-    # rank.
+    # By nearest rank, P99 is bad if more requests are bad than have a rank above ⌈0.99·n⌉.
     rank = -(-events * target.numerator // target.denominator)
     return _held(bad > events - rank, FOR_S)
 
 
 def by_error_rate(days: Days) -> list[SentPage]:
-    """Return the pages (alerts) that a rule on the error rate sends."""
+    """The pages of a rule on the error rate."""
     bad, events = _over_window(days)
     return _held(bad * STATIC.denominator > events * STATIC.numerator, FOR_S)
 
@@ -266,10 +243,8 @@ def _over_window(days: Days) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _held(condition: np.ndarray, for_s: int) -> list[SentPage]:
-    """Return the pages for a condition that must hold for `for_s` seconds.
-
-    Pages that are less than 5 min apart are merged.
-    """
+    """The pages for a condition that must hold for `for_s` seconds. Pages less than 5 min apart are
+    merged."""
     pages: list[SentPage] = []
     since_s: int | None = None
     for place, high in enumerate(condition.tolist(), 1):
@@ -300,11 +275,7 @@ class Score:
     delays_s: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, pages: list[SentPage], burns: list[Burn]) -> None:
-        """Add the pages of a quiet day and of a day with episodes of bad requests to the score.
-
-        Args:
-            burns: the episodes.
-        """
+        """Add the pages of a quiet day and of a day with these episodes."""
         self.days += 2
         deserving = [burn for burn in burns if burn.deserves]
         self.pages += len(pages)

@@ -2,9 +2,9 @@
 
     python benchmarks/answer_kinds.py [--chunks 200000]
 
-An application sends chunks of vLLM's chat completions to a function `send` that does nothing: once
-directly, and once through the plugin's HTTP layer. The cost is the difference in CPU time, per
-chunk. Each figure is the median of 9 rounds, in which the two ways alternate.
+An application sends chunks of vLLM's chat completions directly, and through the plugin's HTTP
+layer.
+The cost is the difference in CPU time.
 """
 
 import argparse
@@ -33,7 +33,7 @@ START = {
 
 
 def chunk(**delta: Any) -> bytes:
-    """Return an event as vLLM sends it."""
+    """An event as vLLM sends it."""
     body = {
         "id": "chatcmpl-8b84626539c86e03a1b2c3d4e5f60718",
         "object": "chat.completion.chunk",
@@ -47,7 +47,7 @@ def chunk(**delta: Any) -> bytes:
 
 
 def stream(capture: Capture, bodies: list[bytes], *, counted: bool) -> Any:
-    """Return an application that makes one request to the engine and sends these chunks."""
+    """An application that makes one request to the engine and sends these chunks."""
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         flight = capture.flight_began(None)
@@ -65,7 +65,7 @@ def stream(capture: Capture, bodies: list[bytes], *, counted: bool) -> Any:
 
 
 async def took_s(application: Any) -> float:
-    """Return the CPU seconds in which the application sent its chunks."""
+    """CPU seconds in which the application sent its chunks."""
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -79,7 +79,7 @@ async def took_s(application: Any) -> float:
 
 
 def cost_ns(bodies: list[bytes], *, counted: bool = True) -> float:
-    """Return the plugin's cost per chunk, in nanoseconds."""
+    """The plugin's cost per chunk, in nanoseconds."""
     capture = Capture(settings_from({"OTEL_SDK_DISABLED": "true"}))
     bare = stream(capture, bodies, counted=counted)
     differences = []

@@ -2,19 +2,16 @@
 
     python benchmarks/api.py [--rounds 9] [--seconds 20]
 
-The benchmark runs `tailspan up` without the explorer, on a SQLite database with an hour of a
-simulated fleet.
+Tailspan runs without the explorer on a SQLite database with an hour of a simulated fleet.
 
-- Time: the median durations of `GET /api/v1/stats` for this hour, of the command `tailspan stats
-  --format json`, and of a SELECT of the same columns, measured in rotation.
-- Cost: one sender sends spans as fast as they are accepted (as in `ingest.py`). The committed spans
-  per second are measured three times: without questions, with one question at a time, and with two
-  questions at a time. A question asks for an explanation of the simulated hour, with replay.
+- Time: `GET /api/v1/stats` for this hour, `tailspan stats --format json`, and a SELECT of the same
+  columns, in rotation.
+- Cost: the spans per second that are committed while zero, one and two explanations of the hour are
+  computed at a time.
 """
 
 import argparse
 import os
-import re
 import sqlite3
 import statistics
 import subprocess
@@ -33,6 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import ingest  # type: ignore[import-not-found]  # noqa: E402  # found through sys.path
 
+from rig.program import Tailspan, tailspan_command  # noqa: E402
 from simulator.dataset import run as simulate  # noqa: E402
 from simulator.fault import SimulatedFault  # noqa: E402
 from simulator.fleet_config import FleetConfig  # noqa: E402
@@ -50,9 +48,8 @@ COLUMNS: Final = "ttft_s, decode_s, itl_max_s, e2e_s, queue_s, outcome, output_t
 class Running(NamedTuple):
     """A running Tailspan."""
 
-    process: subprocess.Popen[bytes]
+    program: Tailspan
     database: Path
-    http_port: int
     api: str
     """Address of `/api/v1`."""
 
@@ -75,36 +72,16 @@ def main() -> None:
 @contextmanager
 def tailspan(folder: Path) -> Iterator[Running]:
     """Run `tailspan up` without the explorer."""
-    database, log = folder / "tailspan.db", folder / "log"
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command("up", database), *ports, "--no-explorer", "--api-timeout=10m"],
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-        )
-    try:
-        ingest.wait_for(lambda: "is up" in log.read_text(), process)
-        printed = log.read_text()
-        (http_port,) = re.findall(r"127\.0\.0\.1:(\d+) \(HTTP\)", printed)
-        (metrics,) = re.findall(r"(http://127\.0\.0\.1:\d+)/metrics", printed)
-        yield Running(process, database, int(http_port), f"{metrics}/api/v1")
-    finally:
-        ingest.end(process)
-
-
-def command(verb: str, database: Path) -> list[str]:
-    """Return the command line of a Tailspan command that reads this database."""
-    start = [sys.executable, "-c", "from cli.main import main; main()", verb]
-    return [*start, f"--database=sqlite:///{database}"]
+    database = folder / "tailspan.db"
+    words = ("--no-explorer", "--api-timeout=10m", f"--database=sqlite:///{database}")
+    with Tailspan(folder, "up", *words) as program:
+        program.is_up()
+        yield Running(program, database, f"{program.address('metrics')}/api/v1")
 
 
 def store_hour(database: Path, end_s: int) -> int:
-    """Store an hour of a fleet in which a tenant sends bursts of requests in the last ten minutes.
-
-    Return the number of requests.
-    """
+    """Store an hour of a fleet with bursts of one tenant in the last ten minutes. Return its
+    requests."""
     found = simulate(
         FleetConfig(
             workload=Workload(rate_per_s=RATE_PER_S),
@@ -121,15 +98,15 @@ def store_hour(database: Path, end_s: int) -> int:
 
 
 def times(up: Running, end_s: int, rounds: int) -> None:
-    """Print the response times of the API, of the command and of the SELECT, and the ratios of
-    these times."""
+    """Print the response times of the API, the command and the SELECT, and their ratios."""
     parameters = {"from": str(end_s - HOUR_S), "to": str(end_s)}
     query = "&".join(f"{key}={value}" for key, value in parameters.items())
     words = [f"--{key}={value}" for key, value in parameters.items()]
+    words.append(f"--database=sqlite:///{up.database}")
     ways: dict[str, Callable[[], object]] = {
         "GET /api/v1/stats": lambda: get(f"{up.api}/stats?{query}"),
         "tailspan stats": lambda: subprocess.run(
-            [*command("stats", up.database), *words, "--format=json"],
+            [*tailspan_command("stats"), *words, "--format=json"],
             check=True,
             capture_output=True,
             cwd=up.database.parent,
@@ -165,14 +142,15 @@ def select(database: Path, end_s: int) -> list[tuple[object, ...]]:
 
 
 def costs(up: Running, end_s: int, seconds: float) -> None:
-    """Print how many spans per second are committed without questions, and with questions."""
+    """Print the spans per second that are committed with and without questions."""
     query = f"last=10m&to={end_s}&metric=ttft"
     rates: dict[int, list[float]] = {0: [], 1: [], 2: []}
     answered = dict.fromkeys(rates, 0)
     for turn in (0, 1, 2, 2, 1, 0):
         with asking(f"{up.api}/explain?{query}", turn) as answers:
             before = ingest.rows(up.database, "requests")
-            report, _ = ingest.send("http", up.http_port, seconds, up.process.pid)
+            port, pid = up.program.port("http"), up.program.process.pid
+            report, _ = ingest.send("http", port, seconds, pid)
             rows = ingest.rows(up.database, "requests") - before
             rates[turn].append(rows / report["seconds"])
             answered[turn] += len(answers)
@@ -186,10 +164,7 @@ def costs(up: Running, end_s: int, seconds: float) -> None:
 
 @contextmanager
 def asking(url: str, at_once: int) -> Iterator[list[float]]:
-    """Ask a question repeatedly, on several connections at the same time.
-
-    Yield the list of the response times.
-    """
+    """Ask a question on several connections at the same time. Yield the response times."""
     ending, took = threading.Event(), list[float]()
 
     def ask() -> None:
@@ -210,7 +185,7 @@ def asking(url: str, at_once: int) -> Iterator[list[float]]:
 
 
 def get(url: str) -> bytes:
-    """Return the response to a question."""
+    """The response to a question."""
     with urllib.request.urlopen(url, timeout=600) as response:
         body: bytes = response.read()
     return body

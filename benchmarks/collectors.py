@@ -2,23 +2,17 @@
 
     python benchmarks/collectors.py [--seed 1] [--seconds 100] [--telemetry clickhouse]
 
-Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s
-one of the collectors is killed (SIGKILL, and started again) or stopped for 25 s (SIGSTOP, SIGCONT);
-half of the failures hit the collector that sends notifications. For each period in which a budget
-burned, the benchmark counts the messages that a webhook received. The benchmark also counts the
-acknowledged requests that are missing or stored twice, and measures how soon another collector
-takes the leases of a failed one. A lease is the right to do a task alone. An incident ends 15 s
-(instead of 300 s) after its last alert.
+Three collectors receive requests while the error budgets of six objectives burn. Every 6 to 12 s, a
+collector is killed and started again, or stopped for 25 s. The benchmark counts webhook messages,
+and acknowledged requests that are missing or stored twice, and measures the takeover of leases.
 
-Then one, two and three collectors receive the same 4,096 spans per second. The CPU time is the sum
-of all collectors, their child processes and PostgreSQL. For comparison, the same number of
-collectors receives the same spans on separate databases. These collectors share only the machine.
-With separate databases, the CPU time also grows with the number of collectors, because each
-collector receives fewer messages and finds less of its data in the processor's caches.
+Then one, two and three collectors receive the same 4,096 spans per second. CPU time includes all
+processes and PostgreSQL. The same collectors on separate databases are the comparison: they share
+only the machine, and each finds less of its data in the processor's caches.
 
 By default, one PostgreSQL database has the telemetry and the state. With --telemetry, the state is
-in a separate PostgreSQL database. With ClickHouse, only the failures are measured, because its
-engine (`rig/clickhouse_server.py`) runs one statement at a time.
+in a separate one. With ClickHouse, only the failures are measured, because its engine
+(`rig/clickhouse_server.py`) runs one statement at a time.
 """
 
 import argparse
@@ -119,8 +113,7 @@ def _show_failures(out: RunOutcome, seed: int) -> None:
 def _cpu(
     server: PostgreSQL, folder: Path, number: int, databases: int, state_apart: bool
 ) -> tuple[float, float, float]:
-    """Return the spans per second, and the µs of CPU time per span: of the collectors, and of the
-    database."""
+    """Spans per second, and the µs of CPU time per span: of the collectors, and of the database."""
     with ExitStack() as stack:
         webhook = stack.enter_context(running_http_server())
         hook = f"{webhook.url}/hook"
@@ -165,8 +158,7 @@ def _send(ports: list[int], sent: list[int], stop: threading.Event) -> None:
 
 
 def _database_cpu_s(server: PostgreSQL) -> float:
-    """Return the CPU seconds of the database server, including the processes of connections that
-    have ended."""
+    """CPU seconds of the database server, including ended connections."""
     while True:
         try:
             return sum(cpu_s(server.pid).values())

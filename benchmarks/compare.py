@@ -1,15 +1,12 @@
-"""Measures how often `tailspan compare` reports false changes, and how often it finds true changes.
+"""Measures how often `tailspan compare` reports false changes and finds true ones.
 
     python benchmarks/compare.py                        the default numbers of cases
     python benchmarks/compare.py --seed 5000 --cases 20 --looks 10
 
-Each case is a pair of simulated windows of 2,000 requests. In the A/A cases, the server does not
-change; the traffic stays the same, or gets a new tenant, longer prompts and a higher rate. In the
-A/B cases, each engine step takes 10 % longer. The margin is the default, 5 %. For comparison, a
-Mann-Whitney test and a z-test of the means are applied to the same windows. By default, 14 cases of
-each kind are compared once. Eight cases of each kind without a change are compared 200 times while
-the window after the change grows; each of these comparisons is called a look. The exit status is 1
-if a target value is missed.
+Each case is a pair of simulated windows of 2,000 requests. In A/A cases, the server does not
+change; in A/B cases, each engine step takes 10 % longer. By default, 14 cases of each kind are
+compared once. Eight cases of each kind without a change are compared 200 times (looks) while the
+window after the change grows. The exit status is 1 if a target value is missed.
 """
 
 import argparse
@@ -52,15 +49,13 @@ from diagnosis.inputs.arrow import samples_of
 REQUESTS: Final = 2_000
 LOOKS: Final = 200
 FALSE_ONCE, FALSE_EVER, FOUND, COVERED = 0.02, 0.05, 0.90, 0.90
-"""Target values, as shares. The first two values are maxima: of false verdicts at one look, and of
-cases with a false verdict at any look. The last two values are minima: of true changes found, and
-of intervals that contain the true change."""
+"""Targets, as shares. Maxima: false verdicts at one look, cases with a false verdict at any look.
+Minima: true changes found, intervals that contain the true change."""
 LATENCIES: Final = tuple((metric, q) for metric in ("ttft", "tpot") for q in QUANTILES)
 ALPHA: Final = 0.05
 INTERVAL_EVERY: Final = 40
-"""If the estimate is within the margin, the confidence interval is computed only at looks whose
-number is a multiple of this value. In this case, the verdict is neither `worse` nor `better`,
-whatever the interval is."""
+"""The interval is computed only at every 40th look if the estimate is within the margin, because
+the verdict is then neither `worse` nor `better`."""
 
 
 class JudgedLatency(NamedTuple):
@@ -75,13 +70,11 @@ class JudgedLatency(NamedTuple):
     covered: tuple[bool, bool]
     rivals: tuple[bool, bool]
     curve: tuple[int, int] = (0, 0)
-    """The number of points of the load curve (change by number of running requests) whose interval
-    contains the true change, and the number of all points."""
+    """Points of the load curve whose interval contains the true change, and all points."""
 
 
 def judged(case: ComparedWindows) -> list[JudgedLatency]:
-    """Return the verdicts on a case: one with the interval for one look, and one with the interval
-    for all looks."""
+    """The verdicts with the interval for one look, and with the interval for all looks."""
     found = []
     for metric, name in LATENCIES:
         before, after = case.sides(metric)
@@ -125,8 +118,7 @@ def judged(case: ComparedWindows) -> list[JudgedLatency]:
 def on_the_curve(
     decision: CompareDecision, equal: Equal, without_s: np.ndarray, q: float
 ) -> tuple[int, int]:
-    """Return the number of points of the load curve whose interval contains the true change, and
-    the number of all points."""
+    """Points of the load curve whose interval contains the true change, and all points."""
     place = np.searchsorted(edges_of(equal.compared.running, q), equal.compared.running, "right")
     inside = 0
     for point in decision.curve:
@@ -142,11 +134,11 @@ def on_the_curve(
 
 
 def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bool, bool, bool]:
-    """Compare a case at each look, while the window after the change grows.
+    """Compare a case at each look.
 
-    Returns:
-        Four values, each true if one of these happened at any look: a false verdict, an interval
-        that does not contain 0, a significant Mann-Whitney test, a significant z-test.
+    Returns: whether these happened at any look: a false verdict, an interval without 0, a
+    significant
+    Mann-Whitney test, a significant z-test.
     """
     criteria = Criteria(QUANTILES[name])
     before, whole = case.sides(metric)
@@ -169,7 +161,7 @@ def false_looks(case: ComparedWindows, metric: str, name: str) -> tuple[bool, bo
 
 
 def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the two-sided p-value of the Mann-Whitney test, by the normal approximation."""
+    """The two-sided p-value, by the normal approximation."""
     ranks = np.empty(a.size + b.size)
     ranks[np.argsort(np.concatenate([a, b]), kind="stable")] = np.arange(1, ranks.size + 1)
     excess = ranks[: a.size].sum() - a.size * (ranks.size + 1) / 2
@@ -178,14 +170,13 @@ def mann_whitney(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def z_test(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the two-sided p-value of a z-test of the difference of the means."""
+    """The two-sided p-value of the difference of the means."""
     spread = sqrt(a.var() / a.size + b.var() / b.size)
     return erfc(abs(a.mean() - b.mean()) / max(spread, 1e-300) / sqrt(2))
 
 
 def steps_covered(case: ComparedWindows) -> list[bool] | None:
-    """Return, for each step coefficient and for the ratio of the step durations (the pace), whether
-    the confidence interval contains the true value."""
+    """For each step coefficient and for the pace, whether the interval contains the true value."""
     sides = []
     for data in case.data:
         samples = samples_of(data.sample_table())
@@ -206,7 +197,7 @@ def steps_covered(case: ComparedWindows) -> list[bool] | None:
 
 
 def once(kind: ChangeKind, seeds: range) -> bool:
-    """Print the verdicts on the cases of a kind, and return whether the target values are met."""
+    """Print the verdicts on the cases of a kind, and return whether the targets are met."""
     begun = time.monotonic()
     results: dict[tuple[str, str], list[JudgedLatency]] = defaultdict(list)
     steps = []
@@ -279,7 +270,7 @@ def again(kind: ChangeKind, seeds: range) -> bool:
 
 
 def main() -> int:
-    """Print the measurements, and return 1 if a target value is missed."""
+    """Print the measurements, and return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=9_000, help="the first seed")
     parser.add_argument("--cases", type=int, default=14, help="cases of each kind to compare once")

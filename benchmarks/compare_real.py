@@ -4,20 +4,14 @@
     python benchmarks/compare_real.py --recorded DIR     compare again, without a server
     python benchmarks/compare_real.py budget restarted   only these changes
 
-A vLLM on this machine's CPU is restarted with three configurations: the same arguments as before
-(A/A), a small limit on the tokens per step (A/B), and compilation instead of eager execution (A/B).
-Each change is compared in both directions, with the same mix of requests and with another mix: a
-new tenant, more long prompts and a higher rate. The two windows of a comparison have different
-arrivals.
+A vLLM on this machine's CPU is restarted with the same arguments (A/A), with a small limit on the
+tokens per step (A/B), and with compilation (A/B). Each change is compared in both directions, with
+the same and with another mix of requests. Four earlier processes with the usual arguments show the
+effect of a restart. Windows of the same process are compared too.
 
-A restart alone can make a process slower or faster. So four processes with the usual arguments
-serve traffic before the first window, one after another: they show the effect of a restart. Windows
-of the same process are compared too.
-
-The true change is measured: each configuration also serves the same arrivals as the usual
-configuration, with each mix. The goal: the verdict is right whenever the confidence interval of the
-true change does not contain the margin, and no A/A verdict is `worse` or `better`. The benchmark
-has the same requirements as `make vllm`, and needs an otherwise idle machine.
+The true change is measured with the same arrivals on both configurations. The goal: the verdict is
+right whenever the interval of the true change does not contain the margin, and no A/A verdict is
+`worse` or `better`. Requirements as for `make vllm`, and an idle machine.
 """
 
 import argparse
@@ -59,14 +53,13 @@ from store.database import open_database
 
 CHANGES: Final = tuple(name for name in CONFIGURATIONS if name != USUAL)
 MIN_SECONDS: Final = MIN_BLOCKS * SHORTEST_S
-"""Minimum length of a window in seconds. Shorter windows have too few blocks of time for a
-confidence interval."""
+"""Shorter windows, in seconds, have too few blocks of time for an interval."""
 MAX_SECONDS: Final = 300.0
 MIN_RATE, MAX_RATE = 0.1, 20.0
 
 
 def windows_table(engine: Engine, served: Sequence[ServedWindow]) -> list[str]:
-    """Return the lines of all windows, with the numbers of requests."""
+    """The lines of all windows, with the numbers of requests."""
     lines = [f"{'window':22} {'answered':>8} {'failed':>6} {'stored':>6} {'others CPUs':>11}"]
     for each in served:
         stored = latencies_of(engine, each, "e2e").value_s.size
@@ -80,8 +73,7 @@ def windows_table(engine: Engine, served: Sequence[ServedWindow]) -> list[str]:
 def judge_recording(
     folder: Path, served: Sequence[ServedWindow], changes: Sequence[str], looks: bool
 ) -> int:
-    """Compute the verdict on each case of a recording, print the cases, and return the exit
-    status."""
+    """Print the verdict on each case of a recording, and return the exit status."""
     windows = {(each.configuration, each.traffic): each for each in served}
     engine = open_database(f"sqlite:///{folder / 'tailspan.db'}")
     found: list[JudgedAnswer] = []
@@ -122,7 +114,7 @@ def _number(least: float, most: float) -> Callable[[str], float]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Record and compare windows, and print the verdicts. Return 1 if the goal is not met."""
+    """Record and compare windows. Return 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -2,10 +2,8 @@
 
     python benchmarks/cost.py [--requests 10000000]
 
-The day has ten million requests, and sixteen engines that send a sample every second. The requests
-pass through Tailspan's rollup code, as in `query.py`. The 86,400 samples of each engine and of its
-GPU are stored as rows. Then the queries of `tailspan cost` and of the explorer's Cost page run in
-this process: first on the rows of the samples, and then on the rollups of these rows.
+The queries of `tailspan cost` and of the Cost page run in this process: on the 86,400 samples of
+each of sixteen engines and GPUs, and then on their rollups.
 """
 
 import argparse
@@ -43,7 +41,7 @@ ENGINES = query.MODELS * query.REPLICAS_EACH
 
 
 def sample(replica: int, second: int) -> EngineSample:
-    """Return a sample of an engine that is busy 70 % of the time."""
+    """A sample of an engine that is busy 70 % of the time."""
     return EngineSample(
         replica=f"replica-{replica}",
         engine=0,
@@ -70,7 +68,7 @@ def sample(replica: int, second: int) -> EngineSample:
 
 
 def gpu(replica: int, second: int) -> GpuSample:
-    """Return a sample of the GPU of the engine that `sample` describes."""
+    """A sample of this engine's GPU."""
     return GpuSample(
         replica=f"replica-{replica}",
         gpu=f"GPU-{replica}",
@@ -120,7 +118,7 @@ PAGES_HOURS = (1, 6, 24)
 
 
 def answered(engine: Engine) -> dict[str, float]:
-    """Return the median duration of each query in seconds, over several rounds."""
+    """The median duration of each query in seconds."""
     end = (query.FROM_S + query.DAY_S) * SECOND_NS
     prices = load_prices()
 
@@ -140,7 +138,7 @@ def answered(engine: Engine) -> dict[str, float]:
 
 
 def median_s(ask: Callable[[], None]) -> float:
-    """Return the median duration of ROUNDS calls in seconds."""
+    """The median duration of ROUNDS calls in seconds."""
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -150,7 +148,7 @@ def median_s(ask: Callable[[], None]) -> float:
 
 
 def size_mb(engine: Engine, file: Path) -> float:
-    """Return the size of the database file in MB."""
+    """The size of the database file in MB."""
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     return file.stat().st_size / 1e6

@@ -2,29 +2,16 @@
 
     python benchmarks/first_minute.py [--rounds 3]
 
-Each round starts Tailspan on an empty SQLite database, as `make run` does, and checks four times
-per second. The benchmark prints the seconds from the start of the command until each of these
-events:
-
-- the explorer responds;
-- the store has requests of the last fifteen minutes, the default range of the Overview page;
-- the store has an open incident of severity page;
-- the function that reads the Overview page's data returns the cause of the incident.
-
-The benchmark also prints the CPU time that each of Tailspan's processes used until the last event.
-The exit status is 1 if the median time until the last event exceeds its limit.
+Each round starts Tailspan on an empty SQLite database and checks its state four times per second.
+The exit status is 1 if the median time until the cause is shown exceeds its limit.
 """
 
 import argparse
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,6 +23,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from sqlalchemy import Engine  # noqa: E402
 
+from rig.ports import free_port  # noqa: E402
+from rig.program import Tailspan  # noqa: E402
 from store.alerting.incidents import read_overlapping  # noqa: E402
 from store.database import open_database  # noqa: E402
 from store.errors import StoreError  # noqa: E402
@@ -55,7 +44,7 @@ PROCESSES = {
     "simulate --endpoint": "simulator",
     "message_reader": "span reader",
 }
-"""Tailspan's processes: a part of the command line, and the name to print."""
+"""A part of each process' command line, and the name to print."""
 
 
 def main() -> int:
@@ -85,30 +74,19 @@ def main() -> int:
 
 
 def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """Start Tailspan once and measure.
+    """Start Tailspan once.
 
-    Returns:
-        Seconds until each event, and CPU seconds by process until the last event.
+    Returns: seconds until each event, and CPU seconds by process until the last one.
 
     Raises:
         TimeoutError: an event did not happen within the time limit.
     """
-    grpc, http, metrics, explorer = free_ports(4)
-    url = f"sqlite:///{folder / 'tailspan.db'}"
+    explorer, url = free_port(), f"sqlite:///{folder / 'tailspan.db'}"
+    words = ("up", "--simulate", f"--database={url}", f"--explorer-port={explorer}")
     began = time.monotonic()
-    with (folder / "up.log").open("wb") as log:
-        product = subprocess.Popen(
-            (
-                *(sys.executable, "-c", "from cli.main import main; main()", "up", "--simulate"),
-                *("--database", url),
-                *("--grpc-port", str(grpc), "--http-port", str(http)),
-                *("--metrics-port", str(metrics), "--explorer-port", str(explorer)),
-            ),
-            stdout=log,
-            stderr=log,
-        )
+    product = Tailspan(folder, *words)
     with ExitStack() as cleanup:
-        cleanup.callback(end, product)
+        cleanup.callback(product.stop)
         looks: dict[str, Callable[[], bool]] = {
             EVENTS[0]: lambda: answers(f"http://127.0.0.1:{explorer}/_stcore/health"),
         }
@@ -123,11 +101,11 @@ def measure(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
         wait_for(looks, reached, began)
         looks[EVENTS[3]] = lambda: names_a_cause(engine)
         wait_for(looks, reached, began)
-        return reached, cpu_s(product.pid)
+        return reached, cpu_s(product.process.pid)
 
 
 def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], began: float) -> None:
-    """Record when each event happens, and return when all events have happened."""
+    """Record when each event happens, and return when all have."""
     while missing := [event for event in looks if event not in reached]:
         for event in missing:
             if looks[event]():
@@ -139,29 +117,29 @@ def wait_for(looks: dict[str, Callable[[], bool]], reached: dict[str, float], be
 
 
 def answers(url: str) -> bool:
-    """Return whether the explorer responds."""
+    """Whether the explorer responds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
+    except OSError:
         return False
 
 
 def has_recent_requests(engine: Engine) -> bool:
-    """Return whether the Overview page shows requests in its default range."""
+    """Whether the Overview page shows requests in its default range."""
     newest_ns = newest_request_unix_ns(engine)
     return newest_ns is not None and newest_ns > time.time_ns() - RANGES_S["15m"] * 10**9
 
 
 def has_incident(engine: Engine) -> bool:
-    """Return whether an incident of severity page is open."""
+    """Whether an incident of severity page is open."""
     now_s = int(time.time())
     found = read_overlapping(engine, now_s - 3_600, now_s)
     return any(row.severity == "page" and row.ended_unix_s is None for row in found)
 
 
 def names_a_cause(engine: Engine) -> bool:
-    """Return whether the Overview page would show the cause of the incident."""
+    """Whether the Overview page would show the cause of the incident."""
     view = View()
     context = Context(engine, BY_KEY[FIRST], view, time.time_ns(), UTC, read_objectives())
     try:
@@ -171,7 +149,7 @@ def names_a_cause(engine: Engine) -> bool:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its descendants, by process name."""
+    """The CPU time of a process and its descendants, by process name."""
     found = {"collector, evaluator": _own_s(pid)}
     for child in _descendants(pid):
         words = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
@@ -192,25 +170,6 @@ def _descendants(pid: int) -> list[int]:
 def _own_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def free_ports(number: int) -> list[int]:
-    """Return free ports of 127.0.0.1."""
-    with ExitStack() as held:
-        found = [held.enter_context(socket.socket()) for _ in range(number)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask Tailspan to end, and kill it if it does not end."""
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 if __name__ == "__main__":

@@ -2,16 +2,11 @@
 
     python benchmarks/fleet.py [--requests-per-gpu 2] [--gpus-per-engine 2]
 
-The benchmark measures the cost of a request, an engine sample and a GPU sample: the CPU time from a
-message's bytes to SQLite and the totals of /metrics, and the bytes on the wire and on disk. The
-transport and the evaluation of objectives are not included; `ingest.py` measures the whole path.
-The load of a fleet is its number of rows, multiplied by these costs.
-
-Messages arrive from 64 senders in turn. A sender of engine samples (the plugin) or of GPU samples
-(`tailspan gpus`) takes a sample every second, and sends a message every 5 s. From the first
-messages, the collector learns each sender's layouts: the positions of the numbers in a message
-(docs/decisions/091). These messages are not measured. The column "point by point" has the CPU time
-without layouts.
+Measures a request, an engine sample and a GPU sample: the CPU time from a message's bytes to SQLite
+and the totals of /metrics, and the bytes on the wire and on disk. Transport and evaluation of
+objectives are not included. Messages arrive from 64 senders in turn, with the samples of 5 s. The
+collector learns each sender's layouts (docs/decisions/091) before the measurement; the column
+"point by point" is without layouts.
 """
 
 import argparse
@@ -58,11 +53,11 @@ from telemetry.gpus import GpuSample, GpuSource  # noqa: E402
 FLEETS = (10, 1_000, 100_000)
 GPUS_EACH = 8
 SENDERS = 64
-"""Number of senders whose messages arrive and are committed together."""
+"""Senders whose messages arrive and are committed together."""
 LEARNED = 3 * SENDERS
-"""Number of messages before the measurement, from which the collector learns the layouts."""
+"""Messages before the measurement, from which the collector learns the layouts."""
 SAMPLES_EACH = int(SEND_S)
-"""Number of samples of an engine or a GPU in each message."""
+"""Samples of an engine or a GPU in each message."""
 WEEK_S = KEEP_ROWS_NS // 10**9
 
 
@@ -75,7 +70,7 @@ class RowCost(NamedTuple):
 
 
 class FleetRates(NamedTuple):
-    """Messages and rows that arrive per second."""
+    """Messages and rows per second."""
 
     gpus: int
     engines: float
@@ -83,13 +78,13 @@ class FleetRates(NamedTuple):
 
 
 def spans(number: int) -> list[bytes]:
-    """Return messages of 512 requests each."""
+    """Messages of 512 requests each."""
     batch = _ingest_sender.SpanBatch(random.Random(1), 0)
     return [batch.fresh() for _ in range(number)]
 
 
 def engines(number: int) -> list[bytes]:
-    """Return messages with the complete samples of an engine, as the plugin sends them."""
+    """Messages with complete samples of an engine, as the plugin sends them."""
     found: list[bytes] = []
     for times, sender in turns(number):
         resource = Resource(
@@ -115,7 +110,7 @@ def engines(number: int) -> list[bytes]:
 
 
 def gpus(number: int) -> list[bytes]:
-    """Return messages with the samples of a machine's eight GPUs, as `tailspan gpus` sends them."""
+    """Messages with samples of a machine's eight GPUs, as `tailspan gpus` sends them."""
     values = {
         field: 1.0 if field.endswith(("_ratio", "_w")) else 1_000_000 for field in GPU_METRICS
     }
@@ -140,7 +135,7 @@ def gpus(number: int) -> list[bytes]:
 
 
 def turns(number: int) -> Iterator[tuple[list[int], int]]:
-    """Yield, for each message, the times of its samples and the number of its sender."""
+    """For each message, the times of its samples and the number of its sender."""
     seconds, now_ns = -(-number // SENDERS) * SAMPLES_EACH, time.time_ns()
     for count in range(number):
         turn, sender = divmod(count, SENDERS)
@@ -155,8 +150,7 @@ def unit(
     reader: MessageReader,
     learned: int = 0,
 ) -> RowCost:
-    """Return the cost of one row of these messages. The first `learned` messages are not
-    measured."""
+    """The cost of one row of these messages. The first `learned` are not measured."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tailspan.db"
         engine = open_database(f"sqlite:///{path}")
@@ -207,7 +201,7 @@ def unit(
 
 
 def limits(fleet: FleetRates, units: Sequence[RowCost]) -> list[tuple[str, float]]:
-    """Return the limited resources, and the share of each that this fleet uses."""
+    """The limited resources, and the share of each that this fleet uses."""
     rates = (fleet.requests_per_s, fleet.engines, float(fleet.gpus))
     busy = sum(rate * each.cpu_s for rate, each in zip(rates, units, strict=True))
     week_bytes = sum(rate * each.disk_bytes for rate, each in zip(rates, units, strict=True))

@@ -4,13 +4,9 @@
     vllm serve FOLDER --load-format dummy --served-model-name llama
     python benchmarks/gpu_roofline.py --port 8000 --model llama [--concurrency 1,4,16,64,256]
 
-The server has the plugin and sends its data to this Tailspan. FOLDER contains the config.json and
-the tokenizer of Llama-3-8B. The weights are random. MBU is the share of the peak memory bandwidth
-that the steps needed.
-
-At each load level, a number of clients request responses of one length. The data of the engine and
-its GPUs is read from Tailspan's database, without the first seconds of each level. On a machine
-without a GPU, the GPU columns contain "–".
+The server has the plugin and sends to this Tailspan. FOLDER contains the config.json and the
+tokenizer of Llama-3-8B. The data is read from Tailspan's database, without the first seconds of
+each level. Without a GPU, the GPU columns contain "–".
 """
 
 import argparse
@@ -43,19 +39,19 @@ from store.replicas.engine_starts import in_force
 NS = 10**9
 WARM_UP_S = 5.0
 STORED_S = 10.0
-"""Seconds to wait until the data has arrived and is stored."""
+"""Seconds until the data has arrived and is stored."""
 NOTHING = "–"
 
 
 class Level(NamedTuple):
-    """The result of one load level. `account` describes the engine's work; None without data."""
+    """One load level. `account` describes the engine's work; None without data."""
 
     clients: int
     seconds: float
     requests: int
     output_tokens: int
     cost_usd: float | None
-    """Cost of all requests of the level; None if one of them has no price."""
+    """None if a request has no price."""
     account: RooflineWindow | None
 
 
@@ -64,8 +60,7 @@ class RequestRefused(Exception):  # noqa: N818 -- a state, not a failure
 
 
 def load(port: int, model: str, clients: int, seconds: float, prompt: int, output: int) -> Window:
-    """Keep `clients` requests in flight for a while. Return the time range in which the load was
-    steady.
+    """Keep `clients` requests in flight. Return the time range in which the load was steady.
 
     Raises:
         RequestRefused: the server refuses a request.
@@ -91,7 +86,7 @@ def load(port: int, model: str, clients: int, seconds: float, prompt: int, outpu
 
 
 def level(engine: Engine, replica: str, clients: int, window: Window) -> Level:
-    """Return the data of one load level."""
+    """The data of one load level."""
     mine = {"replica": replica}
     answered = request_table(
         engine, window, columns=["output_tokens", "cost_usd"], equals=mine
@@ -129,7 +124,7 @@ HEADER = (
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """Return the printed table as lines."""
+    """The lines of the table."""
     rows = [HEADER, *(_row(each) for each in levels)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADER))]
     lines = [

@@ -1,21 +1,17 @@
-"""Measures the effect of hostile senders on a collector.
+"""Measures what hostile senders do to a collector: memory, other senders' delay, time to stop.
 
     python benchmarks/hostile.py
 
-Three effects are measured: the memory of the collector, the delay of other senders' messages, and
-the time until the collector stops. The benchmark runs `tailspan up` without the explorer, with a
-token, on an empty SQLite database. The attacks come from 127.0.0.2, and the other sender has the
-address 127.0.0.1. The exit status is 1 if a limit is exceeded. The benchmark takes about a minute.
+`tailspan up` runs without the explorer, with a token, on an empty SQLite database. The attacks come
+from 127.0.0.2, and the other sender is 127.0.0.1. The exit status is 1 if a limit is exceeded.
 """
 
 import gzip
 import http.client
 import os
-import re
 import signal
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,35 +24,26 @@ from typing import NamedTuple
 
 import grpc
 from _ingest_sender import METHOD  # type: ignore[import-not-found]  # in this folder
-from ingest import ROOT, end, memory_mb, wait_for  # type: ignore[import-not-found]
+from ingest import memory_mb  # type: ignore[import-not-found]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tailspan_vllm import names
 
 from collector.limits.sender_limits import MIB, CollectorLimits
 from collector.normalise.otlp_envelope import MAX_PARTS
 from collector.otlp.json_mapping import MAX_VALUES
+from rig.program import Tailspan
 
 TOKEN = "hostile-benchmark-token"
 HOSTILE, INNOCENT = ("127.0.0.2", 0), ("127.0.0.1", 0)
 BUDGET_MB = CollectorLimits().max_waiting_bytes / MIB
 TRANSPORT_MB = 64
-"""Memory of the transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
+"""Transports' buffers in MB: 64 KiB for each of the 1,024 messages in flight."""
 MAX_DELAY_S, MAX_STOP_S = 2.0, 10.0
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 
-class RunningTailspan(NamedTuple):
-    """A running `tailspan up`."""
-
-    process: subprocess.Popen[bytes]
-    grpc: int
-    http: int
-    metrics: int
-    log: Path
-
-
 class HostileResult(NamedTuple):
-    """A result and its limit. The limit is None if the result is only printed."""
+    """A result and its limit. Without a limit, the result is only printed."""
 
     what: str
     value: float
@@ -72,40 +59,19 @@ class HostileResult(NamedTuple):
         return kept
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[RunningTailspan]:
-    """Start Tailspan, and end it when the context ends."""
-    log, tokens = folder / "log", folder / "tokens"
+def started(folder: Path) -> Tailspan:
+    """Start Tailspan without the explorer, with a token."""
+    tokens = folder / "tokens"
     tokens.write_text(TOKEN)
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
-                *(*ports, "--no-explorer", "--gpus=off", f"--token-file={tokens}"),
-                f"--database=sqlite:///{folder / 'tailspan.db'}",
-            ],
-            stdout=output,
-            stderr=output,
-            cwd=ROOT,
-        )
-    try:
-        wait_for(lambda: "is up" in log.read_text(), process)
-        text = log.read_text()
-        found = {
-            kind: int(port)
-            for port, kind in re.findall(r"127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", text)
-        }
-        (metrics,) = re.findall(r"127\.0\.0\.1:(\d+)/metrics", text)
-        yield RunningTailspan(process, found["gRPC"], found["HTTP"], int(metrics), log)
-    finally:
-        end(process)
+    database = f"--database=sqlite:///{folder / 'tailspan.db'}"
+    return Tailspan(
+        folder, "up", "--no-explorer", "--gpus=off", f"--token-file={tokens}", database
+    ).is_up()
 
 
 @contextmanager
-def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
-    """Measure Tailspan's memory. Yield a function that returns the largest increase of the memory
-    in MB."""
+def peak_mb(server: Tailspan) -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the largest increase of Tailspan's memory in MB."""
     before, highest, over = memory_mb(server.process.pid), [0.0], threading.Event()
 
     def watch() -> None:
@@ -122,7 +88,7 @@ def peak_mb(server: RunningTailspan) -> Iterator[Callable[[], float]]:
 
 
 def post(
-    server: RunningTailspan,
+    server: Tailspan,
     body: bytes,
     kind: str,
     *,
@@ -131,13 +97,13 @@ def post(
 ) -> tuple[int | None, float]:
     """Send a message with the token.
 
-    Return the status (None for a closed connection) and the duration in seconds.
+    Return the status (None: connection closed) and the seconds.
     """
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
     if packed:
         headers["Content-Encoding"] = "gzip"
     connection = http.client.HTTPConnection(
-        "127.0.0.1", server.http, timeout=60, source_address=source
+        "127.0.0.1", server.port("http"), timeout=60, source_address=source
     )
     began = time.monotonic()
     try:
@@ -151,7 +117,7 @@ def post(
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a protobuf field that contains bytes."""
+    """A protobuf field that contains bytes."""
     length, digits = len(content), b""
     while length > 127:
         digits, length = digits + bytes([length & 127 | 128]), length >> 7
@@ -159,21 +125,20 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def costly_json() -> bytes:
-    """Return a JSON message with the largest number of values that the collector allows."""
+    """A JSON message with as many values as the collector allows."""
     span = b'{"attributes":[{"key":"a","value":{"intValue":"1"}}]}'
     spans = b",".join([span] * (MAX_VALUES // 7))
     return b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + spans + b"]}]}]}"
 
 
 def costly_protobuf() -> bytes:
-    """Return spans with the largest number of attributes that the collector allows: 8 million
-    attributes of two bytes."""
+    """Spans with as many attributes as the collector allows: 8 million of two bytes."""
     span = field(2, b"\x4a\x00" * 1000)
     return field(1, field(2, span * (15 * MIB // len(span))))
 
 
 def rows(count: int) -> bytes:
-    """Return the smallest spans that the collector stores as rows. Each call uses new ids."""
+    """The smallest spans that become rows. Each call uses new ids."""
     now, spans = time.time_ns(), []
     for _ in range(count):
         span = Span(
@@ -189,13 +154,13 @@ def rows(count: int) -> bytes:
     return field(1, field(2, scope + b"".join(spans)))
 
 
-def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
-    """Send 100 calls of 15 MiB on one connection, all without a token."""
+def unauthenticated(server: Tailspan) -> list[HostileResult]:
+    """Send 100 calls of 15 MiB on one connection without a token."""
     body, codes = bytes(15 * MIB), Counter[str]()
     with (
         peak_mb(server) as grown,
         grpc.insecure_channel(
-            f"127.0.0.1:{server.grpc}", options=[("grpc.max_send_message_length", -1)]
+            f"127.0.0.1:{server.port('grpc')}", options=[("grpc.max_send_message_length", -1)]
         ) as channel,
     ):
         export = channel.unary_unary(METHOD)
@@ -211,7 +176,7 @@ def unauthenticated(server: RunningTailspan) -> list[HostileResult]:
     ]
 
 
-def stalled(server: RunningTailspan) -> list[HostileResult]:
+def stalled(server: Tailspan) -> list[HostileResult]:
     """Send 100 bodies of 15 MiB and 30 gzip bodies of 16 MiB that all stop before their end."""
     results = []
     bomb = gzip.compress(bytes(16 * MIB - 1))[:-4]
@@ -231,11 +196,12 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
         ).encode()
         with ExitStack() as stack, peak_mb(server) as grown:
             for number in range(count):
-                # Use four addresses, because one address may open only half of the connections that
-                # the collector allows.
+                # One address may open only half of the connections that the collector allows.
                 source = (f"127.0.0.{2 + number % 4}", 0)
                 sender = stack.enter_context(
-                    socket.create_connection(("127.0.0.1", server.http), 1, source_address=source)
+                    socket.create_connection(
+                        ("127.0.0.1", server.port("http")), 1, source_address=source
+                    )
                 )
                 with suppress(OSError):  # the connection is refused, or the server stops reading
                     sender.sendall(head + body)
@@ -244,14 +210,14 @@ def stalled(server: RunningTailspan) -> list[HostileResult]:
     return results
 
 
-def idle(server: RunningTailspan) -> list[HostileResult]:
-    """Open 1,500 connections that send no data.
+def idle(server: Tailspan) -> list[HostileResult]:
+    """Open 1,500 idle connections.
 
     Then send a health check, a scrape and another sender's message.
     """
-    size = server.log.stat().st_size
+    size = server.output.stat().st_size
     with ExitStack() as stack, peak_mb(server) as grown:
-        for port, count in ((server.http, 1000), (server.metrics, 500)):
+        for port, count in ((server.port("http"), 1000), (server.port("metrics"), 500)):
             for _ in range(count):
                 with suppress(OSError):
                     stack.enter_context(
@@ -260,7 +226,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
         slowest = 0.0
         for path in ("/healthz", "/metrics"):
             began = time.monotonic()
-            connection = http.client.HTTPConnection("127.0.0.1", server.metrics, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port("metrics"), timeout=30)
             connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
             assert connection.getresponse().status == 200
             connection.close()
@@ -268,7 +234,7 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
         status, took = post(server, b"", PROTOBUF, source=INNOCENT)
         assert status == 200
         held = len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
-    grown_log = (server.log.stat().st_size - size) / 1024
+    grown_log = (server.output.stat().st_size - size) / 1024
     return [
         HostileResult("1,500 idle connections: memory", grown(), TRANSPORT_MB, "MB"),
         HostileResult("  descriptors open", held, None, ""),
@@ -279,11 +245,8 @@ def idle(server: RunningTailspan) -> list[HostileResult]:
     ]
 
 
-def delays(server: RunningTailspan, seconds: float) -> list[float]:
-    """Send four messages per second from another sender, with one row each.
-
-    Return the duration of each message.
-    """
+def delays(server: Tailspan, seconds: float) -> list[float]:
+    """Send four one-row messages per second from another sender. Return their durations."""
     found, ends = [], time.monotonic() + seconds
     while time.monotonic() < ends:
         status, took = post(server, rows(1), PROTOBUF, source=INNOCENT)
@@ -293,9 +256,8 @@ def delays(server: RunningTailspan, seconds: float) -> list[float]:
     return found
 
 
-def delayed(server: RunningTailspan) -> list[HostileResult]:
-    """Measure the delay of another sender's messages: first without a hostile sender, and then with
-    a hostile sender."""
+def delayed(server: Tailspan) -> list[HostileResult]:
+    """Measure another sender's delay, without and with a hostile sender."""
     alone = statistics.median(delays(server, 3))
     results = [HostileResult("Another sender's message alone: median", alone, None, "s")]
     for what, kind, body in (
@@ -334,8 +296,8 @@ def delayed(server: RunningTailspan) -> list[HostileResult]:
     return results
 
 
-def stopping(server: RunningTailspan) -> list[HostileResult]:
-    """Send SIGTERM while eight messages that take long to read are queued."""
+def stopping(server: Tailspan) -> list[HostileResult]:
+    """Send SIGTERM while eight expensive messages are queued."""
     packed, statuses = gzip.compress(costly_protobuf(), 6), Counter[int | None]()
 
     def send() -> None:
@@ -346,8 +308,7 @@ def stopping(server: RunningTailspan) -> list[HostileResult]:
         thread.start()
     time.sleep(0.5)
     began = time.monotonic()
-    server.process.send_signal(signal.SIGTERM)
-    server.process.wait(timeout=60)
+    server.ends(signal.SIGTERM)
     took = time.monotonic() - began
     for thread in threads:
         thread.join()
@@ -365,7 +326,7 @@ def main() -> None:
     kept = True
     with (
         tempfile.TemporaryDirectory(prefix="tailspan-hostile-") as name,
-        serving(Path(name)) as server,
+        started(Path(name)) as server,
     ):
         print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         print(f"Memory before: {memory_mb(server.process.pid):.0f} MB; budget {BUDGET_MB:.0f} MB")

@@ -2,34 +2,32 @@
 
     python benchmarks/ingest.py [--seconds 120] [--transport grpc|http] [--phoenix]
 
-The benchmark runs `tailspan up` without the explorer, on an empty SQLite database. One sender in a
-separate process waits for the acknowledgement of each batch. Batches have 512 spans in the plugin's
-encoding, with new ids and timestamps. The rows in the database are counted afterwards.
-
-With `--phoenix`, arize-phoenix is installed into a separate environment and receives the same
-spans. Phoenix acknowledges a batch before it commits the rows.
+`tailspan up` runs without the explorer on an empty SQLite database. One sender in a separate
+process waits for the acknowledgement of each batch of 512 spans. The rows in the database are
+counted afterwards. With `--phoenix`, arize-phoenix in a separate environment receives the same
+spans; it acknowledges a batch before it commits the rows.
 """
 
 import argparse
 import json
 import os
 import re
-import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from rig.ports import free_port  # noqa: E402  # found through sys.path
+from rig.program import Program, Tailspan  # noqa: E402
+from rig.prometheus_stack import answers, wait_for  # noqa: E402
+
 SENDER = Path(__file__).with_name("_ingest_sender.py")
-START_S = 120.0
 PHOENIX = "arize-phoenix"
 DOES = {
     "collector.otlp.message_reader": "reads spans",
@@ -55,7 +53,7 @@ class IngestResult(NamedTuple):
         return self.committed / self.seconds
 
     def show(self) -> None:
-        """Print one line with the result, and one line for each process."""
+        """Print the result, and one line per process."""
         early, late = self.memory_mb[len(self.memory_mb) // 4], self.memory_mb[-1]
         print(
             f"{self.what:<22} {self.rate:>8,.0f} spans/s  {self.committed:>10,} committed"
@@ -75,14 +73,14 @@ class IngestResult(NamedTuple):
 
 
 def family(pid: int) -> list[int]:
-    """Return the ids of a process and its child processes."""
+    """The ids of a process and its child processes."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [each for thread in threads for each in (thread / "children").read_text().split()]
     return [pid, *map(int, children)]
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """Return the CPU time of a process and its child processes, by role."""
+    """The CPU time of a process and its child processes, by role."""
     used = {
         "receives, commits": process_cpu_s(pid),
         "child processes that have ended": _cpu_s(pid, 13),
@@ -94,13 +92,13 @@ def cpu_s(pid: int) -> dict[str, float]:
 
 
 def spent_s(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the CPU time of each role between two readings. Omit roles that used no CPU time."""
+    """The CPU time of each role between two readings, without idle roles."""
     spent = {what: used - before.get(what, 0.0) for what, used in after.items()}
     return {what: used for what, used in spent.items() if used > 0}
 
 
 def memory_mb(pid: int) -> float:
-    """Return the memory of a process and its children in MB; shared memory counts once."""
+    """The memory of a process and its children in MB; shared memory counts once."""
     return sum(map(_memory_mb, family(pid)))
 
 
@@ -115,10 +113,9 @@ def _module(pid: int) -> str:
 
 
 def _cpu_s(pid: int, first: int) -> float:
-    """Return the sum of a user time and a system time in /proc/PID/stat, in seconds.
+    """A user time and the following system time in /proc/PID/stat, in seconds.
 
-    `first` is the index of the field with the user time. The system time is in the next field. Two
-    pairs of fields exist: for the process itself, and for its child processes that have ended.
+    Field `first` is the user time: of the process, or of its ended child processes.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[first]) + int(fields[first + 1])) / os.sysconf("SC_CLK_TCK")
@@ -151,59 +148,21 @@ def send(
 
 
 def rows(database: Path, table: str) -> int:
-    """Return the number of rows of a table, or 0 if the table does not exist."""
+    """The number of rows of a table; 0 if there is no table."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return found
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that this benchmark started."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def wait_for(what: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    """Wait until a condition is true."""
-    deadline = time.monotonic() + START_S
-    while not what():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{process.args!r:.200} did not start")
-        time.sleep(0.2)
-
-
 def tailspan(transport: str, seconds: float, folder: Path) -> IngestResult:
     """Measure `tailspan up` without the explorer."""
-    database, log = folder / "tailspan.db", folder / "log"
-    ports = [f"--{name}-port=0" for name in ("grpc", "http", "metrics")]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-c", "from cli.main import main; main()", "up"),
-                *(*ports, "--no-explorer", f"--database=sqlite:///{database}"),
-            ],
-            stdout=output,
-            stderr=output,
-            cwd=ROOT,
-        )
-    try:
-        wait_for(lambda: "is up" in log.read_text(), process)
-        found = {
-            kind.lower(): int(port)
-            for port, kind in re.findall(
-                r"http://127\.0\.0\.1:(\d+) \((gRPC|HTTP)\)", log.read_text()
-            )
-        }
-        before = cpu_s(process.pid)
-        report, memory = send(transport, found[transport], seconds, process.pid)
-        used = spent_s(before, cpu_s(process.pid))
+    database = folder / "tailspan.db"
+    with Tailspan(folder, "up", "--no-explorer", f"--database=sqlite:///{database}") as up:
+        pid = up.is_up().process.pid
+        before = cpu_s(pid)
+        report, memory = send(transport, up.port(transport), seconds, pid)
+        used = spent_s(before, cpu_s(pid))
         committed = rows(database, "requests")
-    finally:
-        end(process)
     note = f"sender {report['cpu_s'] / report['acknowledged'] * 1e6:.0f} µs CPU/span"
     if committed != report["acknowledged"]:
         note += f"; ACKNOWLEDGED {report['acknowledged']:,.0f}"
@@ -223,47 +182,25 @@ def phoenix(transport: str, seconds: float, folder: Path, venv: Path) -> IngestR
         )
     home = folder / f"phoenix-{transport}"
     home.mkdir()
-    ports = {name: _free_port() for name in ("grpc", "http")}
-    with (home / "log").open("wb") as output:
-        process = subprocess.Popen(
-            [str(python), "-m", "phoenix.server.main", "serve"],
-            stdout=output,
-            stderr=output,
-            cwd=home,
-            env={
-                **os.environ,
-                "PHOENIX_WORKING_DIR": str(home),
-                "PHOENIX_HOST": "127.0.0.1",
-                "PHOENIX_PORT": str(ports["http"]),
-                "PHOENIX_GRPC_PORT": str(ports["grpc"]),
-                "PHOENIX_TELEMETRY_ENABLED": "false",
-            },
-        )
-    try:
-        wait_for(lambda: _answers(f"http://127.0.0.1:{ports['http']}/healthz"), process)
-        before, database = cpu_s(process.pid), home / "phoenix.db"
+    ports = {name: free_port() for name in ("grpc", "http")}
+    variables = {
+        "PHOENIX_WORKING_DIR": str(home),
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(ports["http"]),
+        "PHOENIX_GRPC_PORT": str(ports["grpc"]),
+        "PHOENIX_TELEMETRY_ENABLED": "false",
+    }
+    command = (str(python), "-m", "phoenix.server.main", "serve")
+    with Program(home, *command, environ=variables) as program:
+        pid = program.process.pid
+        wait_for("Phoenix", lambda: answers(f"http://127.0.0.1:{ports['http']}/healthz"))
+        before, database = cpu_s(pid), home / "phoenix.db"
         began = time.monotonic()
-        report, memory = send(transport, ports[transport], seconds, process.pid)
+        report, memory = send(transport, ports[transport], seconds, pid)
         committed, took = rows(database, "spans"), time.monotonic() - began
-        used = spent_s(before, cpu_s(process.pid))
-    finally:
-        end(process)
+        used = spent_s(before, cpu_s(pid))
     note = f"acknowledged {report['acknowledged']:,.0f}; {report['refused']:.0f} batches refused"
     return IngestResult(f"phoenix, {transport}", committed, took, used, memory, note)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            return bool(response.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 def main() -> None:

@@ -2,21 +2,15 @@
 
     python benchmarks/joined.py [--requests 60] [--concurrency 2] [--seed 1]
 
-Two real vLLM servers on this machine's CPU serve the tiny model, one for prefill and one for
-decode, behind `rig/disaggregation_proxy.py`. The client measures each request with its own
-stopwatch. Three proxies get the same number of requests: one passes the trace context, one drops
-the trace context, and one passes the trace context but no request id. The rows are joined twice:
-without the client's spans, and with them.
+Two real vLLM servers on this machine's CPU, one for prefill and one for decode, run behind
+`rig/disaggregation_proxy.py`. Three proxies get the same number of requests: one passes the trace
+context, one drops it, and one drops the request id. The rows are joined without and with the
+client's spans.
 
-The goal: every request is one joined request with both hops (prefill server and decode server), and
-the sum of its phases differs from the stopwatch's time by at most 5 ms plus the duration of the
-delivery phase. Without the client's span, the sum does not contain the time between the client and
-the proxy. The client and the proxy have a higher priority than other processes, because in a real
-fleet they run on other machines and do not wait for the servers' CPUs. The benchmark has the same
-requirements as `make vllm`, and takes about two minutes.
-
-First, the benchmark measures how long joining takes for the largest number of rows that a query
-reads.
+The goal: each request is joined with both hops, and the sum of its phases differs from the
+stopwatch by at most 5 ms plus the delivery phase. Client and proxy have priority over other
+processes, because in a fleet they do not wait for the servers' CPUs. Requirements as for `make
+vllm`. First, the benchmark measures joining the largest number of rows that a query reads.
 """
 
 import argparse
@@ -57,8 +51,7 @@ PROXIES: Final = {
 
 @contextmanager
 def before_other_processes() -> Iterator[None]:
-    """Give this thread priority over other processes, if this process has the permission. Threads
-    and processes that this thread starts have the same priority."""
+    """Give this thread, and all that it starts, priority over other processes, if permitted."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -74,8 +67,7 @@ def before_other_processes() -> Iterator[None]:
 def found_of(
     engine: Engine, seen: Sequence[SentRequest], since_ns: int, basis: str
 ) -> dict[str, JoinedRequest]:
-    """Wait until all requests are joined on this basis (`JoinedRequest.basis`); return the requests
-    by the client's id."""
+    """Wait until all requests are joined on this basis. Return them by the client's id."""
     wanted = {timed.request_id for _, timed in seen}
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -94,7 +86,7 @@ def found_of(
 def line_of(
     title: str, seen: Sequence[SentRequest], found: dict[str, JoinedRequest]
 ) -> tuple[str, bool]:
-    """Return a line with the figures, and whether every request meets the goal."""
+    """A line with the figures, and whether every request meets the goal."""
     apart_s, before_s, after_s, within, joined, bases = [], [], [], 0, 0, set()
     for begun_unix_ns, timed in seen:
         each = found.get(timed.request_id or "")
@@ -120,7 +112,7 @@ def _median_and_most(values_s: Sequence[float]) -> str:
 
 
 def question_cost(folder: Path) -> str:
-    """Return a line with the time and the memory of a question that reads `MAX_ROWS` rows."""
+    """A line with the time and memory of a question that reads `MAX_ROWS` rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     first_ns = time.time_ns() - 3_600 * 10**9
     roles = {"p": "kv_producer", "d": "kv_consumer"}
@@ -152,8 +144,7 @@ def question_cost(folder: Path) -> str:
 
 
 def _row(number: int, first_ns: int) -> RequestTimeline:
-    """Return the row with this number. Each request has two consecutive rows: first its prefill
-    row, which has an even number, and then its decode row."""
+    """Row `number`. Each request has two: prefill (even), then decode."""
     request, decodes = divmod(number, 2)
     return RequestTimeline(
         trace_id=f"{request + 1:032x}",
@@ -183,8 +174,7 @@ def _row(number: int, first_ns: int) -> RequestTimeline:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Compare the sums with the stopwatch's times, and print the results. The exit status is 1 if
-    the goal is not met."""
+    """Print the results. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -2,13 +2,13 @@
 
     python benchmarks/joined_pools.py [--seeds 1-10]
 
-Each fleet has two prefill servers and two decode servers behind a router. After four minutes, the
-fleet has a fault for four minutes, or no fault. The benchmark joins the rows, checks that the
-phases of each request sum to its E2E, and explains the user's TTFT in the last four minutes.
+Each fleet has two prefill and two decode servers behind a router. After four minutes, it has a
+fault for four minutes, or none. The benchmark checks that the phases of each joined request sum to
+its E2E, and explains the user's TTFT.
 
-The pool is right if the explanation lists the pool with the fault first. The cause is right if it
-is the first cause of this pool. Without a fault, no pool may have an incident. The goal: the pool
-is right in at least 9 of 10 fleets with a fault. A fleet takes about 15 s.
+The pool is right if it is first in the explanation and has a cause; the cause is right if it is the
+first of this pool. Without a fault, no pool may have an incident. The goal: the pool is right in 9
+of 10 fleets. A fleet takes about 15 s.
 """
 
 import argparse
@@ -43,12 +43,12 @@ POOLS: Final = {
     "load_exceeds_capacity": "prefill",
     "gpu_throttling": "prefill",
 }
-"""The pool of each fault. `gpu_throttling` slows the first replica, which is a prefill server."""
+"""The pool of each fault. `gpu_throttling` slows the first replica, which does prefill."""
 BAR: Final = 0.9
 
 
 def explained(cause: str | None, seed: int, folder: Path) -> tuple[JoinedExplanation | None, int]:
-    """Simulate a fleet, and return its explanation and the number of its joined requests.
+    """Simulate a fleet. Return its explanation and the number of its joined requests.
 
     Raises:
         AssertionError: the phases of a request do not sum to its E2E.
@@ -93,7 +93,7 @@ def _check_sums(engine: Engine, window: Window) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Explain the fleets and print the results. The exit status is 1 if the goal is not met."""
+    """Print the results. The exit status is 1 if the goal is not met."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

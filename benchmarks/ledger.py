@@ -2,11 +2,9 @@
 
     python benchmarks/ledger.py [--steps 3000]
 
-Every 100 ms, the ledger also computes and sends accounts (the measurements of single requests).
-Each step takes 10 ms of a simulated clock, so every tenth step includes this work. The result is
-the mean cost of the cheapest 200 consecutive steps, because other programs use a varying amount of
-CPU time. In a real server, the CPU caches are full of the model's data, so the ledger costs two to
-three times as much.
+A step takes 10 ms of a simulated clock, so every tenth step includes sending accounts (every 100
+ms). The result is the mean of the cheapest 200 consecutive steps. In a real server, the ledger
+costs two to three times as much, because the CPU caches are full of the model's data.
 """
 
 import argparse
@@ -27,12 +25,12 @@ class Waiting(list[Any]):
     """A request queue with vLLM's interface."""
 
     def peek_request(self) -> Any:
-        """Return the next request to admit."""
+        """The next request to admit."""
         return self[0]
 
 
 def scheduler(ids: list[str], waiting: int, held: int) -> Any:
-    """Return a scheduler with a full batch, so that requests wait."""
+    """A scheduler with a full batch, so that requests wait."""
     queue = Waiting(
         SimpleNamespace(
             request_id=f"waiting-{number}",
@@ -60,7 +58,7 @@ def scheduler(ids: list[str], waiting: int, held: int) -> Any:
 
 
 def cost_us(batch: int, waiting: int, held: int, steps: int) -> float:
-    """Return the microseconds of ledger work per engine step, over the cheapest steps."""
+    """Microseconds of ledger work per engine step, over the cheapest steps."""
     from tailspan_vllm.engine_core.link import EngineEnd
     from tailspan_vllm.engine_core.observer import EngineObserver
 

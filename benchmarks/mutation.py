@@ -2,9 +2,8 @@
 
     python benchmarks/mutation.py [--mutants 12] [--only cost] [--survivors]
 
-A mutant is a copy of the project in which one operator, constant or condition of a core module is
-changed. A mutant is killed if a test of the changed module fails. A fixed seed determines the
-changes.
+A mutant has one changed operator, constant or condition of a core module. A fixed seed determines
+the changes.
 """
 
 import argparse
@@ -52,8 +51,7 @@ SAMPLE = {
         ("telemetry/test_sketches.py", "telemetry/test_quantiles.py"),
     ),
 }
-"""For each name, a module to change, and the tests (in `tests/`) that should then fail. The name is
-the seed of the changes."""
+"""For each name, which is also the seed: a module, and the tests (in `tests/`) that should fail."""
 
 SEED = 18
 LIMIT_S = 300
@@ -101,7 +99,7 @@ def changes(tree: ast.AST) -> Iterator[tuple[int, Change]]:
 
 
 def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
-    """Draw `number` mutants of a module, and yield the changed line and the mutant's text."""
+    """Draw `number` mutants, and yield the changed line and the mutant's text."""
     tree = ast.parse(source)
     count = sum(1 for _ in changes(tree))
     for chosen in sorted(random.Random(seed).sample(range(count), min(number, count))):
@@ -112,7 +110,7 @@ def mutants(source: str, number: int, seed: str) -> Iterator[tuple[int, str]]:
 
 
 def passes(copied: Path, tests: tuple[str, ...]) -> bool:
-    """Return whether the tests pass in a copy of the project. Tests that hang count as failed."""
+    """Whether the tests pass in a copy of the project. Tests that hang count as failed."""
     command = [
         *(sys.executable, "-m", "pytest", "-x", "-q", "-m", "not real"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),

@@ -2,11 +2,9 @@
 
     python benchmarks/names.py [--replicas 5000] [--tenants 1000] [--minutes 6]
 
-The requests of each minute pass through Tailspan's rollup code into SQLite. Each replica serves one
-of 20 models, and each tenant uses two of them. Then the benchmark asks questions about these
-minutes: if an answer names a label value, the count of this value must include all of its requests.
-In the last measurement, every label of every request has a new value. The exit status is 1 if a
-figure is above its limit.
+Each replica serves one of 20 models, and each tenant uses two. If an answer names a label value,
+its count must include all of its requests. In the last measurement, every label of every request
+has a new value. The exit status is 1 if a figure is above its limit.
 """
 
 import argparse
@@ -42,7 +40,7 @@ from store.rollups.tables import LABELS, MINUTE_S  # noqa: E402
 
 MODELS, MODELS_EACH = 20, 2
 RATES = (12_000, 120_000)
-"""Requests per minute: 200 and 2,000 per second."""
+"""Requests per minute."""
 MINUTE_MAX_S = 6.0
 """Maximum CPU seconds to build the rollups of one minute: a tenth of a minute."""
 ANSWER_MAX_S = 2.0
@@ -51,7 +49,7 @@ HOSTILE_REQUESTS = 60_000
 
 
 def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int) -> pa.Table:
-    """Return the requests of one minute."""
+    """The requests of one minute."""
     table = query.minute(rng, requests)
     tenant = rng.integers(0, tenants, requests)
     model = (tenant + rng.integers(0, MODELS_EACH, requests)) % MODELS
@@ -68,7 +66,7 @@ def minute(rng: np.random.Generator, requests: int, replicas: int, tenants: int)
 
 
 def line(what: str, figure: float, unit: str, most: float) -> bool:
-    """Print a figure beside its limit. Return whether the figure is above the limit."""
+    """Print a figure beside its limit. Return whether it is above the limit."""
     missed = figure > most
     print(
         f"{what:<56} {figure:>8,.2f} {unit:<3} limit {most:,.1f} {unit}{'  MISSED' * missed}",
@@ -78,7 +76,7 @@ def line(what: str, figure: float, unit: str, most: float) -> bool:
 
 
 def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: int) -> int:
-    """Build the rollups of some minutes, and compute statistics from them.
+    """Build the rollups of some minutes and ask for statistics.
 
     Return the number of failed checks.
     """
@@ -91,7 +89,7 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
         table = minute(rng, requests, replicas, tenants)
         shown.append(table.select(["tenant", "replica"]))
         begun = time.process_time()
-        # Load the label sets again, as `tailspan up` does each time it builds rollups.
+        # Load the label sets again, as `tailspan up` does each time.
         label_sets = LabelSets(label_sets_since(engine, query.FROM_S - 86_400), load_names(engine))
         loaded_s += time.process_time() - begun
         buckets, _ = buckets_of(table, label_sets, start)
@@ -127,8 +125,10 @@ def fleet(engine: Engine, requests: int, replicas: int, tenants: int, minutes: i
 
 
 def hostile() -> bool:
-    """Give every label of every request a new value. Return whether the rollups take too much
-    memory."""
+    """Give every label of every request a new value.
+
+    Return whether the memory is above its limit.
+    """
     label_sets = LabelSets()
     tracemalloc.start()
     begun = time.process_time()

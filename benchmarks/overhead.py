@@ -5,20 +5,14 @@
     python benchmarks/overhead.py --reasoning
     python benchmarks/overhead.py --server "vllm serve FOLDER --gpu-memory-utilization 0.29"
 
-Three real servers run on this machine's CPU: without tracing, with vLLM's native tracing, and with
-Tailspan's plugin. With --server, the servers run on a GPU, which must have memory for all three
-servers. With --reasoning, each response begins with streamed reasoning, so the plugin must search
-each chunk for the first content.
+Three real servers run: without tracing, with vLLM's native tracing, and with the plugin. With
+--server, one GPU must have memory for all three. With --reasoning, each response begins with
+reasoning, so the plugin searches each chunk for the first content.
 
-In each round, every server gets the same load for a short turn, so that other programs disturb all
-servers equally. The servers are restarted for each block, because the memory layout of a process
-affects its speed.
-
-The CPU time is the time of the API server processes, from the start of a server's turn to the start
-of its next turn. So it includes exports after the turn. The CPU time of the idle server, measured
-before the load, is subtracted.
-
-The result is the mean difference between the servers in a round, with a 95 % confidence interval
+In each round, every server gets the same load in turn, so that other programs disturb all equally.
+The servers are restarted for each block, because a process' memory layout affects its speed. CPU
+time is that of the API servers until the server's next turn, so it includes exports, minus the CPU
+time of the idle server. The result is the mean difference in a round, with a 95 % interval
 (bootstrap over rounds).
 """
 
@@ -49,19 +43,17 @@ from rig.load import Call, send_all
 from rig.ports import free_port
 
 IDLE_S = 60.0
-"""Seconds for which an idle server is measured: 11 to 13 exports at the default interval of five
-seconds. An error of 1 ms of CPU time per second would change the CPU time per request by 0.3 ms,
-because a round takes about 18 s and has 60 requests."""
+"""Seconds of idle measurement, with 11 to 13 exports. An error of 1 ms per second would change the
+CPU time per request by 0.3 ms."""
 SETTLE_S = 6.0
 """Seconds after the last request until its exports are sent."""
 
 ENDS_SOON: dict[str, Any] = {"logit_bias": {str(reasoning_model.END_ID): 4}, "seed": 1}
-"""Request parameters that end the reasoning early: with random weights, each token ends the
-reasoning with a probability of about a tenth."""
+"""Request parameters that end the reasoning early: each token ends it with a probability of about a
+tenth."""
 
 BLOCKS = "512"
-"""Number of KV blocks of each engine, if a server has several engines. These blocks contain 65,536
-tokens, enough for all requests of a turn."""
+"""KV blocks of each of several engines: 65,536 tokens, enough for all requests of a turn."""
 
 KINDS = ("plain", "native", "tailspan")
 
@@ -77,7 +69,7 @@ class MeasuredServer:
     """The ids of the processes that run no engine."""
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that all threads of the API server processes have used."""
+        """CPU seconds of all threads of the API server processes."""
         total_ns = 0
         for process in self.front_ends:
             for thread in Path(f"/proc/{process}/task").iterdir():
@@ -88,18 +80,17 @@ class MeasuredServer:
 
 @dataclass
 class ServerTurns:
-    """The measurements of one server. A turn is the server's time under load in one round."""
+    """The measurements of one server. A turn is its time under load in one round."""
 
     idle_cpu_per_s: float
     begun: list[tuple[float, float]] = field(default_factory=list)
-    """Clock time and CPU time in seconds, at the start of each turn and after the last turn."""
+    """Clock and CPU time in seconds, at the start of each turn and after the last."""
     requests_per_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
     """Mean TPOT of each turn, measured by the client."""
 
     def cpu_per_request_s(self, requests: int) -> list[float]:
-        """Return the CPU seconds per request for each turn, minus the CPU seconds of the idle
-        server."""
+        """CPU seconds per request for each turn, minus those of the idle server."""
         return [
             (cpu_then - cpu - self.idle_cpu_per_s * (then - at)) / requests
             for (at, cpu), (then, cpu_then) in pairwise(self.begun)
@@ -134,17 +125,16 @@ def sink_process() -> Iterator[str]:
 
 
 def calls_of(draw: random.Random, requests: int, tokens: int, body: dict[str, Any]) -> list[Call]:
-    """Return requests with random prompts of 200 characters. `body` contains additional fields of
-    each request."""
+    """Requests with random prompts of 200 characters. `body`: additional fields."""
     prompts = ["".join(draw.choices("abcdefgh ", k=200)) for _ in range(requests)]
     return [Call(prompt=prompt, max_tokens=tokens, body=body) for prompt in prompts]
 
 
 def several_engines(number: int) -> list[str]:
-    """Return vLLM's arguments for a server with this number of engines."""
+    """vLLM's arguments for a server with this number of engines."""
     if number == 1:
         return []
-    # By default, each engine has a gigabyte of KV cache, which is too much for several engines.
+    # By default, each engine has a gigabyte of KV cache, which is too much for several.
     return ["--data-parallel-size", str(number), "--num-gpu-blocks-override", BLOCKS]
 
 
@@ -164,7 +154,7 @@ def start(kind: str, endpoint: str, command: Sequence[str], extra: Sequence[str]
         "OTEL_SERVICE_NAME": kind,
     }
     if kind != "tailspan":
-        # No plugin has this name, so vLLM does not load Tailspan's plugin.
+        # No plugin has this name, so vLLM does not load Tailspan's.
         environ["VLLM_PLUGINS"] = "none"
     process = subprocess.Popen(
         serve.command(port, arguments, command),
@@ -206,10 +196,9 @@ def block(
     concurrency: int,
     draw: random.Random,
 ) -> dict[str, ServerTurns]:
-    """Start the servers, send load to each server once per round, and stop the servers.
+    """Start the servers, send load to each once per round, and stop them.
 
-    Returns:
-        The measurements by the kind of server.
+    Return the measurements.
     """
     servers: list[MeasuredServer] = []
     try:
@@ -299,7 +288,7 @@ def main() -> int:
 
 
 def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> None:
-    """Print the means of the differences within a round, with their intervals."""
+    """Print the mean differences within a round, with their intervals."""
     kinds = list(blocks[0])
     cpu_ms = {
         kind: [1e3 * cpu for turns in blocks for cpu in turns[kind].cpu_per_request_s(requests)]
@@ -337,7 +326,7 @@ def report(blocks: list[dict[str, ServerTurns]], requests: int, tokens: int) -> 
 
 
 def compared(ours: list[float], native: list[float]) -> str:
-    """Return a line with the ratio of the added CPU times, if native tracing adds CPU time."""
+    """The ratio of the added CPU times, if native tracing adds CPU time."""
     if interval([native], lambda sample: statistics.mean(sample[0]))[0] <= 0:
         return "  ours / native      unknown: the cost of native tracing is within the noise"
     ratio = statistics.mean(ours) / statistics.mean(native)
@@ -350,8 +339,7 @@ def compared(ours: list[float], native: list[float]) -> str:
 def interval(
     columns: list[list[float]], statistic: Callable[[list[list[float]]], float]
 ) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a statistic of paired columns, by bootstrap over the
-    rows."""
+    """The 95 % interval of a statistic of paired columns, by bootstrap over the rows."""
     draw, rows = random.Random(2), list(zip(*columns, strict=True))
     seen = sorted(
         statistic([list(column) for column in zip(*draw.choices(rows, k=len(rows)), strict=True)])

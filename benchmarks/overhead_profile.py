@@ -2,20 +2,13 @@
 
     python benchmarks/overhead_profile.py [--engines 2] [--pieces 20] [--seconds 15]
 
-One real server on this machine's CPU has both the plugin and native tracing, and serves requests.
-py-spy samples the Python stacks of the API server processes. So the plugin and the tracing are
-measured in the same processes under the same load, without the differences between servers that
-hide small costs in `overhead.py`.
+One real server has both, and py-spy samples the Python stacks of its API servers. This avoids the
+differences between servers that hide small costs in `overhead.py`.
 
-A sample is counted for the package of its innermost frame: the plugin, vLLM's tracing, or the rest
-of the server. A frame of the standard library or of OpenTelemetry is counted for its caller.
-Samples of threads that wait are left out, and so is the time that gRPC's own threads use without
-Python code. Consecutive samples with the same stack and line are counted once, because the thread
-waited between them: the measured functions are short, so a thread stays at one line only while it
-waits for a core or for the garbage collector.
-
-The 95 % confidence interval is computed by bootstrap over the pieces of the measurement. The
-benchmark needs py-spy: pip install py-spy.
+A sample counts for the package of its innermost frame; frames of the standard library and of
+OpenTelemetry count for their caller. Waiting threads and gRPC's own threads are left out.
+Consecutive samples with the same stack and line count once, because the thread waited for a core.
+The interval is a bootstrap over the pieces. Needs py-spy: pip install py-spy.
 """
 
 import argparse
@@ -50,18 +43,17 @@ from rig.install import ensure
 
 RATE_HZ = 200
 REQUESTS = 60
-"""Number of requests that are sent again and again."""
+"""Requests that are sent again and again."""
 PLUGIN, NATIVE, REST = "the plugin", "native tracing", "the rest"
 HOST_PACKAGES = ("/vllm/", "/fastapi/", "/starlette/", "/uvicorn/")
 WAITS = re.compile(r"(^|\.)(wait|_blocking|select) \(")
-"""The innermost frames of threads that wait: for a lock, for gRPC, or for a socket. py-spy reports
-some of these threads as active."""
+"""Innermost frames of threads that wait. py-spy reports some of them as active."""
 SHOWN = 15
-"""Number of functions of the plugin that are printed."""
+"""Functions of the plugin that are printed."""
 
 
 def owner(frames: list[str]) -> tuple[str, str]:
-    """Return the part of the server to which a stack belongs, and the frame that shows this.
+    """The part of the server to which a stack belongs, and the frame that shows this.
 
     Args:
         frames: the frames as "function (file)", the innermost last.
@@ -86,8 +78,8 @@ class Profile:
         self.frames: Counter[tuple[str, str]] = Counter()
 
     def add(self, recorded: dict[str, Any]) -> None:
-        """Add the samples of a process, in the format of speedscope: for each thread, the stacks in
-        the order of time."""
+        """Add a process' samples, in the format of speedscope: each thread's stacks in order of
+        time."""
         names = [f"{each['name']} ({each['file']})" for each in recorded["shared"]["frames"]]
         for thread in recorded["profiles"]:
             for stack, _ in groupby(thread["samples"]):

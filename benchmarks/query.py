@@ -2,10 +2,8 @@
 
     python benchmarks/query.py [--requests 10000000] [--rows 1000000]
 
-The requests of a day pass through Tailspan's rollup code into SQLite, minute by minute. The rows of
-these requests are not written, because the rows would take 6 GB and five more minutes. A million
-other requests are written and read as rows. The CPU time of computing rollups is measured on these
-rows.
+The rollups of a day are written to SQLite without its rows, which would take 6 GB. A million other
+requests are written and read as rows, and their rollups computed.
 """
 
 import argparse
@@ -58,10 +56,8 @@ MODELS, REPLICAS_EACH, TENANTS = 4, 4, 10
 
 
 def minute(rng: np.random.Generator, requests: int) -> pa.Table:
-    """Return the requests of one minute: four models, sixteen replicas and ten tenants.
-
-    The traffic differs strongly between tenants.
-    """
+    """The requests of one minute: four models, sixteen replicas and ten tenants of different
+    traffic."""
     model = rng.choice(MODELS, requests, p=(0.5, 0.3, 0.15, 0.05))
     replica = model * REPLICAS_EACH + rng.integers(0, REPLICAS_EACH, requests)
     share = 1 / np.arange(1, TENANTS + 1)
@@ -102,7 +98,7 @@ def minute(rng: np.random.Generator, requests: int) -> pa.Table:
 
 
 def names(what: str, number: int) -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
-    """Return `number` label values: `what-0`, `what-1` and so on."""
+    """`number` label values: `what-0`, `what-1` and so on."""
     return np.array([f"{what}-{each}" for each in range(number)])
 
 
@@ -122,7 +118,7 @@ def fill_day(engine: Engine, requests: int) -> None:
 
 
 def best(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float]:
-    """Return the median and the minimum duration in seconds."""
+    """The median and the minimum duration in seconds."""
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -141,7 +137,7 @@ def line(what: str, took: tuple[float, float], max_s: float) -> None:
 
 
 def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable[[], object]:
-    """Return a query for P50 to P99.9 of the day's TTFT."""
+    """A query for P50 to P99.9 of the day's TTFT."""
     window = Window(FROM_S * 10**9, (FROM_S + DAY_S) * 10**9)
 
     def ask() -> object:
@@ -153,7 +149,7 @@ def ask_day(engine: Engine, by: tuple[str, ...], step_s: int | None) -> Callable
 
 
 def day(requests: int, folder: Path) -> None:
-    """Write a day of rollups and run the queries on them."""
+    """Write a day of rollups and query them."""
     engine = open_database(f"sqlite:///{folder}/day.db")
     begin(engine)
     began = time.process_time()
@@ -175,7 +171,7 @@ def day(requests: int, folder: Path) -> None:
 
 def rows(number: int, folder: Path) -> None:
     """Write rows and marks (notes of the rollups to compute), compute the rollups, and read the
-    rows. Print the durations."""
+    rows."""
     engine = open_database(f"sqlite:///{folder}/rows.db")
     begin(engine)
     took_s = 0.0
@@ -219,7 +215,7 @@ _PARTS: dict[str, Any] = dict.fromkeys((*PREFILL_PARTS, *DECODE_PARTS), 0.1)
 
 
 def each_row(number: int) -> RequestTimeline:
-    """Return a request with every part of its phases. A hundred requests arrive per second."""
+    """A request with every part of its phases. A hundred arrive per second."""
     row: RequestTimeline = stores.request(number)
     return replace(
         row,

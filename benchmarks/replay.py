@@ -2,11 +2,8 @@
 
     python benchmarks/replay.py
 
-The traffic is 10 requests/s on one replica, with the lengths and prefixes of the simulator's
-conversations. The replay's main loop is compiled before the measurement. There are three
-measurements of CPU time: one replay on one core; a replay of five minutes of the same traffic with
-the loop in plain Python, as a reference; and 50 replays on two cores. The exit status is 1 if a
-limit is exceeded.
+The traffic is 10 requests/s with the lengths and prefixes of the simulator's conversations. The
+exit status is 1 if a limit is exceeded.
 """
 
 import argparse
@@ -39,7 +36,7 @@ REFERENCE_S = 300.0
 
 
 def hour(duration_s: float = 3600.0) -> Arrivals:
-    """Return the traffic of one replica."""
+    """The traffic of one replica."""
     requests = list(Workload(rate_per_s=RATE_PER_S).arrivals("replay", 0.0, duration_s))
     shared = [request.prefix for request in requests]
     names = sorted({prefix.name for prefix in shared if prefix})
@@ -56,8 +53,8 @@ def hour(duration_s: float = 3600.0) -> Arrivals:
 
 
 def warming_s() -> tuple[float, float]:
-    """Return the CPU seconds of a process that compiles the replay's loop, and of a second process,
-    which reads the compiled loop from the cache."""
+    """CPU seconds of a process that compiles the replay's loop, and of one that reads it from the
+    cache."""
     code = "import time; from replay.loop import warm; warm(); print(time.process_time())"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}

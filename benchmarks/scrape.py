@@ -2,10 +2,8 @@
 
     python benchmarks/scrape.py [--requests 400] [--gpus 1]
 
-Fleets of several sizes are measured, up to the maximum number of label values, with every feature
-enabled. In the last five minutes, every replica has served `--requests` requests from 20 tenants.
-Each request has a cost. The engine and the GPUs report every field. Prometheus requests these
-formats: OpenMetrics with exemplars, and protobuf with native histograms.
+Fleets of several sizes, up to the maximum number of label sets, with every feature and field. In
+the last five minutes, every replica has served `--requests` requests from 20 tenants.
 """
 
 import argparse
@@ -73,7 +71,7 @@ OBJECTIVES = Path(__file__).parent.parent / "alerts" / "objectives"
 
 
 def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
-    """Return the requests of a replica in the last five minutes."""
+    """The requests of a replica in the last five minutes."""
     random = np.random.default_rng(replica)
     latencies = random.lognormal(-1, 1, (5, number)).tolist()
     ago_ns = np.linspace(299, 1, number) * 1e9
@@ -113,7 +111,7 @@ def rows(replica: int, number: int, now_unix_ns: int) -> list[RequestTimeline]:
 
 
 def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
-    """Return the samples of a replica's engine in the last minute, with every field."""
+    """The samples of a replica's engine in the last minute, with every field."""
     return [
         EngineSample(
             replica=f"replica-{replica}",
@@ -132,7 +130,7 @@ def samples(replica: int, now_unix_ns: int) -> list[EngineSample]:
 
 
 def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
-    """Return a replica's GPUs, with every field."""
+    """A replica's GPUs, with every field."""
     return [
         GpuSample(
             replica=f"replica-{replica}",
@@ -148,7 +146,7 @@ def gpus(replica: int, number: int, now_unix_ns: int) -> list[GpuSample]:
 
 
 def start(replica: int) -> EngineStart:
-    """Return the start of a replica's engine."""
+    """The start of a replica's engine."""
     of = machine(1)
     return EngineStart(
         replica=f"replica-{replica}",
@@ -227,7 +225,7 @@ def measure(fleet: int, number: int, gpus_each: int) -> None:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the result of a call and its median CPU time in milliseconds."""
+    """The result of a call and its median CPU time in milliseconds."""
     took_ms = []
     for _ in range(ROUNDS):
         begun = time.process_time()
@@ -237,15 +235,14 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def together(batch: RequestRows, now_unix_ns: int) -> RequestBatch:
-    """Return requests in the form in which the exporter counts them."""
+    """Requests in the form in which the exporter counts them."""
     return RequestBatch.under(batch, ExporterLabels(limit=2_000), now_unix_ns)
 
 
 def held_kb(number: int) -> float:
-    """Return the memory of a replica's recent latencies in kB.
+    """The memory of a replica's recent latencies in kB.
 
-    The same latencies are also stored for the replica's model, and for its tenants. So the result
-    is a third of the measured memory.
+    They are also stored for the model and the tenants, so this is a third of the measured memory.
     """
     now_unix_ns = time.time_ns()
     bulk = together(RequestRows.of(rows(0, number, now_unix_ns)), now_unix_ns)

@@ -2,12 +2,9 @@
 
     python benchmarks/simulator_fidelity.py [--seconds 60] [--rate 6]
 
-A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine then
-serves the same requests, with the fitted step model, the model's error and the arguments from the
-server's telemetry. The output is the distance between the two distributions of each phase:
-Kolmogorov–Smirnov (0 equal, 1 disjoint) and Wasserstein-1 (the mean error, also as a share of the
-real mean). The times of the front end and of delivery are constants of the simulated server and are
-not fitted.
+A real server on this machine's CPU serves a Poisson load of random prompts. A simulated engine with
+the step model and arguments of the server's telemetry serves the same requests. Front end and
+delivery are constants that are not fitted.
 """
 
 import argparse
@@ -37,14 +34,13 @@ from telemetry.starts import read
 
 COLUMNS = (*PHASES, "ttft_s", "itl_max_s", "tpot_s", "e2e_s")
 WARM_S = 20.0
-"""Seconds at the start of the load in which the step model is fitted. Only requests after this time
-are compared."""
+"""Seconds in which the step model is fitted. Later requests are compared."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def ks(one: Floats, other: Floats) -> float:
-    """Return the largest distance between two empirical distribution functions."""
+    """The largest distance between two empirical distribution functions."""
     points = np.concatenate([one, other])
     below = [
         np.searchsorted(np.sort(each), points, side="right") / each.size for each in (one, other)
@@ -53,13 +49,13 @@ def ks(one: Floats, other: Floats) -> float:
 
 
 def wasserstein_s(one: Floats, other: Floats) -> float:
-    """Return the mean distance between two distributions, quantile by quantile."""
+    """The mean distance between two distributions, quantile by quantile."""
     shares = (np.arange(1000) + 0.5) / 1000
     return float(np.mean(np.abs(np.quantile(one, shares) - np.quantile(other, shares))))
 
 
 def calls(seconds: float, rate_per_s: float) -> Planned:
-    """Return a Poisson load: send times, and random prompts without common prefixes."""
+    """A Poisson load: send times, and random prompts without common prefixes."""
     draw = random.Random(1)
     planned, at_s = [], 0.0
     while (at_s := at_s + draw.expovariate(rate_per_s)) < WARM_S + seconds:
@@ -70,7 +66,7 @@ def calls(seconds: float, rate_per_s: float) -> Planned:
 
 
 def engine_of(recording: ServerRecording) -> EngineConfig:
-    """Return the simulated engine with the arguments and the step model of the real engine."""
+    """The simulated engine with the arguments and the step model of the real engine."""
     fitted = [sample for sample in recording.samples if sample.step_model_base_s is not None]
     if not fitted or not recording.starts:
         raise SystemExit("the server reported no step model or no start")
@@ -92,7 +88,7 @@ def engine_of(recording: ServerRecording) -> EngineConfig:
 
 
 def model_of(sample: EngineSample) -> StepModel:
-    """Return the newest fitted coefficients."""
+    """The newest fitted coefficients."""
     return StepModel(
         base_s=sample.step_model_base_s or 0.0,
         prefill_token_s=sample.step_model_per_prefill_token_s or 0.0,
@@ -104,7 +100,7 @@ def model_of(sample: EngineSample) -> StepModel:
 
 
 def simulated(rows: Sequence[RequestTimeline], engine: EngineConfig) -> list[RequestTimeline]:
-    """Return the results of the same requests on the simulated engine."""
+    """The same requests on the simulated engine."""
     first_ns = rows[0].received_unix_ns
     trace = tuple(
         TraceRow(

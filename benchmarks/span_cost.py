@@ -2,10 +2,9 @@
 
     python benchmarks/span_cost.py [--requests 4000]
 
-Tailspan's plugin and vLLM's native tracing run alternately in one process of the real vLLM's
-environment. The measured work of native tracing begins at its hook at the end of a request. The
-measured work of the plugin begins at the HTTP layer. Both measurements end with the serialised
-export, and include the telemetry threads. The plugin reports five times as many values.
+The plugin and vLLM's native tracing run alternately in one process of the real vLLM's environment.
+Native tracing is measured from its hook at a request's end, the plugin from the HTTP layer, both to
+the serialised export, with the telemetry threads.
 """
 
 import argparse
@@ -30,7 +29,7 @@ HEADERS = [
 
 
 def a_state() -> Any:
-    """Return the state of a request that vLLM's output processor holds when the request ends."""
+    """The state of a request in vLLM's output processor when the request ends."""
     now = time.monotonic()
     return SimpleNamespace(
         external_req_id="chatcmpl-8b84626539c86e03",
@@ -57,7 +56,7 @@ def a_state() -> Any:
 
 
 def native(requests: int) -> float:
-    """Return the CPU seconds per request with vLLM's native tracing."""
+    """CPU seconds per request with vLLM's native tracing."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import (
@@ -90,7 +89,7 @@ def native(requests: int) -> float:
 
 
 def ours(requests: int) -> float:
-    """Return the CPU seconds per request with the plugin, from the HTTP layer on."""
+    """CPU seconds per request with the plugin."""
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm import names
     from tailspan_vllm.engine_core.link_messages import RequestAccount, decode, encode_account
@@ -158,8 +157,7 @@ def ours(requests: int) -> float:
 
 
 def encoding(spans: int = 512) -> tuple[float, float]:
-    """Return the CPU seconds to encode one span, with OpenTelemetry's encoder and with Tailspan's
-    encoder."""
+    """CPU seconds to encode one span, with OpenTelemetry's encoder and with Tailspan's."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
     from tailspan_vllm.otlp.encoder import encode

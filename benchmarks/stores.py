@@ -2,8 +2,7 @@
 
     python benchmarks/stores.py [--rows 200000]
 
-SQLite is always measured, PostgreSQL if Debian's package is installed, and ClickHouse if chdb is
-installed.
+SQLite is always measured, PostgreSQL and ClickHouse (chdb) if they are installed.
 """
 
 import argparse
@@ -33,7 +32,7 @@ PAGE = ("received_unix_ns", "ttft_s", "tpot_s", "e2e_s", "queue_s", "tenant", "m
 
 
 def request(number: int) -> RequestTimeline:
-    """Return a request with all fields of an instrumented server."""
+    """A request with all fields of an instrumented server."""
     return RequestTimeline(
         trace_id=f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}",
         span_id=f"{number:016x}",
@@ -110,7 +109,7 @@ SIZE = {
 
 
 def measure(url: str, rows: int) -> str:
-    """Return rows written per second, rows read (as Arrow) per second, and bytes per row."""
+    """Rows written and rows read (as Arrow) per second, and bytes per row."""
     engine = open_database(url)
     batches = [
         [request(number) for number in range(first, first + BATCH_ROWS)]

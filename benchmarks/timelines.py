@@ -1,15 +1,11 @@
-"""Compares the times at which Tailspan's and Sloth's rules fire pages (urgent alerts), with
-promtool.
+"""Compares the times at which Tailspan's and Sloth's rules fire pages, with promtool.
 
     python benchmarks/timelines.py           the table
     python benchmarks/timelines.py --table   the table as Markdown, as in docs/benchmarks.md
 
 Both rule sets read the same series. Each fault begins after seven hours of healthy traffic with one
-request per second. These hours fill the long windows of both rule sets. Series are scraped and
-rules are evaluated every 30 s, as in many installations. Tailspan's generated rule file evaluates
-paging rules every 15 s. The result is the time from the fault's start to the first page. Tailspan's
-tickets (alerts of severity `ticket`) are marked in the table. "never" means that no alert fired in
-the observed time.
+request per second, which fill the long windows. Rules are evaluated every 30 s; Tailspan's
+generated file evaluates paging rules every 15 s.
 """
 
 import argparse
@@ -41,18 +37,15 @@ _RATE: Final = STEP_S
 """Requests per step, at one request per second."""
 
 Stretch = tuple[int, float | None]
-"""A stretch of time: its length in seconds, and the counter's increase per step (None if the
-counter is absent)."""
+"""Seconds, and the counter's increase per step (None if the counter is absent)."""
 
 QUESTIONS: Final = {
     "page": 'count(ALERTS{alertname=~"Tailspan.*",severity="page",alertstate="firing"})',
     "ticket": 'count(ALERTS{alertname="TailspanObjectiveBlind",alertstate="firing"})',
     "sloth": f'count(ALERTS{{alertname="{ALERT}",alertstate="firing"}})',
 }
-"""The alerts to check at each step: Tailspan's pages, Tailspan's ticket, and Sloth's page.
-
-Tailspan's ticket is the alert on an objective that counts no events.
-"""
+"""The alerts to check at each step. Tailspan's ticket is the alert on an objective that counts no
+events."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +70,7 @@ class TimelineFault:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Seconds from the start of a fault to the first alert of each kind; None if no such alert
-    fires."""
+    """Seconds from the start of a fault to the first alert of each kind, or None."""
 
     page_s: int | None
     ticket_s: int | None
@@ -86,7 +78,7 @@ class Timeline:
 
 
 def counter(*stretches: Stretch) -> str:
-    """Return a counter's values, one per step, in promtool's notation."""
+    """A counter's values, one per step, in promtool's notation."""
     value, parts = 0.0, []
     for length_s, growth in stretches:
         steps = length_s // STEP_S
@@ -99,8 +91,7 @@ def counter(*stretches: Stretch) -> str:
 
 
 def gauge(*stretches: Stretch) -> str:
-    """Return the values of a gauge in promtool's notation. For a gauge, the second element of a
-    stretch is the value itself."""
+    """A gauge's values in promtool's notation. A stretch's second element is the value itself."""
     return " ".join(f"{value:g}x{length_s // STEP_S - 1}" for length_s, value in stretches)
 
 
@@ -118,8 +109,7 @@ def _excluded(reason: str) -> str:
 
 
 def own(lasts_s: int, events: Stretch, good: float | None, **others: str) -> dict[str, str]:
-    """Return Tailspan's series before and during a fault: all events, good events, and other series
-    that change."""
+    """Tailspan's series before and during a fault: all events, good events, and others."""
     whole_s = HEALTHY_S + lasts_s
     series = {
         "tailspan_build_info": gauge((whole_s, 1)),
@@ -142,19 +132,18 @@ _ALL_QUERY: Final = "sum(rate(http_requests_total[{{.window}}]))"
 _BAD_QUERY: Final = 'sum(rate(http_requests_total{code="500"}[{{.window}}]))'
 _HOUR_S: Final = 3_600
 _HANG_S: Final = 600
-"""Seconds that clients of a hung engine wait before they give up."""
+"""Seconds until clients of a hung engine give up."""
 
 
 def faults() -> list[TimelineFault]:
-    """Return the faults, one per row of the table."""
+    """The faults, one per row of the table."""
     errors = {
         _OK: counter((HEALTHY_S, _RATE), (_HOUR_S, 0)),
         _FAILED: counter((HEALTHY_S, 0), (_HOUR_S, _RATE)),
     }
     hang_s = 2 * _HANG_S
     hang = own(hang_s, (hang_s, 0), 0)
-    # After ten minutes, clients begin to disconnect: one per second, in order of arrival. Each of
-    # their requests is bad.
+    # After ten minutes, one client per second disconnects. Each of their requests is bad.
     hang[_EVENTS] = counter((HEALTHY_S, _RATE), (_HANG_S, 0), (_HANG_S, _RATE))
     hang[_REQUESTS] = hang[_EVENTS]
     ages = " ".join(str(each) for each in range(0, hang_s, STEP_S))
@@ -235,8 +224,7 @@ spec:
 
 
 def rules(fault: TimelineFault) -> str:
-    """Return the text of one rule file, with all rules of Tailspan and Sloth that the checked
-    alerts need."""
+    """One rule file with all rules of Tailspan and Sloth that the checked alerts need."""
     if fault.bad:
         sources = [
             json.dumps({"type": "Prometheus", "spec": {"query": query}})
@@ -254,13 +242,13 @@ def rules(fault: TimelineFault) -> str:
     assert not findings.errors, findings.errors
     ours = yaml.safe_load(tailspan_rules(findings.spec.objectives, EXPLORER_URL))
     theirs = yaml.safe_load(sloth_pages(bad, total, Fraction(fault.target), fault.days))
-    # promtool evaluates the rules within a group in order, but the groups in no fixed order.
+    # promtool evaluates groups in no fixed order.
     every = [rule for each in (ours, theirs) for group in each["groups"] for rule in group["rules"]]
     return yaml.safe_dump({"groups": [{"name": "all", "rules": needed(every, QUESTIONS.values())}]})
 
 
 def timeline(fault: TimelineFault, lasts_s: int | None = None) -> Timeline:
-    """Return when each rule set fires its first alerts.
+    """When each rule set fires its first alerts.
 
     Args:
         lasts_s: the observed time in seconds; None for the fault's `lasts_s`.
@@ -329,7 +317,7 @@ def shown(seconds: int | None) -> str:
 
 
 def cells(fault: TimelineFault, found: Timeline) -> tuple[str, str, str, str]:
-    """Return a row of the table."""
+    """A row of the table."""
     ours = shown(found.page_s)
     if found.page_s is None and found.ticket_s is not None:
         ours = f"{shown(found.ticket_s)} (ticket)"

@@ -2,17 +2,12 @@
 
     python benchmarks/ui.py [--requests 1000000] [--rounds 5] [--page overview]
 
-Tailspan's code writes a day of requests to SQLite, rolls them up and counts them, as `tailspan up`
-does. Then Debian's Chromium opens each page. Every round uses a new browser profile and a different
-minute. Then the same address is opened again, as if by a second viewer. "answer" is the time until
-the page's first sentence is displayed. "all" is the time until the page's charts are drawn. Other
-actions (selecting another range, dragging over a chart) are measured until all charts are drawn.
-Durations are measured with the page's own clock, because a measurement from outside the browser
-waits until the page is idle. The CPU time is the sum of the explorer's process and its reader
-processes.
-
-When the explorer starts, it reads the last day. The first line has the duration of this reading,
-and the duration of opening the Root cause page before this reading has ended.
+Chromium opens each page over a day of requests in SQLite, in every round with a new profile and a
+different minute. Then the same address is opened again, as by a second viewer. "answer" is the time
+until the page's first sentence, "all" until its charts are drawn. Durations come from the page's
+own clock, because a measurement from outside waits until the page is idle. CPU time is that of the
+explorer and its reader processes. The first line has the start: reading the last day, and opening
+the Root cause page before this has ended.
 """
 
 import argparse
@@ -87,7 +82,7 @@ class Cpu:
         self._pid = pid
 
     def __call__(self) -> float:
-        """Return the CPU seconds used so far."""
+        """The CPU seconds used so far."""
         return self._of(self._pid) / os.sysconf("SC_CLK_TCK")
 
     def _of(self, pid: int) -> int:
@@ -106,7 +101,7 @@ class Cpu:
 
 @contextmanager
 def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
-    """Run the explorer on a database, and yield its address and its CPU time."""
+    """Run the explorer on a database. Yields its address and its CPU time."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -130,7 +125,7 @@ def explorer(url: str, folder: Path) -> Iterator[tuple[str, Cpu]]:
 
 
 def opened(tab: Any, address: str) -> tuple[float, float]:
-    """Return the seconds until the first sentence is painted, and until all charts are drawn."""
+    """Seconds until the first sentence is painted, and until all charts are drawn."""
     began = time.time()
     tab.goto(address, wait_until="commit")
     answered = tab.evaluate("() => window.looking.answer")
@@ -140,14 +135,14 @@ def opened(tab: Any, address: str) -> tuple[float, float]:
 
 
 def pressed(tab: Any) -> float:
-    """Return the seconds from selecting a range until all charts are drawn."""
+    """Seconds from selecting a range until all charts are drawn."""
     tab.evaluate("() => window.looking.after('click', ['last=6h'])")
     tab.locator(".st-key-range").get_by_text("6h", exact=True).click()
     return float(tab.evaluate("() => window.looking.done"))
 
 
 def dragged(tab: Any) -> float:
-    """Return the seconds from dragging over a part of the heatmap until this part is explained."""
+    """Seconds from dragging over a part of the heatmap until this part is explained."""
     area = tab.locator("[class*='st-key-chart_shape'] .nsewdrag").first.bounding_box()
     height = area["y"] + area["height"] / 2
     tab.mouse.move(area["x"] + area["width"] * 0.8, height)
@@ -174,8 +169,7 @@ class RoundTimes:
         self.cpu.append(cpu)
 
     def summary(self, bar_s: float) -> str:
-        """Return the figures of a duration as text: median, share of the limit, minimum, maximum,
-        and median CPU time."""
+        """Median, share of the limit, minimum, maximum, and median CPU time as text."""
         took = statistics.median(self.by_clock)
         return (
             f"{took:5.2f} s ({took / bar_s:.2f} of {bar_s:.0f} s; {min(self.by_clock):.2f} to"
@@ -191,8 +185,7 @@ def measure(
     actions: dict[str, Callable[[Any], float]],
     rounds: int,
 ) -> None:
-    """Measure a page, in a new browser profile each round. Print a line for opening the page, and
-    one for each action."""
+    """Measure a page, and print a line for opening it and one for each action."""
     answers, whole, again = RoundTimes(), [], []
     takes = {name: RoundTimes() for name in actions}
     for each in range(rounds):
@@ -203,7 +196,7 @@ def measure(
             tab.set_default_timeout(120_000)
             before = cpu()
             answered, shown = opened(tab, link(each))
-            # Count only the first opening: the page's data is cached afterwards.
+            # Only the first opening counts: the page's data is cached afterwards.
             if name == next(iter(actions), ""):
                 answers.take(answered, cpu() - before)
                 whole.append(shown)
@@ -233,7 +226,7 @@ def at_rest(cpu: Cpu) -> None:
 
 
 def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
-    """Measure an explorer that has just started, and print the line with its two durations."""
+    """Print the line of an explorer that has just started."""
     with explorer(url, folder) as (address, cpu):
         context = browser.new_context(viewport=WIDE)
         context.add_init_script(LOOKING)
@@ -255,7 +248,7 @@ def started(url: str, folder: Path, browser: Any, end_s: int) -> None:
 
 
 def requests_at(url: str, end_s: int, number: int) -> list[str]:
-    """Return ids of requests from different minutes."""
+    """Ids of requests from different minutes."""
     engine = open_database(url, create=False)
     names = []
     for each in range(1, number + 1):

@@ -1,15 +1,11 @@
-"""Measures the error of predictions of a change, and how often their intervals contain the true
-value.
+"""Measures the error of predictions of a change, and how often their intervals are right.
 
     python benchmarks/what_if.py [--cases 24] [--seconds 300] [--seed 1000] [--jobs 2]
 
-Each case is a simulated replica with its own traffic. The model is fitted only from the replica's
-telemetry, and predicts the effect of a change of the engine. Then the change is simulated twice:
-with the same arrivals, and with other traffic of the same kind ("new traffic"). For new traffic, a
-95 % interval should contain the true value in 90 to 98 % of the cases. The median width is printed
-too, because a wide interval contains any value. The error is compared with the error of the
-prediction "no change". Saturated cases, in which the changed replica cannot keep up, are counted
-separately. A saturated case is an error if the prediction does not report the saturation.
+The model is fitted only from a simulated replica's telemetry. The change is simulated twice: with
+the same arrivals, and with other traffic of the same kind ("new traffic"), which a 95 % interval
+should contain in 90 to 98 % of the cases. Saturated cases, in which the changed replica cannot keep
+up, are counted separately: not reporting the saturation is an error.
 """
 
 import argparse
@@ -38,8 +34,7 @@ from store.queries import Window
 METRICS = ("ttft_s", "tpot_s", "itl_max_s", "e2e_s")
 SHOWN = ("p50", "p99")
 QUEUE_S = 10.0
-"""A changed replica is saturated if its median queue time in the window is at least this many
-seconds."""
+"""A changed replica is saturated from this median queue time, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class WhatIfCase:
 
     @property
     def changed(self) -> EngineConfig:
-        """Return the engine after the change."""
+        """The engine after the change."""
         values = {
             name: value == "true" if value in ("true", "false") else int(value)
             for name, value in self.edit.items()
@@ -94,7 +89,7 @@ def simulated(
 
 
 def recorded(data: Dataset, window: Window) -> Recorded:
-    """Fit the model to the telemetry of the simulated replica."""
+    """The model, fitted to the telemetry of the simulated replica."""
     columns = [*REQUEST_COLUMNS, "http_status"]
     return recorded_of(
         data.request_table().select(columns), data.sample_table(), data.starts, window
@@ -102,7 +97,7 @@ def recorded(data: Dataset, window: Window) -> Recorded:
 
 
 def truth(data: Dataset, window: Window, name: str, point: str) -> float:
-    """Return a percentile that was measured on the changed replica."""
+    """A percentile that was measured on the changed replica."""
     table = data.request_table()
     table = table.filter(pc.greater_equal(table["received_unix_ns"], window.from_unix_ns))
     return float(np.quantile(np.asarray(table[name].drop_null()), POINTS[point]))
@@ -119,13 +114,13 @@ class Figure:
     low: float
     high: float
     same: float
-    """The true value for the same arrivals."""
+    """For the same arrivals."""
     new: float
-    """The true value for new traffic."""
+    """For new traffic."""
 
     @property
     def width(self) -> float:
-        """Return the width of the interval divided by the predicted value."""
+        """The width of the interval divided by the predicted value."""
         return (self.high - self.low) / self.predicted
 
 
@@ -137,7 +132,7 @@ class WhatIfResult:
     refused: bool = False
     saturated: bool = False
     missed: bool = False
-    """Whether the case is saturated and the prediction does not report the saturation."""
+    """Whether the case is saturated and the prediction does not report this."""
     figures: Sequence[Figure] = ()
 
 
@@ -174,7 +169,7 @@ def judged(seed: int, seconds: int) -> WhatIfResult:
 
 
 def table(results: Sequence[WhatIfResult]) -> list[str]:
-    """Return the lines of the summary."""
+    """The lines of the summary."""
     figures = [each for result in results for each in result.figures]
     columns = [(name, point) for name in METRICS for point in SHOWN]
 

@@ -3,16 +3,11 @@
     python benchmarks/what_if_real.py [--seconds 90] [--rate 5] [--cases seats_4,budget_512]
     python benchmarks/what_if_real.py --server "vllm serve FOLDER" --seats 64,16 --tokens 50,350
 
-A real server serves the same seeded arrivals twice. The difference between these two runs is the
-noise of the measurement. By default, the server runs the tiny model on this machine's CPU. With
---server, the given command starts the server, for example on a GPU. The effect of the change is
-predicted from the telemetry of the first run. Then a server with the change serves the same
-arrivals. The target for the error of a prediction is 1.5 times the noise, or 10 % at P50 and 20 %
-at P99, whichever is larger. The goal is that four of five cases reach the target, and that no
-saturated case is predicted as safe.
-
-Two other predictions are also printed: "no change", and "M/M/c", a queue with one server for each
-request that the engine can run at the same time.
+A real server serves the same seeded arrivals twice, which gives the noise. The change is predicted
+from the first run, and then a changed server serves the same arrivals. An error may be 1.5 times
+the noise, or 10 % at P50 and 20 % at P99, whichever is larger. The goal is that four of five cases
+reach this, and that no saturated case is predicted as safe. "No change" and M/M/c (one server for
+each request that can run at the same time) are printed for comparison.
 """
 
 import argparse
@@ -63,17 +58,16 @@ class Run:
     servers: int = 1
 
     def seats_in_all(self) -> int:
-        """Return the number of requests that can run at the same time on all servers together."""
+        """How many requests can run at the same time on all servers together."""
         return self.seats * self.servers
 
     def same_servers(self, other: "Run") -> bool:
-        """Return whether the servers of both runs are the same, so that only the load differs."""
+        """Whether both runs have the same servers, so that only the load differs."""
         return replace(self, rate=other.rate) == other
 
 
 def runs_of(seats: int, changed: int) -> dict[str, Run]:
-    """Return the runs by name. `changed` is the value of max_num_seqs in the run that changes this
-    argument."""
+    """The runs by name. `changed` is max_num_seqs in the run that changes it."""
     return {
         "first": Run(seats),
         "second": Run(seats),
@@ -96,7 +90,7 @@ class RunChange:
 
 
 def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
-    """Return the cases by name; the arguments are those of `runs_of`."""
+    """The cases by name; see `runs_of`."""
     fewer, more = f"seats_{changed}", f"seats_{seats}"
     return {
         fewer: RunChange("first", fewer, Edits(arguments={"max_num_seqs": str(changed)})),
@@ -114,8 +108,7 @@ def cases_of(seats: int, changed: int) -> dict[str, RunChange]:
 
 
 def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int]) -> Planned:
-    """Return a Poisson load: send times, and prompts. A third of the prompts share a long
-    beginning.
+    """A Poisson load: send times, and prompts of which a third share a long beginning.
 
     Args:
         seconds: length of the recorded load, after the warm-up.
@@ -134,7 +127,7 @@ def calls(seconds: float, rate_per_s: float, seed: int, tokens: tuple[int, int])
 
 
 def recorded(recording: ServerRecording) -> Recorded:
-    """Return the traffic of a recording after its warm-up, with its fitted engines.
+    """The traffic of a recording after its warm-up, with its fitted engines.
 
     Raises:
         NotReplayableError: see `recorded_of`.
@@ -158,7 +151,7 @@ def percentile(found: Recorded, name: str, point: str) -> float:
 
 
 def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) -> float:
-    """Return a quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
+    """A quantile of the waiting time in an M/M/c queue; infinite at overload (Erlang C)."""
     load = arrivals_per_s * service_s
     if load >= servers:
         return math.inf
@@ -171,8 +164,7 @@ def mmc_wait_s(arrivals_per_s: float, service_s: float, servers: int, q: float) 
 
 
 def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
-    """Return the prediction of an M/M/c queue: the measured latency without the measured queue
-    time, plus the queue time of the model."""
+    """The measured latency without the measured queue time, plus the queue time of M/M/c."""
     value = percentile(found, name, point)
     if name not in ("ttft_s", "e2e_s"):
         return value
@@ -187,7 +179,7 @@ def mmc(found: Recorded, run: Run, name: str, point: str) -> float:
 
 
 def within(error: float, noise: float, point: str) -> bool:
-    """Return whether a prediction's error is within the target."""
+    """Whether a prediction's error is within the target."""
     return abs(error) <= max(1.5 * noise, ALLOWED[point])
 
 

@@ -1,4 +1,4 @@
-"""Runs ClickHouse's engine in this process, with the package chdb and without a server."""
+"""ClickHouse's engine in this process (chdb), without a server."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ class ClickHouses:
         self._number = 0
 
     def new(self) -> str:
-        """Return the URL of an empty database. The previous database is dropped."""
+        """Drop the previous database, and return the URL of an empty one."""
         engine = create_engine(f"clickhousedb://localhost/default{self._options}")
         with engine.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE IF EXISTS test_{self._number} SYNC")

@@ -1,7 +1,6 @@
 """Serves ClickHouse's engine (chdb) over HTTP, so that several processes can use one database.
 
-The server has only the part of ClickHouse's HTTP interface that Tailspan's driver uses: queries and
-inserts with a database, settings and an output format. The engine runs one statement at a time.
+Supports only the queries and inserts that Tailspan's driver sends, one statement at a time.
 
 python -m rig.clickhouse_server FOLDER prints its port, and runs until standard input is closed.
 """
@@ -26,8 +25,7 @@ from rig.install import ProgramUnavailableError
 
 DATABASE: Final = "tailspan"
 _OWN: Final = ("database", "query", "query_id", "session_id", "wait_end_of_query")
-"""Parameters of the HTTP interface itself. All other parameters are settings, or values of the
-query's parameters."""
+"""All other parameters are settings, or values of the query's parameters."""
 _NOT_SETTINGS: Final = re.compile(r"client_protocol_version|.*http.*|.*compress.*")
 _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)\s*;?\s*$", re.IGNORECASE)
 _PLAIN: Final = "TabSeparated"
@@ -35,11 +33,10 @@ _PLAIN: Final = "TabSeparated"
 
 @contextmanager
 def clickhouse_server(folder: Path) -> Iterator[str]:
-    """Run a server with an empty database in a separate process.
+    """Run a server in a separate process. Yields the URL of its empty database.
 
-    Yields: the URL of the database for Tailspan.
-
-    Raises: ProgramUnavailableError: chdb is not installed.
+    Raises:
+        ProgramUnavailableError: chdb is not installed.
     """
     if find_spec("chdb") is None:
         raise ProgramUnavailableError("there is no chdb; install it with: pip install '.[chdb]'")
@@ -61,7 +58,7 @@ def clickhouse_server(folder: Path) -> Iterator[str]:
 
 
 def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
-    """Return a function that answers the requests of ClickHouse's HTTP interface."""
+    """A function that answers the requests of ClickHouse's HTTP interface."""
     lock = threading.Lock()
     known: dict[str, str] = {}
 
@@ -88,7 +85,7 @@ def replies(engine: Any) -> Callable[[ReceivedRequest], HttpReply]:
             if wanted:
                 answer = engine.query(sql, _PLAIN, params=values).bytes() or b""
                 return HttpReply(200, answer, {"X-ClickHouse-Format": wanted[1]})
-            # Ask for a line with column names: it distinguishes an empty result from no result.
+            # A line with column names distinguishes an empty result from no result.
             answer = engine.query(sql, f"{_PLAIN}WithNames", params=values).bytes() or b""
             headers = {"X-ClickHouse-Format": _PLAIN} if answer else {}
             return HttpReply(200, answer.partition(b"\n")[2], headers)

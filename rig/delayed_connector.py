@@ -1,9 +1,7 @@
-"""A KV connector for vLLM that loads asynchronously. Each load takes a fixed time.
+"""A KV connector for vLLM whose asynchronous loads take a fixed time and copy nothing.
 
-On a CPU, no connector of vLLM loads asynchronously: the offloading connectors need a GPU, and the
-example connector loads during the engine's steps. This connector reports that the KV cache of each
-prompt of at least `least_tokens` tokens is in host memory. The connector copies nothing, so the
-responses have no meaning.
+On a CPU, no connector of vLLM loads asynchronously. This one reports that the KV cache of each
+prompt of at least `least_tokens` tokens is in host memory. The responses have no meaning.
 
 vLLM imports this module, so its folder must be on the server's PYTHONPATH:
 
@@ -30,10 +28,7 @@ class Beginning(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is not insta
 
 
 class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
-    """A connector whose loads take a fixed time and copy nothing.
-
-    vLLM creates one instance in the scheduler and one in the worker.
-    """
+    """vLLM creates one instance in the scheduler and one in the worker."""
 
     _cache_hit_source = CacheHitSource.HOST
 
@@ -46,11 +41,10 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._beginning: list[str] = []
         self._ends: dict[str, float] = {}
 
-    # --- in the scheduler ------------------------------------------------------------------
+    # The scheduler's methods.
 
     def get_num_new_matched_tokens(self, request: Any, computed: int) -> tuple[int, bool]:
-        """Return the number of tokens to load: the tokens of the prompt's full blocks that are not
-        cached."""
+        """The number of uncached tokens in the prompt's full blocks."""
         if request.num_tokens < self._least_tokens:
             return 0, False
         found = (request.num_tokens - 1) // self._block_tokens * self._block_tokens - computed
@@ -62,11 +56,11 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
             self._beginning.append(request.request_id)
 
     def build_connector_meta(self, output: Any) -> KVConnectorMetadata:
-        """Return the ids of the requests whose KV cache begins to load in this step."""
+        """The ids of the requests whose KV cache begins to load in this step."""
         beginning, self._beginning = self._beginning, []
         return Beginning(beginning)
 
-    # --- in the worker ---------------------------------------------------------------------
+    # The worker's methods.
 
     def start_load_kv(self, forward_context: Any, **_: Any) -> None:
         """Set the times at which the loads end."""
@@ -74,7 +68,7 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         self._ends |= dict.fromkeys(self._get_connector_metadata().ids, ends)
 
     def get_finished(self, finished: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        """Return the ids of the requests whose KV cache is loaded."""
+        """The ids of the requests whose KV cache is loaded."""
         now = time.monotonic()
         ended = {request_id for request_id, ends in self._ends.items() if ends <= now}
         for request_id in ended:
@@ -82,10 +76,10 @@ class DelayedConnector(KVConnectorBase_V1):  # type: ignore[misc]
         return None, ended
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Do nothing: no layer is loaded."""
+        """Do nothing."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, metadata: Any, **_: Any) -> None:
-        """Do nothing: no layer is saved."""
+        """Do nothing."""
 
     def wait_for_save(self) -> None:
-        """Do nothing: no layer is saved."""
+        """Do nothing."""

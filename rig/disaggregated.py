@@ -1,7 +1,6 @@
 """Two real vLLMs, one for prefill and one for decode, behind `disaggregation_proxy`.
 
-The KV cache is passed from one vLLM to the other in files (ExampleConnector), because the machine
-has no GPU.
+The KV cache is passed in files (ExampleConnector), because the machine has no GPU.
 """
 
 import json
@@ -33,9 +32,9 @@ class RoleServer(Program):
     """A vLLM that does either prefill or decode.
 
     Args:
-        folder: the folder for the server's output, and for the KV cache (subfolder `kv`).
+        folder: for the server's output and the KV cache (subfolder `kv`).
         role: `kv_producer` (prefill) or `kv_consumer` (decode).
-        otlp_port: the port to which the server sends its telemetry, over HTTP.
+        otlp_port: receives its telemetry over HTTP.
     """
 
     def __init__(self, folder: Path, role: str, otlp_port: int) -> None:
@@ -51,9 +50,8 @@ class RoleServer(Program):
             "OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={self.replica}",
             "OTEL_BSP_SCHEDULE_DELAY": "500",
         }
-        # The token budget is large enough for a whole prompt. If vLLM 0.32 computes a prompt in
-        # several steps, ExampleConnector stores only one part of the prompt's KV cache, and the
-        # consumer's engine exits when it loads the prompt.
+        # The token budget fits a whole prompt. If vLLM 0.32 computes a prompt in several steps,
+        # ExampleConnector stores only a part of its KV cache, and the consumer's engine exits.
         arguments = (
             *("--kv-transfer-config", json.dumps(connector)),
             *("--max-num-batched-tokens", "16384"),
@@ -67,17 +65,16 @@ class RoleServer(Program):
         )
 
     def kill_group(self) -> None:
-        """Kill the server and its engine core immediately, so that the telemetry in their memory is
-        lost."""
+        """Kill the server and its engine core, so that the telemetry in their memory is lost."""
         os.killpg(self.process.pid, 9)
         self.process.wait()
 
 
 class Disaggregated:
-    """A server for prefill (the producer) and a server for decode (the consumer).
+    """A prefill server (producer) and a decode server (consumer).
 
     Args:
-        otlp_port: the port to which the servers and the proxies send their telemetry, over HTTP.
+        otlp_port: receives the telemetry of servers and proxies over HTTP.
     """
 
     def __init__(self, folder: Path, otlp_port: int) -> None:
@@ -100,7 +97,7 @@ class Disaggregated:
         self._running.close()
 
     def proxy(self, *options: str) -> tuple[Program, int]:
-        """Start a proxy with these options. Return the proxy and its port."""
+        """Start a proxy with these options. Return it and its port."""
         words = (
             *("--prefill", str(self.prefill.port), "--decode", str(self.decode.port)),
             *("--otlp", str(self._otlp_port), *options),
@@ -115,7 +112,7 @@ class Disaggregated:
 
 
 def calls(number: int, seed: int) -> Sequence[Call]:
-    """Return completion and chat requests with different prompts, with and without streaming."""
+    """Completions and chats with different prompts, with and without streaming."""
     draw = random.Random(seed)
     return [
         Call(
@@ -133,7 +130,7 @@ def calls(number: int, seed: int) -> Sequence[Call]:
 
 
 class SentRequest(NamedTuple):
-    """A request, the client's measurements of it, and the time at which the client sent it."""
+    """A request, the client's measurements, and when the client sent it."""
 
     begun_unix_ns: int
     timed: Timed

@@ -1,12 +1,10 @@
-"""A proxy in front of a prefill server and a decode server.
+"""A proxy in front of a prefill server and a decode server, all on the loopback.
 
 The proxy sends the prompt to the prefill server with `max_tokens` 1, and then the whole request to
-the decode server. If the prefill server does not answer, the decode server computes the prompt
-itself. The proxy sends one OTLP span for each request.
+the decode server. If the prefill server does not answer, the decode server computes the prompt.
+The proxy sends one OTLP span for each request.
 
     python -m rig.disaggregation_proxy --prefill 8001 --decode 8002 --otlp 4318
-
-All servers are on the loopback.
 """
 
 import argparse
@@ -32,7 +30,7 @@ TIMEOUT_S: Final = 120.0
 _PASSED: Final[tuple[str, ...]] = ("content-type", "authorization", "x-tenant-id")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _ID: Final = re.compile(rb'"id": ?"([^"\\]{1,256})"')
-"""The id of a response, which vLLM writes into each chunk."""
+"""The id of a response, which is in each chunk."""
 _UNAVAILABLE: Final = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -45,11 +43,9 @@ class ClientRequest(NamedTuple):
 
 
 class ProxyAnswer(NamedTuple):
-    """The times at which the first and last byte of an answer's body were written, in monotonic
-    seconds.
+    """When the first and last byte of an answer's body were written, in monotonic seconds.
 
-    `first_s` is None if there was no answer. Here, an answer ends with its last byte. The
-    connection ends after the last byte, so the connection's end is not used.
+    `first_s` is None without an answer. The connection ends later, so its end is not used.
     """
 
     first_s: float | None
@@ -62,7 +58,7 @@ class Proxy:
     """Routes requests, and stores their spans until they are sent.
 
     Args:
-        drop_context: whether to drop the trace context, as some proxies do.
+        drop_context: whether to drop the trace context, as some routers do.
         drop_request_id: whether each server chooses its own request id.
     """
 
@@ -118,8 +114,7 @@ class Proxy:
             return ProxyAnswer(None, time.monotonic())
 
     async def send_spans(self, otlp_port: int) -> None:
-        """Send the finished spans as one message. If the message is not accepted, keep the
-        spans."""
+        """Send the finished spans as one message. Keep them if it is not accepted."""
         spans, self._spans = self._spans, []
         if not spans:
             return
@@ -181,8 +176,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ClientRequest:
 async def _exchange(
     port: int, request: ClientRequest, headers: dict[str, str], client: asyncio.StreamWriter | None
 ) -> ProxyAnswer:
-    """Send a request, and copy the answer to the client. If there is no client, only read the
-    answer."""
+    """Send a request, and copy the answer to the client, if there is one."""
     body = json.dumps(request.body).encode()
     return await _post(port, request.path, headers, body, client)
 

@@ -2,8 +2,7 @@
 
     python -m rig.explorer_pictures docs/images [--page overview] [--wait 120]
 
-There are three pictures of each page: in the light theme, in the dark theme (-dark), and on a
-narrow screen (-narrow).
+Each page has three: light theme, dark theme (-dark), narrow screen (-narrow).
 """
 
 import argparse
@@ -50,8 +49,7 @@ def take(
     if page == "slos":
         _try_a_change(tab)
     tab.wait_for_timeout(SETTLES_MS)
-    # Streamlit scrolls the page inside a frame. To show the whole page, make the window as high as
-    # the page's content.
+    # Streamlit scrolls the page inside a frame, so make the window as high as the content.
     height = tab.evaluate("document.querySelector('.stMainBlockContainer').scrollHeight")
     tab.set_viewport_size({"width": LOOKS[look]["viewport"]["width"], "height": height + 20})
     tab.wait_for_timeout(SETTLES_MS)

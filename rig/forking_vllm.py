@@ -1,8 +1,7 @@
 """Runs vLLM's command with forked engines and workers, as on a GPU.
 
-On a GPU, vLLM forks these processes unless the GPU is already in use. vLLM's CPU platform starts
-each process as a new interpreter, which imports all modules again. This program forks the processes
-on a CPU too, unless VLLM_WORKER_MULTIPROC_METHOD=spawn is set.
+vLLM's CPU platform would start each process as a new interpreter, which imports all modules again.
+VLLM_WORKER_MULTIPROC_METHOD=spawn keeps this.
 """
 
 import os
@@ -14,8 +13,7 @@ METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 def keep_method() -> None:
-    """Keep the start method (fork), which vLLM's CPU platform would change in its configuration
-    check."""
+    """Keep the start method, which vLLM's CPU platform would change in its configuration check."""
     check = CpuPlatform.check_and_update_config
     method = os.environ.get(METHOD, "fork")
 
@@ -27,7 +25,7 @@ def keep_method() -> None:
 
 
 if __name__ == "__main__":
-    # This import takes seconds. Programs that import only `keep_method` do not need this import.
+    # This import takes seconds, and users of `keep_method` do not need it.
     from vllm.entrypoints.cli.main import main
 
     keep_method()

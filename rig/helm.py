@@ -1,7 +1,6 @@
 """Lint or render the chart with Helm's own code: `python -m rig.helm template VALUES.yaml`.
 
-The package helm-python-sdk contains Helm as a library. The library is a Go program, so the tests
-run this module as a separate process.
+helm-python-sdk is a Go program, so the tests run this module as a separate process.
 """
 
 import json
@@ -15,8 +14,7 @@ RELEASE, NAMESPACE = "tailspan", "observability"
 
 
 def main(words: list[str]) -> int:
-    """Print the manifests (`template`) or the findings (`lint`) as JSON, for a file with the
-    chart's values."""
+    """Print the manifests (`template`) or the findings (`lint`) as JSON."""
     import helm_python as helm
 
     verb, file = words

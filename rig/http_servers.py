@@ -1,4 +1,4 @@
-"""Runs servers for tests on the loopback interface."""
+"""Servers for tests on the loopback interface."""
 
 import contextlib
 import socket
@@ -13,7 +13,7 @@ JOIN_S = 20.0
 
 
 class ReceivedRequest(NamedTuple):
-    """A received request. The names of headers are in lower case."""
+    """A received request. Names of headers are in lower case."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class HttpReply(NamedTuple):
 
 @dataclass
 class HttpServer:
-    """A running server, and the requests that it has received so far."""
+    """A running server, and the requests that it has received."""
 
     port: int
     received: list[ReceivedRequest] = field(default_factory=list)
@@ -47,7 +47,7 @@ def running_http_server(
     reply: Callable[[ReceivedRequest], HttpReply | None] = lambda _: HttpReply(),
     version: str = "HTTP/1.0",
 ) -> Iterator[HttpServer]:
-    """Run an HTTP server on a free port, with a thread for each request.
+    """Run an HTTP server on a free port, with a thread per request.
 
     If `reply` returns None, the connection is closed without a response.
     """
@@ -87,16 +87,13 @@ def running_http_server(
 
 
 ConnectionHandler = Callable[[socket.socket, bytes, threading.Event], None]
-"""A function that handles a connection. The function's arguments are the connection, the first
-bytes that the client sent, and an event that is set when the server stops."""
+"""Handles a connection: its socket, the client's first bytes, and an event that is set when the
+server stops."""
 
 
 @contextmanager
 def raw_server() -> Iterator[Callable[[ConnectionHandler], str]]:
-    """Yield a function that starts a server on a free port and returns the server's address.
-
-    The argument of the yielded function handles the server's connections.
-    """
+    """Yield a function that starts a server with this handler and returns its URL."""
     ending = threading.Event()
     threads: list[threading.Thread] = []
 

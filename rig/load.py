@@ -1,7 +1,6 @@
-"""A load client that sends requests to an OpenAI-compatible server and measures latencies.
+"""A load client for an OpenAI-compatible server.
 
-The number of requests and the duration are limited. Each request has its own traceparent, which
-identifies its row in Tailspan.
+Each request has its own traceparent, which identifies its row in Tailspan.
 
     python -m rig.load --port 8000 --requests 60 --concurrency 8
 """
@@ -39,13 +38,12 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     body: dict[str, Any] = field(default_factory=dict)
     begun: threading.Event | None = None
-    """Set at the first byte of the response, so that the caller can act while the response is being
-    sent."""
+    """Set at the response's first byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The timestamps that the client measured. `ttft_s` is None without a response."""
+    """The client's timestamps. `ttft_s` is None without a response."""
 
     call: Call
     trace_id: str
@@ -57,7 +55,7 @@ class Timed:
 
 
 def send(port: int, call: Call) -> Timed:
-    """Send one request and read its response, or abort the request as the call specifies."""
+    """Send one request and read its response, or abort it as the call specifies."""
     trace_id = secrets.token_hex(16)
     body: dict[str, Any] = {
         "model": call.model,
@@ -112,10 +110,7 @@ def send(port: int, call: Call) -> Timed:
 
 
 def _narrow(port: int) -> socket.socket:
-    """Open a connection with small buffers, so that a slow client makes the server wait.
-
-    With the default buffers, the loopback interface would store megabytes of the response.
-    """
+    """Open a connection with small buffers, so that a slow client makes the server wait."""
     narrow = socket.socket()
     narrow.settimeout(TIMEOUT_S)
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -131,7 +126,7 @@ def send_all(port: int, calls: Sequence[Call], concurrency: int) -> list[Timed]:
 
 
 def mixed(count: int, seed: int = 0) -> list[Call]:
-    """Return chat and completion requests of different lengths, with and without streaming."""
+    """Chats and completions of different lengths, with and without streaming."""
     draw = random.Random(seed)
     return [
         Call(

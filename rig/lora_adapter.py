@@ -1,6 +1,6 @@
 """Creates a LoRA adapter with random weights for the rig's model, in PEFT's format.
 
-Run this module inside vLLM's own environment:
+Run it inside vLLM's own environment:
 
     python lora_adapter.py DIR
     python -m rig.serve -- --enable-lora --max-lora-rank 8 --lora-modules ada=DIR

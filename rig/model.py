@@ -1,7 +1,6 @@
-"""Builds a small Llama with random weights, which vLLM serves like any other model.
+"""Builds a small Llama with random weights. The tokeniser has one token per byte.
 
-Run this module inside vLLM's own environment: `python model.py DIR`. No files are downloaded. The
-tokeniser has one token per byte. The generated text has no meaning, but the latencies are real.
+Run it inside vLLM's own environment: `python model.py DIR`. It downloads nothing.
 """
 
 import sys

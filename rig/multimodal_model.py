@@ -1,13 +1,12 @@
 """Builds a small BLIP-2 without weights, which vLLM serves with random weights.
 
-Run this module inside vLLM's own environment:
+Run it inside vLLM's own environment:
 
     python multimodal_model.py DIR
     vllm serve DIR --load-format dummy
 
-vLLM can load BLIP-2 without torchvision. No CPU build of torchvision is compatible with the rig's
-torch. With its 12 layers, the image encoder takes longer than the small language model. The encoder
-converts an image to 32 tokens, which precede the text.
+vLLM loads BLIP-2 without torchvision, of which no CPU build fits the rig's torch. The encoder's 12
+layers take longer than the language model. An image becomes 32 tokens before the text.
 """
 
 import sys

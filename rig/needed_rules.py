@@ -1,7 +1,6 @@
 """Finds the Prometheus rules that a check needs.
 
-In promtool, most rules of an objective are expensive: the windows of tickets (alerts that do not
-page) are days long, and a subquery over 30 days has 43,200 steps in each evaluation.
+In promtool, most rules of an objective are expensive: a subquery over 30 days has 43,200 steps.
 """
 
 import re
@@ -14,10 +13,10 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 
 def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the rules on which these expressions depend, in the given order, without annotations.
+    """The rules on which these expressions depend, in the given order, without annotations.
 
-    An expression depends on the recording rules that it names, and on the alerts that its
-    selectors of `ALERTS` match. `ALERTS` without braces is not supported.
+    These are the recording rules that an expression names, and the alerts that its selectors of
+    `ALERTS` match. `ALERTS` without braces is not supported.
     """
     rest, kept = list(enumerate(rules)), []
     texts = list(exprs)
@@ -40,7 +39,7 @@ def needed(rules: Iterable[Mapping[str, Any]], exprs: Iterable[str]) -> list[dic
 
 
 def _matches(rule: Mapping[str, Any], matchers: Iterable[tuple[str, str, str]]) -> bool:
-    """Return whether alerts of a rule can match the matchers of a selector."""
+    """Whether alerts of a rule can match the matchers of a selector."""
     if "alert" not in rule:
         return False
     labels = {**rule.get("labels", {}), "alertname": rule["alert"]}

@@ -1,8 +1,7 @@
-"""A TCP proxy that disturbs connections in a controlled way: delay, cut, reset, stall.
+"""A TCP proxy that disturbs connections: delay, cut, reset, stall.
 
-Each chunk of bytes is forwarded `delay_s` after its arrival, in order. On a busy machine, the real
-delay is longer than `delay_s`, so the proxy records it for each chunk. Times are on the monotonic
-clock.
+The proxy records the real delay of each chunk, which is longer than requested on a busy machine.
+Times are on the monotonic clock.
 """
 
 import asyncio
@@ -26,8 +25,7 @@ class DelayedChunk(NamedTuple):
 
 
 def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
-    """Return, for each response, the chunk with its first event. A new header starts a new
-    response."""
+    """For each response, the chunk with its first event. A new header starts a new response."""
     firsts, waiting = [], False
     for each in down:
         waiting |= each.data.startswith(b"HTTP/1.1")
@@ -39,14 +37,13 @@ def first_events(down: Sequence[DelayedChunk]) -> list[DelayedChunk]:
 
 @dataclass(slots=True)
 class Disturbance:
-    """The settings of the disturbances.
+    """How the proxy disturbs connections.
 
     Attributes:
         up_s: delay of bytes from the client to the server.
         down_s: delay of bytes from the server to the client.
-        end: what the proxy does after it has forwarded `after_bytes` bytes from the server:
-            `nothing`; `cut` closes the connection; `reset` resets it; `stall` pauses for `stall_s`.
-        after_bytes: see `end`.
+        end: after `after_bytes` bytes from the server: `nothing`; `cut` closes the connection;
+            `reset` resets it; `stall` pauses for `stall_s`.
         up: the chunks that were forwarded to the server.
         down: the chunks that were forwarded to the client.
     """
@@ -62,10 +59,7 @@ class Disturbance:
 
 @asynccontextmanager
 async def network_proxy(to_port: int, disturbance: Disturbance) -> AsyncIterator[int]:
-    """Listen on a free port of loopback, and forward connections to another port.
-
-    Yields: the port.
-    """
+    """Forward connections to another port. Yields the proxy's own port on the loopback."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

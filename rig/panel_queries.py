@@ -1,6 +1,5 @@
-"""Runs the queries of dashboard panels on a Prometheus server.
-
-Dashboard variables are replaced as in Grafana.
+"""Runs the queries of dashboard panels on a Prometheus server, with variables replaced as in
+Grafana.
 """
 
 import re
@@ -34,9 +33,9 @@ class PanelAnswer(NamedTuple):
 def answers(
     here: MonitoredTailspan, board: Board, range_s: int, *, one: bool = False
 ) -> list[PanelAnswer]:
-    """Return the results of all queries of all panels, over the last `range_s` seconds.
+    """The results of all panels' queries over the last `range_s` seconds.
 
-    Each dashboard variable has its first value if `one` is True, and all values if `one` is False.
+    Each dashboard variable has its first value if `one`, otherwise all values.
     """
     values = _values(here, board, one)
     end = time.time()
@@ -60,7 +59,7 @@ def answers(
 def marked(
     here: MonitoredTailspan, board: Board, shown: str = SHOWN
 ) -> dict[str, list[dict[str, str]]]:
-    """Return the labels of a dashboard's current annotations (marks), by the annotation's name.
+    """The labels of a dashboard's current annotations, by the annotation's name.
 
     Args:
         shown: how long a dashboard shows the mark of a deploy, as a PromQL duration.
@@ -79,8 +78,7 @@ def marked(
 
 
 def _values(here: MonitoredTailspan, board: Board, one: bool) -> dict[str, str]:
-    """Return the value of each variable as Grafana would set it: its first value if `one`, else
-    all."""
+    """The value of each variable: its first if `one`, else all."""
     values: dict[str, str] = {}
     for name in board.variables:
         variable = re.fullmatch(r"label_values\((.*), (\w+)\)", VARIABLES[name].query)
@@ -111,7 +109,7 @@ def _series(query: PanelQuery, data: dict[str, Any]) -> list[PanelSeries]:
 
 
 def _points(series: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Yield the values of a series. For a native histogram, yield its counts."""
+    """The values of a series; for a native histogram, its counts."""
     for at, value in series.get("values", ()) or ([series["value"]] if "value" in series else ()):
         yield at, float(value)
     for at, histogram in series.get("histograms", ()):

@@ -2,8 +2,8 @@
 
     python -m rig.pictures docs/dashboards [--minutes 12] [--board tailspan-gpu]
 
-Each panel is drawn from its definition, with results from a Prometheus. The program runs Tailspan,
-a simulated fleet with an incident and a Prometheus for some minutes.
+Panels are drawn from their definitions, with results from a Prometheus that scrapes Tailspan and a
+simulated fleet with an incident.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
     figure = graph_objects.Figure(_heat(found[0]) if heat else _traces(panel, series))
     top = max((value for each in series for _, value in each.values), default=0.0)
     for threshold in panel.thresholds[1:]:
-        # A threshold far above the values is omitted, because it would make the curves look flat.
+        # A threshold far above the values would make the curves look flat.
         if not heat and threshold.value <= 1.5 * top:
             figure.add_hline(
                 threshold.value, line={"color": _NAMED[threshold.colour], "dash": "dash"}
@@ -180,7 +180,7 @@ def _drawing(panel: Panel, found: list[PanelAnswer]) -> str:
 
 
 def page(here: MonitoredTailspan, board: Board, range_s: int) -> str:
-    """Return a dashboard as an HTML page."""
+    """A dashboard as an HTML page."""
     found: dict[str, list[PanelAnswer]] = {}
     for answer in answers(here, board, range_s):
         found.setdefault(answer.panel.title, []).append(answer)
@@ -256,7 +256,7 @@ def main() -> None:
         for board in BOARDS:
             if board.uid not in (arguments.board or [board.uid]):
                 continue
-            # Omit the first seconds, in which all data of the simulated past arrives.
+            # Omit the first seconds, in which the whole simulated past arrives.
             print(picture(here, board, arguments.folder, arguments.minutes * 60 - BACKFILL_TAKES_S))
 
 

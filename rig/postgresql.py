@@ -17,17 +17,17 @@ from rig.ports import free_port
 USER, PASSWORD = "tailspan", "for this test only"
 PATIENCE_S = 60
 _WITHOUT_PRIVILEGES = 65_534
-"""The id of the user without privileges on Linux distributions."""
+"""The unprivileged user of Linux distributions."""
 
 
 class PostgreSQL:
     """A server on a free port of the loopback, with an empty database `tailspan`.
 
-    The server runs as an unprivileged user, because PostgreSQL refuses to run as root.
+    It runs as an unprivileged user, because PostgreSQL refuses to run as root.
 
     Args:
-        base: a folder that `backup` wrote. If given, the server begins with a copy of this backup,
-            and recovers up to the configured time.
+        base: a folder that `backup` wrote. The server begins with a copy of it, and recovers up to
+            the configured time.
 
     Raises:
         ProgramUnavailableError: PostgreSQL is not installed.
@@ -60,7 +60,7 @@ class PostgreSQL:
         shutil.rmtree(self._folder)
 
     def url(self, *, password: str = PASSWORD, database: str = "postgres", schema: str = "") -> str:
-        """Return the database URL for Tailspan."""
+        """The database URL for Tailspan."""
         options = f"?options=-csearch_path%3D{schema}" if schema else ""
         secret = password.replace(" ", "%20")
         return f"postgresql+psycopg://{USER}:{secret}@127.0.0.1:{self.port}/{database}{options}"
@@ -74,7 +74,7 @@ class PostgreSQL:
 
     @property
     def dsn(self) -> str:
-        """Return the database's address in the format of the driver."""
+        """The database's address in the driver's format."""
         return self.url().replace("+psycopg", "")
 
     @property
@@ -84,8 +84,8 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start the server, and wait until it accepts connections."""
-        # The default limit of 100 connections can be too low: each test opens connection pools, and
-        # unused pools keep their connections for a while.
+        # The default of 100 can be too low, because unused pools keep their connections for a
+        # while.
         options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -N 400"
         log = self._folder / "log"
         self._run("pg_ctl", "start", "-w", f"-D{self._data}", f"-l{log}", f"-o{options}")
@@ -96,12 +96,12 @@ class PostgreSQL:
         self._run("pg_ctl", "stop", "-w", f"-D{self._data}", f"-m{mode}")
 
     def configure(self, *lines: str) -> None:
-        """Append lines to postgresql.conf. Call this method before `start`."""
+        """Append lines to postgresql.conf, before `start`."""
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
     def backup(self, name: str) -> Path:
-        """Write a base backup of the running server with pg_basebackup, and return its folder."""
+        """Write a base backup with pg_basebackup, and return its folder."""
         target = self._folder / name
         where = f"--dbname={self.dsn}", f"--pgdata={target}"
         # By default, pg_basebackup waits minutes for a checkpoint.
@@ -114,7 +114,7 @@ class PostgreSQL:
 
     @property
     def folder(self) -> Path:
-        """The server's folder. The user that runs the server may write in this folder."""
+        """The server's folder, in which its user may write."""
         return self._folder
 
     @property
@@ -131,16 +131,15 @@ class PostgreSQL:
 
     @property
     def _as_user(self) -> tuple[str, ...]:
-        """Return the command prefix that changes the user.
+        """The command prefix that changes the user.
 
-        The option `user` of subprocess is not used, because it would fork, and a fork fails while
-        gRPC's threads run.
+        The option `user` of subprocess would fork, which fails while gRPC's threads run.
         """
         return ("setpriv", "--reuid", self._user, "--clear-groups") if self._user else ()
 
     def _run(self, program: str, *arguments: str) -> None:
         output = self._folder / "out"
-        # Write to a file, because the started server would keep a pipe open.
+        # The started server would keep a pipe open, so write to a file.
         with output.open("ab") as out:
             done = subprocess.run(
                 [*self._as_user, self._programs / program, *arguments],
@@ -158,8 +157,7 @@ class PostgreSQL:
 
 
 def _programs() -> Path:
-    """Return the folder with PostgreSQL's programs. On Debian, this folder is not in every user's
-    PATH."""
+    """The folder of PostgreSQL's programs, which is not in every user's PATH on Debian."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda at: at.parts[-3])
     if not found:
         raise ProgramUnavailableError(
@@ -169,7 +167,7 @@ def _programs() -> Path:
 
 
 def _unprivileged() -> str | None:
-    """Return the user that runs the server, or None for the current user."""
+    """The user that runs the server, or None for the current user."""
     if os.geteuid() != 0:
         return None
     names = {each.pw_name for each in pwd.getpwall()}

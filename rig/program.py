@@ -1,4 +1,4 @@
-"""A program that runs during a test or a benchmark, with its output and exit status."""
+"""A program that runs during a test or a benchmark."""
 
 import os
 import re
@@ -11,8 +11,7 @@ from signal import SIGTERM, Signals
 from typing import Any, Self
 
 PATIENCE_S = 60.0
-"""Time limit in seconds for the expected output or the end of a program. Tailspan starts in about
-four seconds."""
+"""Time limit in seconds for expected output or an end. Tailspan starts in about four."""
 FREE_PORTS = ("--grpc-port=0", "--http-port=0", "--metrics-port=0")
 _PORTS = {
     "grpc": r":(\d+) \(gRPC",
@@ -27,7 +26,7 @@ class ProgramError(Exception):
 
 
 class Program:
-    """A running program. Use it in a `with` statement.
+    """A running program, for a `with` statement.
 
     Args:
         folder: the working directory, which also contains the program's output.
@@ -62,13 +61,10 @@ class Program:
         return self.output.read_text(errors="replace")
 
     def wait_for(self, pattern: str, within_s: float = PATIENCE_S) -> str:
-        """Wait until the output matches a pattern.
-
-        Returns:
-            The last group of the match, or the whole match.
+        """Wait until the output matches a pattern. Return its last group, or the whole match.
 
         Raises:
-            ProgramError: the program ended before the match, or the time limit was exceeded.
+            ProgramError: the program ended first, or the time limit was exceeded.
         """
         deadline = time.monotonic() + within_s
         while (found := re.search(pattern, self.printed)) is None:
@@ -81,13 +77,13 @@ class Program:
         return found[found.re.groups]
 
     def ends(self, number: Signals | None = None) -> int:
-        """Send a signal if one is given, wait for the program's end, and return its exit status."""
+        """Send a signal if one is given, wait for the end, and return the exit status."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(PATIENCE_S)
 
     def stop(self, within_s: float = 30) -> None:
-        """Ask the program to end, and kill it if it does not end."""
+        """Ask the program to end, and kill it if it does not."""
         if self.process.poll() is None:
             self.process.send_signal(SIGTERM)
             try:
@@ -102,7 +98,7 @@ class Program:
         self.process.wait()
 
     def error(self, what: str) -> ProgramError:
-        """Return an error whose message contains `what` and the last lines of the output."""
+        """An error with `what` and the last lines of the output."""
         lines = "\n".join(self.printed.splitlines()[-30:])
         return ProgramError(f"{self.output.stem} {what}. Its last lines:\n{lines}")
 
@@ -111,7 +107,7 @@ class Tailspan(Program):
     """A running `tailspan up` or `tailspan collect`, on free ports unless they are given.
 
     Args:
-        words: the arguments of `tailspan`: the subcommand and its options.
+        words: the subcommand and its options.
         environ: environment variables in addition to those of this process.
     """
 
@@ -123,11 +119,11 @@ class Tailspan(Program):
         super().__init__(folder, *tailspan_command(*words, *free), environ=environ, **options)
 
     def port(self, of: str) -> int:
-        """Return the port of a component of Tailspan: "grpc", "http", "metrics" or "explorer"."""
+        """The port of a component: "grpc", "http", "metrics" or "explorer"."""
         return int(self.wait_for(_PORTS[of]))
 
     def address(self, of: str) -> str:
-        """Return the URL of a component of Tailspan."""
+        """The URL of a component."""
         return f"http://127.0.0.1:{self.port(of)}"
 
     def is_up(self) -> Self:
@@ -137,5 +133,5 @@ class Tailspan(Program):
 
 
 def tailspan_command(*words: str) -> tuple[str, ...]:
-    """Return the command line of one of Tailspan's commands."""
+    """The command line of one of Tailspan's commands."""
     return (str(Path(sys.executable).with_name("tailspan")), *words)

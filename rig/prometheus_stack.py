@@ -1,5 +1,4 @@
-"""Runs Tailspan with a simulated fleet, and a Prometheus that scrapes Tailspan and evaluates
-Tailspan's rules."""
+"""Runs Tailspan with a simulated fleet, and a Prometheus with Tailspan's rules."""
 
 import json
 import shutil
@@ -26,7 +25,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class MonitoredTailspan:
-    """The running programs, and functions that query them."""
+    """The running programs."""
 
     folder: Path
     url: str
@@ -37,7 +36,7 @@ class MonitoredTailspan:
     simulator: Program | None = None
 
     def ask(self, path: str, **parameters: object) -> Any:
-        """Send a query to Prometheus' API, and return the data in the response."""
+        """The data in the response of Prometheus' API."""
         query = urllib.parse.urlencode({key: str(value) for key, value in parameters.items()})
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=30) as answer:
             document = json.loads(answer.read())
@@ -45,18 +44,18 @@ class MonitoredTailspan:
         return document["data"]
 
     def end_simulation(self) -> None:
-        """Stop the simulated fleet, so that its engines send no more data."""
+        """Stop the simulated fleet."""
         assert self.simulator is not None
         self.simulator.stop()
 
     def simulate(self, *words: str) -> None:
-        """Start the simulated fleet. The counters of the fleet's engines start at 0."""
+        """Start the simulated fleet. Its counters start at 0."""
         endpoint = ("--endpoint", f"http://127.0.0.1:{self.otlp_port}")
         self.simulator = self.start(*tailspan_command("simulate", *endpoint, *words))
 
     @contextmanager
     def prometheus(self, features: str) -> Iterator["MonitoredTailspan"]:
-        """Start another Prometheus that scrapes the same Tailspan and evaluates the same rules."""
+        """Start another Prometheus with the same targets and rules."""
         with _prometheus(self.folder, features) as url:
             yield replace(self, url=url)
 
@@ -66,7 +65,7 @@ class MonitoredTailspan:
 
 
 def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Call `found` again and again until it returns a true value. Return this value."""
+    """Call `found` until it returns a true value, and return this value."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -80,7 +79,7 @@ def wait_for(what: str, found: Callable[[], Any], patience_s: float = PATIENCE_S
 
 
 def answers(url: str) -> bool:
-    """Return whether a server responds at this URL."""
+    """Whether a server responds at this URL."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         return bool(answer.status == 200)
 
@@ -115,8 +114,7 @@ def _prometheus(folder: Path, features: str) -> Iterator[str]:
 def monitored_tailspan(
     folder: Path, scrape_s: float = 1.0, features: str = "exemplar-storage"
 ) -> Iterator[MonitoredTailspan]:
-    """Start Tailspan, Prometheus and probers, without a simulated fleet. All these programs end
-    with the context.
+    """Start Tailspan, Prometheus and probers, without a simulated fleet.
 
     Args:
         scrape_s: interval in seconds at which Prometheus scrapes.

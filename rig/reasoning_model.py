@@ -1,12 +1,12 @@
 """Creates a tokeniser and a chat template like those of a reasoning model, for the tiny model.
 
-Run this module inside vLLM's own environment:
+Run it inside vLLM's own environment:
 
     python reasoning_model.py DIR
     python -m rig.serve -- --tokenizer DIR --reasoning-parser deepseek_r1
 
-The chat template begins the reasoning, so an answer is reasoning until the model generates
-`</think>`. Random weights generate this token only with a `logit_bias`.
+The chat template begins the reasoning, which lasts until the model generates `</think>`. Random
+weights generate this token only with a `logit_bias`.
 """
 
 import sys
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TAGS = ("<think>", "</think>")
 END_ID = 260
-"""The id of the token `</think>`. The tiny model's own tokeniser uses the ids below 259."""
+"""The id of the token `</think>`. The tiny model's tokeniser uses the ids below 259."""
 
 
 def build(model: Path, folder: Path) -> None:

@@ -2,9 +2,8 @@
 
     python -m rig.requirements_lock deploy/requirements.lock
 
-For each of the two architectures, pip selects the files of the tested versions (constraints.txt)
-for the image's Python. The file contains only names, versions and hashes. The download address is
-configured when the image is built.
+For each architecture, pip selects the files of the tested versions (constraints.txt) for the
+image's Python. The download address is configured when the image is built.
 """
 
 import json
@@ -19,10 +18,7 @@ ROOT: Final = Path(__file__).parents[1]
 PYTHON: Final = "3.12"
 ARCHITECTURES: Final = ("x86_64", "aarch64")
 TAGS: Final = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-"""Platform tags that pip accepts on the image's Debian 12.
-
-All tags are listed, because pip does not derive older tags from newer tags.
-"""
+"""Platform tags of the image's Debian 12. pip does not derive older tags from newer ones."""
 BUILD: Final = ("hatchling",)
 """Packages that build Tailspan's own wheels."""
 
@@ -33,7 +29,7 @@ HEADER: Final = """\
 
 
 def needed() -> list[str]:
-    """Return the requirements of tailspan and tailspan-vllm, with all extras for users."""
+    """The requirements of tailspan and tailspan-vllm, with all extras for users."""
     application, plugin = (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         for folder in (ROOT, ROOT / "instrumentation")
@@ -49,7 +45,7 @@ def needed() -> list[str]:
 
 
 def resolved(architecture: str) -> dict[str, tuple[str, str]]:
-    """Return the version and the hash of each package for an architecture."""
+    """The version and the hash of each package for an architecture."""
     platforms = [f"--platform={tag}_{architecture}" for tag in TAGS]
     done = subprocess.run(
         [
@@ -73,7 +69,7 @@ def resolved(architecture: str) -> dict[str, tuple[str, str]]:
 
 
 def text() -> str:
-    """Return the content of the file."""
+    """The content of the file."""
     versions: dict[str, str] = {}
     hashes: dict[str, set[str]] = {}
     for architecture in ARCHITECTURES:

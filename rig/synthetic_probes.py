@@ -1,7 +1,4 @@
-"""Sends invented results of probes to a collector, as two probers in two regions would.
-
-A simulated fleet has no probers of its own.
-"""
+"""Sends invented results of probers in two regions, which a simulated fleet lacks."""
 
 import random
 import threading
@@ -17,7 +14,7 @@ from telemetry.probes import Probe, ProbeOutcome
 REGIONS: Final = {"eu-west": 0.02, "ap-south": 0.18}
 """Network round-trip time in seconds, by region."""
 ENDPOINTS: Final = {"claude": 0.0004, "llama": None}
-"""List price of one probe in US dollars, by endpoint."""
+"""Price of one probe in US dollars, by endpoint."""
 EVERY_S: Final = 1.0
 FAILS_ONE_IN: Final = 40
 

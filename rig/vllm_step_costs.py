@@ -1,8 +1,8 @@
-"""Prints the bytes and FLOPs that vLLM estimates for some steps, and the model shape that
-Tailspan's plugin reports.
+"""Prints vLLM's estimates of bytes and FLOPs for some steps, and the model shape that the plugin
+reports.
 
-Run this module inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder
-contains a model's config.json. The output has one JSON object per line.
+Run it inside vLLM's own environment: `python vllm_step_costs.py DIR...`. Each folder contains a
+model's config.json. The output has one JSON object per line.
 """
 
 import json
@@ -14,13 +14,12 @@ STEPS: dict[str, list[tuple[int, int, bool]]] = {
     "prompt": [(500, 500, True)],
     "both": [(300, 800, True), (1, 2000, False)],
 }
-"""The requests of each step. A request has three values: the number of its tokens in the step, the
-number of its context tokens including these, and whether it is in prefill."""
+"""The requests of each step: tokens in the step, context tokens including these, and whether it is
+in prefill."""
 
 
 def terms_and_shape(folder: str) -> dict[str, Any]:
-    """Return the shape of the model in a folder, and vLLM's estimates of bytes and FLOPs for
-    `STEPS`."""
+    """The shape of the model in a folder, and vLLM's estimates for `STEPS`."""
     from tailspan_vllm.engine_state.model_shape import shape_of
     from vllm.config import CacheConfig, ModelConfig, ParallelConfig, VllmConfig
     from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics

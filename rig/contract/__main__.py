@@ -1,6 +1,6 @@
 """Checks the published sources of vLLM for the names that the plugin uses.
 
-python -m rig.contract                            every supported version; writes the docs' table
+python -m rig.contract                            every supported version; writes the docs' page
 python -m rig.contract --versions 0.12,0.32       only these versions; writes no file
 python -m rig.contract --tree .venv-vllm/lib/python3.11/site-packages    an installed vLLM
 
@@ -73,8 +73,7 @@ def _minors(text: str) -> list[tuple[int, int]]:
 def _fetch(
     cache: Cache, wanted: Sequence[tuple[int, int]], *, offline: bool
 ) -> tuple[dict[str, Path], dict[str, str]]:
-    """Return the sources of the requested versions, and the reason why a version's source is
-    missing."""
+    """The folders of the sources by version, and the reason for each version that is missing."""
     paths: dict[str, Path] = {}
     unread: dict[str, str] = {}
     with ExitStack() as stack:

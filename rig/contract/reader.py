@@ -16,7 +16,7 @@ class SourceTree:
         self._modules: dict[str, Module | None] = {}
 
     def module(self, path: str) -> "Module | None":
-        """Return the module at this path, or None if there is no file.
+        """The module at this path, or None if there is no file.
 
         Raises:
             ValueError: the file is not Python, or its syntax is newer than this Python.
@@ -33,7 +33,7 @@ class SourceTree:
         return self._modules[path]
 
     def class_in(self, paths: Sequence[str], name: str) -> "Class | None":
-        """Return the class with this name from the first of these modules that defines it."""
+        """The class with this name from the first of these modules that defines it."""
         for path in paths:
             module = self.module(path)
             node = module.classes.get(name) if module else None
@@ -42,7 +42,7 @@ class SourceTree:
         return None
 
     def under(self, folder: str) -> Iterator["Module"]:
-        """Yield every module in a folder and its subfolders, in the order of their paths."""
+        """Yield every module in a folder and its subfolders, by path."""
         for file in sorted((self._root / folder).rglob("*.py")):
             if module := self.module(file.relative_to(self._root).as_posix()):
                 yield module
@@ -57,7 +57,7 @@ class Module:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """The top-level classes of the module, by name."""
+        """The module's top-level classes by name."""
         return {node.name: node for node in self.node.body if isinstance(node, ast.ClassDef)}
 
     @cached_property
@@ -71,7 +71,7 @@ class Module:
         }
 
     def function(self, qualified: str) -> Function | None:
-        """Return a function `f`, or a method `Class.f`, of this module."""
+        """A function `f`, or a method `Class.f`."""
         owner, _, name = qualified.rpartition(".")
         holder: ast.AST | None = self.classes.get(owner) if owner else self.node
         body = getattr(holder, "body", [])
@@ -79,7 +79,7 @@ class Module:
         return found[-1] if found else None
 
     def constant(self, name: str) -> object:
-        """Return the value of a module-level name, or None if the value is not a literal."""
+        """The value of a module-level name, or None if it is not a literal."""
         for node in self.node.body:
             target = _bound_name(node)
             if target == name and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
@@ -101,7 +101,7 @@ class Class:
 
     @cached_property
     def lineage(self) -> list["Class"]:
-        """Return this class and its base classes in this tree, nearest first."""
+        """This class and its base classes in this tree, nearest first."""
         found: list[Class] = []
         pending = [self]
         while pending:
@@ -118,7 +118,7 @@ class Class:
         return found
 
     def method(self, name: str) -> Function | None:
-        """Return the method that an instance uses. The method may be inherited."""
+        """The method that an instance uses, which may be inherited."""
         for owner in self.lineage:
             for node in reversed(owner.node.body):
                 if isinstance(node, Function) and node.name == name:
@@ -127,7 +127,7 @@ class Class:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """Return the names of fields, class attributes, methods, and attributes set in methods."""
+        """The names of fields, class attributes, methods, and attributes set in methods."""
         found: set[str] = set()
         for owner in self.lineage:
             for node in owner.node.body:
@@ -140,7 +140,7 @@ class Class:
 
     @property
     def takes_new_attributes(self) -> bool:
-        """Return whether an instance has a `__dict__`, according to the sources in this tree."""
+        """Whether an instance has a `__dict__`."""
         for owner in self.lineage:
             if any(_bound_name(node) == "__slots__" for node in owner.node.body):
                 return False
@@ -153,7 +153,7 @@ class Class:
 
 
 def leading_parameters(function: Function) -> list[str]:
-    """Return the names of the parameters that may be passed by position, without `self`."""
+    """The names of the parameters that may be passed by position, without `self`."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
@@ -168,7 +168,7 @@ def calls_of(module: Module, name: str, receivers: Sequence[str]) -> Iterator[as
 
 
 def process_names(module: Module) -> Iterator[str]:
-    """Yield the values of `name=` arguments anywhere in a module, with `{}` for computed parts."""
+    """The values of `name=` arguments anywhere in a module, with `{}` for computed parts."""
     for node in ast.walk(module.node):
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
@@ -209,5 +209,5 @@ def _set_on_self(function: Function) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def normalised_text(function: Function) -> str:
-    """Return the normalised text of a function: without comments, and with uniform spacing."""
+    """The text of a function without comments and with uniform spacing."""
     return ast.unparse(function)

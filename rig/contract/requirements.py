@@ -34,7 +34,7 @@ class Requirement(Protocol):
     """A requirement on vLLM's source code."""
 
     def check(self, tree: SourceTree, where: Sequence[str]) -> RequirementFinding:
-        """Check whether the modules `where` of a source tree meet this requirement."""
+        """Check the modules `where` of a source tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,14 @@ class RequiredMethod:
     """A method that the plugin wraps or implements.
 
     Attributes:
-        takes: the names of the method's leading parameters. If the plugin wraps the method,
-            `guard.argument` looks for these parameters by name, then by position. If the plugin
-            implements the method, vLLM's calls with keywords must use these names.
-        called_on: the objects on which vLLM calls the method. Each object is given by the last part
-            of its name.
+        takes: the names of the leading parameters. If the plugin wraps the method, `guard.argument`
+            looks for them by name, then by position. If it implements the method, vLLM's calls with
+            keywords must use these names.
+        called_on: the last parts of the names of the objects on which vLLM calls the method.
         called_in: the folders or modules in which vLLM calls the method.
         returns: a text that the return annotation must contain.
-        overridden_in: a folder with subclasses. If these subclasses override the method, they must
-            call the plugin's replacement with super().
+        overridden_in: a folder with subclasses. If they override the method, they must call
+            super().
     """
 
     owner: str
@@ -88,8 +87,8 @@ class RequiredMethod:
                 yield from self._loose_overrides(tree, module, owner)
 
     def _suits(self, call: ast.Call) -> bool:
-        """Return whether the plugin's replacement of the method accepts this call. The replacement
-        has the parameters `takes`, and accepts any other parameters."""
+        """Whether the plugin's replacement, with the parameters `takes` and any others, accepts
+        this call."""
         keywords = {keyword.arg for keyword in call.keywords}
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         if starred or None in keywords:
@@ -110,7 +109,7 @@ class RequiredMethod:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Attributes that a class must have: fields, properties, members or other attributes.
+    """Attributes that a class must have.
 
     Attributes:
         settable: whether instances must accept an additional attribute, which the plugin sets.
@@ -137,8 +136,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class RequiredConstant:
-    """A constant of a module: a text, or a tuple of texts. `known` must contain each of these
-    texts."""
+    """A constant of a module whose text, or tuple of texts, must be in `known`."""
 
     name: str
     known: tuple[str, ...]
@@ -178,10 +176,9 @@ class ProcessName:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """A function whose source code must contain one of these texts.
+    """A function whose source, as `ast.unparse` writes it, must contain one of these texts.
 
-    If `never` is true, the source code must contain none of these texts. The texts have the format
-    that `ast.unparse` writes.
+    If `never`, it must contain none of them.
     """
 
     function: str
@@ -250,7 +247,7 @@ def _texts(node: ast.AST) -> set[str]:
 
 
 def _modules(tree: SourceTree, paths: Sequence[str]) -> Iterator[Module]:
-    """Yield the modules that exist at these paths. For a folder, yield all modules in it."""
+    """The modules at these paths. For a folder, all modules in it."""
     for path in paths:
         if path.endswith(".py"):
             if module := tree.module(path):

@@ -1,8 +1,7 @@
 """Finds and downloads vLLM's published sources with pip's client, without building them.
 
-`pip download` is not used, because it would run a source archive's build backend to read the
-archive's metadata. This module uses only pip's classes for the index and for HTTP sessions, with
-pip's proxy, certificate and credentials, and reads the archive as a tar file.
+`pip download` would run a source archive's build backend. This module uses only pip's classes for
+the index and for HTTP sessions, with pip's proxy, certificate and credentials.
 """
 
 import hashlib
@@ -32,11 +31,10 @@ KEPT = (
     "vllm/utils",
     "vllm/v1",
 )
-"""The folders of an archive that are stored. These folders contain more files than the contract
-needs now, so that a new requirement rarely needs another download."""
+"""The folders that are stored: more than the contract needs, so that a new requirement rarely needs
+another download."""
 FILE_LIMIT_BYTES = 4_000_000
-"""Maximum size in bytes of a file in an archive: over ten times the size of vLLM's largest module.
-Larger files are not read."""
+"""Larger files are not read. This is over ten times the size of vLLM's largest module."""
 MANIFEST = "sources.json"
 
 Progress = Callable[[str], None]
@@ -63,7 +61,7 @@ class Release:
 
 
 def minor_of(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version: (0, 12) for "0.12", "0.12.0" or "0.12.0.post1"."""
+    """(0, 12) for "0.12", "0.12.0" or "0.12.0.post1"."""
     try:
         major, minor = version.split(".")[:2]
         return int(major), int(minor)
@@ -81,9 +79,8 @@ class Index:
         self._finder = finder
 
     def releases(self) -> list[Release]:
-        """Return the newest release of each minor version, in ascending order.
-
-        Yanked releases and pre-releases are left out.
+        """The newest release of each minor version, in ascending order, without yanked and
+        pre-releases.
 
         Raises:
             NoSourceError: the index lists no release.
@@ -115,7 +112,7 @@ class Index:
         ]
 
     def download(self, release: Release, to: Path) -> None:
-        """Write the release's archive to a file, and check the archive's digest.
+        """Write the release's archive to a file, and check its digest.
 
         Raises:
             NoSourceError: the index does not return the archive, or its digest differs.
@@ -123,8 +120,8 @@ class Index:
         if release.digest_name not in ("sha256", "sha384", "sha512"):
             raise NoSourceError(f"vLLM {release.version}: the index has no digest of the archive.")
         digest = hashlib.new(release.digest_name)
-        # Send the same headers as pip. With other headers, the HTTP layer could unpack the archive
-        # before its digest is computed.
+        # pip's headers. With others, the HTTP layer could unpack the archive before its digest is
+        # computed.
         answer = self._session.get(
             release.url, headers={"Accept-Encoding": "identity"}, stream=True
         )
@@ -144,16 +141,14 @@ class Index:
             )
 
     def read_wheel(self, release: Release, folder: Path) -> int:
-        """Store the required files of a wheel.
+        """Store the required files of a wheel, and return their number.
 
-        Only the byte ranges of these files are downloaded: about a thousandth of a wheel's 500 MB.
-        The digest of the whole wheel cannot be checked, but `zipfile` checks each file's checksum.
-
-        Returns: the number of stored files.
+        Only their byte ranges are downloaded: about a thousandth of a wheel's 500 MB. The digest of
+        the
+        whole wheel cannot be checked, but `zipfile` checks each file's checksum.
 
         Raises:
-            NoSourceError: this version of pip or the index does not support reading ranges of an
-            archive.
+            NoSourceError: this pip or the index does not support reading ranges of an archive.
         """
         try:
             from pip._internal.network import lazy_wheel
@@ -186,13 +181,13 @@ def _no_part(release: Release, error: Exception) -> NoSourceError:
 
 
 def _preference(candidate: Any) -> tuple[Any, bool]:
-    """Return the sort key of a candidate: newer versions first, then archives before wheels."""
+    """Sort key: newer versions first, then archives before wheels."""
     return candidate.version, not candidate.link.is_wheel
 
 
 @contextmanager
 def open_index() -> Iterator[Index]:
-    """Open the package index that the pip of this Python is configured to use.
+    """Open the package index of this Python's pip.
 
     Raises:
         NoSourceError: pip is not installed, or its internals have changed.
@@ -202,15 +197,14 @@ def open_index() -> Iterator[Index]:
 
         command: Any = create_command("index")
         options, _ = command.parse_args(["versions", PROJECT])
-        # Suppress warnings about indexes that do not contain vLLM.
+        # Indexes that do not contain vLLM cause warnings.
         logging.getLogger("pip").setLevel(logging.ERROR)
     except (ImportError, AttributeError) as error:
         raise NoSourceError(f"pip is needed to fetch sources: {error}") from error
     with command.main_context():
         session = command._build_session(options)
         try:
-            # Accept releases for other versions of Python and other machines: the source is only
-            # read, not executed.
+            # Releases for other Pythons and machines are accepted: the source is only read.
             finder = command._build_package_finder(
                 options=options, session=session, ignore_requires_python=True
             )
@@ -220,11 +214,10 @@ def open_index() -> Iterator[Index]:
 
 
 def keep(archive: Path, folder: Path) -> int:
-    """Unpack the Python files under `KEPT`, without the archive's top folder.
+    """Unpack the Python files under `KEPT` without the archive's top folder, and return their
+    number.
 
     Only regular files are written, and only inside `folder`.
-
-    Returns: the number of stored files.
     """
     kept = 0
     with tarfile.open(archive, "r|gz") as tar:
@@ -258,7 +251,7 @@ class Cache:
         self.folder = folder
 
     def has(self, version: str) -> bool:
-        """Return whether the cache contains this version with all folders in `KEPT`."""
+        """Whether the cache contains this version with all folders in `KEPT`."""
         try:
             manifest = json.loads((self.folder / version / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -266,17 +259,17 @@ class Cache:
         return isinstance(manifest, dict) and manifest.get("kept") == list(KEPT)
 
     def versions(self) -> list[str]:
-        """Return the newest cached version of each minor version, in ascending order."""
+        """The newest cached version of each minor version, in ascending order."""
         found = (path.parent.name for path in self.folder.glob(f"*/{MANIFEST}"))
         here = sorted(filter(self.has, found), key=_numbers)
         return list({minor_of(version): version for version in here}.values())
 
     def path(self, version: str) -> Path:
-        """Return the folder that contains this version's `vllm` package."""
+        """The folder that contains this version's `vllm` package."""
         return self.folder / version
 
     def fetch(self, index: Index, release: Release, report: Progress) -> Path:
-        """Return the sources of a release, and download them if necessary.
+        """The sources of a release, downloaded if necessary.
 
         Raises:
             NoSourceError: the sources are not available.
@@ -307,8 +300,7 @@ class Cache:
             partial.rename(folder)
             report(f"vLLM {release.version}: {files} files stored from {read}")
         except (tarfile.TarError, EOFError, OSError) as error:
-            # Omit the error's message, which may contain a host name, because the reason appears in
-            # the docs.
+            # The error's message may contain a host name, and the reason appears in the docs.
             raise NoSourceError(
                 f"vLLM {release.version}: its source was not read ({type(error).__name__})."
             ) from error

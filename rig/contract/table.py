@@ -1,7 +1,5 @@
 """The contract: one row for every name inside vLLM that `tailspan-vllm` uses.
 
-A row lists all modules that contain the name in a supported version of vLLM.
-
 Sources: the file in instrumentation/tailspan_vllm that `read_by` names, and vLLM 0.12 to 0.33.
 """
 
@@ -42,11 +40,11 @@ class Hook:
     """One name inside vLLM that the plugin uses.
 
     Attributes:
-        where: the modules that may contain the name.
+        where: the modules that contain the name in a supported version.
         read_by: the file of `tailspan_vllm` that uses the name.
-        otherwise: the effect on Tailspan if the name is missing or different. None means that the
-            name is required, and that the plugin uses it without a check. "the same effect as for
-            OTHER" means that the name is used only if the name OTHER exists.
+        otherwise: the effect on Tailspan if the name is missing or different. None: the plugin uses
+            the name without a check. "the same effect as for OTHER": the name is used only if OTHER
+            exists.
     """
 
     what: str
@@ -970,8 +968,7 @@ ARGUMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "compilation": ("CompilationConfig", ("mode", "cudagraph_mode")),
     "device": ("DeviceConfig", ("device_type",)),
 }
-"""The arguments in the fingerprint: `VllmConfig.<part>_config`, the class of this part, and the
-attributes that are read from it."""
+"""`VllmConfig.<part>_config`: its class, and the attributes in the fingerprint."""
 
 _FINGERPRINT = (
     Hook(
@@ -1010,7 +1007,7 @@ _FINGERPRINT = (
     ),
     *(
         Hook(
-            f"{owner}: arguments in the configuration fingerprint",
+            f"{owner}: arguments",
             Attributes(owner, names),
             (f"vllm/config/{part}.py",),
             "engine_state/config_fingerprint.py",
@@ -1200,6 +1197,6 @@ CONTRACT: dict[str, tuple[Hook, ...]] = {
     "Native spans": _NATIVE,
     "/metrics": _METRICS,
 }
-"""All rows, grouped by the part of vLLM that contains the names."""
+"""All rows by part of vLLM."""
 
 HOOKS: tuple[Hook, ...] = tuple(hook for hooks in CONTRACT.values() for hook in hooks)

@@ -1,3 +1,1 @@
-"""Faults that are produced on a real vLLM, one per cause of slow requests, each with its ground
-truth.
-"""
+"""Faults on a real vLLM, one per cause of slow requests, with their ground truth."""

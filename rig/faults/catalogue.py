@@ -1,4 +1,4 @@
-"""All faults that can be produced on a real server, by the cause that the diagnosis should find."""
+"""All faults of a real server, by the cause that the diagnosis should find."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ def faults_of(
     rate_per_s: float = 8.0,
     output_tokens: tuple[int, int] = (16, 40),
 ) -> list[ServerFault]:
-    """Return the faults with these causes or pairs of causes, during usual traffic.
+    """The faults with these causes or pairs of causes, during usual traffic.
 
-    The random values of a fault are the same, whether the fault is alone or in a pair.
+    A fault's random values are the same alone and in a pair.
 
     Args:
-        rate_per_s: mean rate of the usual traffic. The seed changes the rate by up to 1/16.
-        output_tokens: minimum and maximum output tokens of a request of the usual traffic.
+        rate_per_s: mean rate of the usual traffic. The seed changes it by up to 1/16.
+        output_tokens: minimum and maximum output tokens of a usual request.
     """
     usual = PlannedTraffic(
         rate_per_s=rate_per_s * random.Random(seed).uniform(15 / 16, 17 / 16),

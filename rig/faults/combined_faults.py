@@ -18,7 +18,7 @@ PAIRS: Final = {
     "prefix_cache_miss+engine_stall": "ttft",
     "longer_outputs+long_prompt_blocking": "e2e",
 }
-"""The latency to explain, for each pair of faults."""
+"""The latency to explain, by pair of faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,7 @@ class _Both:
 
 
 def together(first: ServerFault, second: ServerFault) -> ServerFault:
-    """Return both faults as one fault.
-
-    The second fault must have been created from the traffic of the first fault.
-    """
+    """Both faults as one. The second must have been created from the traffic of the first."""
     name = f"{first.cause}{AND}{second.cause}"
     return replace(
         second,

@@ -1,4 +1,4 @@
-"""A fault that uses the machine's CPU cores, so that the server receives less CPU time."""
+"""A fault that uses the machine's CPU cores."""
 
 import os
 import random
@@ -23,9 +23,8 @@ while os.getppid() == int(sys.argv[1]):
 @contextmanager
 def running_hogs(count: int) -> Iterator[None]:
     """Run a number of CPU-bound processes while the context is open."""
-    # Linux can divide CPU time equally between sessions (setsid), so each process gets its own
-    # session. If the processes shared one session, all of them together would receive only as much
-    # CPU time as the server.
+    # Linux can divide CPU time equally between sessions, so each process gets its own. In one
+    # session, they would together get only as much as the server.
     command = [sys.executable, "-c", _HOG, str(os.getpid())]
     hogs = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
@@ -52,8 +51,7 @@ class Hogs:
 def noisy_neighbour(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
     """Start two CPU-bound processes per core, with the server's own priority.
 
-    On a machine with an NVIDIA GPU, start one process that uses the GPU instead of these processes.
-    The argument `severity` has no effect on such a machine.
+    On a machine with an NVIDIA GPU, start one process that uses the GPU instead, at any severity.
     """
     if has_gpu():
         return ServerFault(

@@ -23,20 +23,18 @@ class ExplanationResult:
     seed: int
     verdict: str
     found: tuple[str, ...]
-    """The causes that the diagnosis found, in order of their share of the latency increase. The
-    largest share comes first."""
+    """The causes found, by their share of the latency increase, largest first."""
     shares: tuple[float, ...]
     intervals: tuple[tuple[float, float], ...]
-    """The lowest and highest plausible share of each cause; empty if the shares were not computed
-    by a replay."""
+    """The lowest and highest plausible share of each cause; empty without a replay."""
     not_replayed: str | None
     """Why the shares are estimates from the step ledger; None if they come from a replay."""
     tail_share: float | None
-    """Number of explained requests / number of all requests. None if all requests are explained."""
+    """Explained requests / all requests; None if all are explained."""
     baseline_s: float | None
     excess_s: float | None
     others_cpus: tuple[float | None, float | None]
-    """Number of CPUs that other processes used before and during the fault, or None if unknown."""
+    """CPUs that other processes used before and during the fault; None if unknown."""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -55,10 +53,10 @@ class ExplanationResult:
 
     @property
     def right(self) -> bool:
-        """Return whether the injected cause is the cause with the largest share.
+        """Whether the verdict is right.
 
-        If no fault was injected, return whether no incident was found. If two faults were injected,
-        return whether both causes are among the first three.
+        One fault: its cause has the largest share. Two: both are among the first three. None: no
+        incident.
         """
         if not self.causes:
             return self.verdict == NO_INCIDENT
@@ -72,7 +70,7 @@ def evaluate_explanation(case: Path, tailspan: Path | None = None) -> Explanatio
 
     Args:
         case: a folder with tailspan.db and truth.json.
-        tailspan: path of the command, or None for the command in the folder of this Python.
+        tailspan: path of the command; None for the one beside this Python.
 
     Raises:
         RuntimeError: the command failed.
@@ -106,7 +104,7 @@ def _explained(case: Path, truth: dict[str, Any], tailspan: Path) -> dict[str, A
     done = subprocess.run(
         [
             *(str(tailspan), "explain", "--format", "json", "--metric", truth["metric"]),
-            # The tiny model meets realistic objectives even during a fault, so use no objective.
+            # The tiny model meets realistic objectives even during a fault.
             "--by-size",
             *("--database", f"sqlite:///{(case / 'tailspan.db').resolve()}"),
             *("--from", str(window["begun_s"]), "--to", str(window["ended_s"])),

@@ -10,17 +10,15 @@ from rig.faults.traffic import PlannedTraffic
 
 
 class DisturbedServer(Protocol):
-    """The operations on the server that a fault's disturbance may perform."""
+    """What a fault may do to the server."""
 
     def engine_cores(self) -> list[int]:
-        """Return the process ids of the server's engine cores."""
+        """The process ids of the server's engine cores."""
         ...
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop the server, and start it at the same address with these arguments.
-
-        Return when the server serves requests.
-        """
+        """Restart the server at the same address with these arguments. Return when it serves
+        requests."""
         ...
 
 
@@ -28,7 +26,7 @@ Disturb = Callable[[DisturbedServer, random.Random], AbstractContextManager[None
 
 
 def undisturbed(server: DisturbedServer, draw: random.Random) -> AbstractContextManager[None]:
-    """Leave the server undisturbed, because the fault consists only of traffic."""
+    """For a fault that consists only of traffic."""
     return nullcontext()
 
 
@@ -38,7 +36,7 @@ class ServerFault:
 
     cause: str
     metric: str
-    """The latency that the fault increases, as in `tailspan explain --metric`."""
+    """As in `tailspan explain --metric`."""
     usual: PlannedTraffic
     during: PlannedTraffic
     arguments: tuple[str, ...] = ("--max-num-seqs", "32")
@@ -46,11 +44,9 @@ class ServerFault:
     arguments_after: tuple[str, ...] | None = None
     """If set, the server is restarted with these arguments before the fault's traffic."""
     delayed: bool = False
-    """Whether clients can connect later than planned. If True, the fault's window ends with the
-    last response."""
+    """Whether clients may connect late. The fault's window then ends with the last response."""
     notes: dict[str, float] = field(default_factory=dict)
 
 
 Make = Callable[[random.Random, float, PlannedTraffic], ServerFault]
-"""Creates a fault from random numbers, a severity (1 has a clearly visible effect) and the usual
-traffic."""
+"""Creates a fault from random numbers, a severity (1: clearly visible) and the usual traffic."""

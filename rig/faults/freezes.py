@@ -1,4 +1,4 @@
-"""A fault that stops the engine core repeatedly, with SIGSTOP and then SIGCONT."""
+"""A fault that stops the engine core repeatedly, with SIGSTOP and SIGCONT."""
 
 import os
 import random

@@ -24,13 +24,13 @@ while os.getppid() == int(sys.argv[1]):
 
 
 def has_gpu() -> bool:
-    """Return whether this machine has an NVIDIA GPU."""
+    """Whether this machine has an NVIDIA GPU."""
     return _DEVICE.exists()
 
 
 @contextmanager
 def gpu_hog(server: DisturbedServer, draw: random.Random) -> Iterator[None]:
-    """Multiply matrices on the GPU without pause, in a separate process. Needs PyTorch.
+    """Multiply matrices on the GPU without pause, in a separate process with PyTorch.
 
     Raises:
         RuntimeError: the process did not start.

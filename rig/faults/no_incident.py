@@ -1,4 +1,4 @@
-"""The case without a fault: the same traffic continues, and no cause should be found."""
+"""The case without a fault, in which no cause should be found."""
 
 import random
 
@@ -7,5 +7,5 @@ from rig.faults.traffic import PlannedTraffic
 
 
 def no_incident(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Continue the usual traffic, and inject no fault."""
+    """Continue the usual traffic."""
     return ServerFault(cause="no_incident", metric="ttft", usual=usual, during=usual)

@@ -1,7 +1,7 @@
 """Sends each request at its own time, even if earlier requests are still unanswered.
 
-Clients that waited for responses would send fewer requests to a slow server, and the server's queue
-would stay short. The load is limited by the number of arrivals and a time limit per request.
+Clients that waited for responses would send fewer requests to a slow server, and its queue would
+stay short.
 """
 
 import http.client
@@ -14,7 +14,7 @@ from rig.load import Call, Timed, send
 
 RETRY_S = 0.25
 PATIENCE_S = 90.0
-"""Time in seconds for which a client retries while the server is not reachable."""
+"""Seconds for which a client retries while the server is not reachable."""
 
 
 @dataclass

@@ -1,8 +1,4 @@
-"""Measures how much CPU time other processes use during a recording.
-
-Other processes can make the server slow too, so the measurement is stored with the ground truth.
-Before a recording, the program waits for a limited time until the machine is idle.
-"""
+"""Measures how much CPU time other processes use during a recording, for the ground truth."""
 
 import os
 import time
@@ -16,7 +12,7 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_s(stat: str) -> float:
-    """Return the CPU time of all CPUs since the machine started, in seconds, from /proc/stat."""
+    """The CPU time of all CPUs since the machine started, in seconds, from /proc/stat."""
     user, nice, system, _idle, _waiting, interrupts, soft, steal = map(
         int, stat.splitlines()[0].split()[1:9]
     )
@@ -24,19 +20,19 @@ def busy_s(stat: str) -> float:
 
 
 def worked_s(stat: str) -> float:
-    """Return the CPU time in seconds of one process, from its /proc/PID/stat."""
-    # The process name in parentheses may itself contain spaces and parentheses.
+    """The CPU time in seconds of one process, from its /proc/PID/stat."""
+    # The process name in parentheses may contain spaces and parentheses.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def parent_of(stat: str) -> int:
-    """Return the parent process id of a process, from its /proc/PID/stat."""
+    """The parent process id, from /proc/PID/stat."""
     return int(stat.rpartition(")")[2].split()[1])
 
 
 def family(parents: Mapping[int, int], eldest: int) -> set[int]:
-    """Return a process and all of its descendants. `parents` maps each process to its parent."""
+    """A process and its descendants. `parents` maps each process to its parent."""
     found: set[int] = set()
     coming = {eldest}
     while coming:
@@ -46,25 +42,24 @@ def family(parents: Mapping[int, int], eldest: int) -> set[int]:
 
 
 class Meter:
-    """Measures the CPU time of other processes since this object was created."""
+    """Measures the CPU time of other processes since its creation."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
         self._busy_s, self._ours_s = _read()
 
     def cpus(self) -> float:
-        """Return the mean number of CPUs that other processes have used since this object was
-        created."""
+        """The mean number of CPUs that other processes have used."""
         busy_now_s, ours_now_s = _read()
         seconds = max(time.monotonic() - self._begun, 1e-3)
-        # The difference can be negative, because this program's processes that have ended are
-        # missing in the second reading.
+        # The difference can be negative: this program's ended processes are missing in the second
+        # reading.
         ours_s = max(0.0, ours_now_s - self._ours_s)
         return max(0.0, busy_now_s - self._busy_s - ours_s) / seconds
 
 
 def _read() -> tuple[float, float]:
-    """Return two CPU times in seconds: of all CPUs, and of this program's processes."""
+    """CPU time in seconds of all CPUs, and of this program's processes."""
     stats = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

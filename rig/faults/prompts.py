@@ -11,10 +11,7 @@ from rig.faults.traffic import PlannedTraffic
 def _some(
     usual: PlannedTraffic, per_s: float, prompt_tokens: tuple[int, int], **other: Any
 ) -> PlannedTraffic:
-    """Replace `per_s` requests per second of the usual traffic by requests with long prompts.
-
-    The responses are short.
-    """
+    """Replace `per_s` usual requests per second by long prompts with short responses."""
     those = replace(
         usual, rate_per_s=per_s, prompt_tokens=prompt_tokens, output_tokens=(2, 6), **other
     )
@@ -62,8 +59,7 @@ def longer_prompts(draw: random.Random, severity: float, usual: PlannedTraffic) 
 
 
 def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Remove the shared prefix from some prompts. The severity determines the number of these
-    prompts."""
+    """Remove the shared prefix from some prompts; the severity determines how many."""
     missing = min(1.0, severity * draw.uniform(0.8, 1.0))
     return ServerFault(
         cause="prefix_cache_miss",
@@ -79,7 +75,7 @@ def prefix_cache_miss(draw: random.Random, severity: float, usual: PlannedTraffi
 
 
 def frontend_cpu(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send prompts of a hundred kilobytes. The engine receives only the last hundred tokens."""
+    """Send prompts of a hundred kilobytes, of which the engine receives the last hundred tokens."""
     huge_per_s = draw.uniform(1.5, 2.0)
     huge = (int(80_000 * severity), int(140_000 * severity))
     return ServerFault(

@@ -1,5 +1,4 @@
-"""Faults of the request rate: all tenants, or one tenant, send more requests than the batch or the
-memory can hold."""
+"""Faults of the request rate: more requests than the batch or the memory can hold."""
 
 import random
 from dataclasses import replace
@@ -9,7 +8,7 @@ from rig.faults.traffic import PlannedTraffic
 
 
 def _blocks(count: int) -> tuple[str, ...]:
-    """Return vLLM's arguments for a KV cache with `count` usable blocks of 128 tokens.
+    """vLLM's arguments for a KV cache with `count` usable blocks of 128 tokens.
 
     vLLM needs one more block for itself.
     """
@@ -55,8 +54,7 @@ def decode_batch_growth(draw: random.Random, severity: float, usual: PlannedTraf
     usual = replace(
         usual,
         rate_per_s=0.7 * usual.rate_per_s,
-        # The prefix fills whole KV-cache blocks, so all of it is cached. Only the last few tokens
-        # of the prompt are not cached.
+        # The prefix fills whole KV-cache blocks, so all of it is cached.
         prefix_tokens=draw.randrange(1536, 2048, 128),
         prompt_tokens=(1, 8),
         output_tokens=(24, 48),
@@ -93,8 +91,7 @@ def kv_cache_exhausted(draw: random.Random, severity: float, usual: PlannedTraff
 
 
 def preemption(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Send requests that start with few KV-cache blocks and need more and more, until no block is
-    free."""
+    """Send requests that start with few KV-cache blocks and grow until no block is free."""
     usual = replace(
         usual,
         rate_per_s=0.8 * usual.rate_per_s,

@@ -1,8 +1,7 @@
 """Records faults: a server under its usual load, then under a fault, in one database.
 
-Faults with the same server arguments share a server. Faults with the same usual traffic share one
-recording of this traffic. The ground truth is stored beside each database: the cause, start and end
-of the fault.
+Faults with the same server arguments share a server, and faults with the same usual traffic share
+its recording. The ground truth is stored beside each database.
 """
 
 import json
@@ -27,8 +26,7 @@ from rig.ports import free_port
 from rig.program import Tailspan
 
 EXPORTED_S = 7.0
-"""Seconds until the last request and sample are in the database. Servers export every five
-seconds."""
+"""Seconds until the last data is in the database. Servers export every five seconds."""
 
 
 class RecordingError(Exception):
@@ -37,8 +35,7 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordedInterval:
-    """A period of the recording in Unix seconds, and the number of CPUs that other processes
-    used."""
+    """A period in Unix seconds, and the number of CPUs that other processes used."""
 
     begun_s: float
     ended_s: float
@@ -47,7 +44,7 @@ class RecordedInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedFault:
-    """The fault that was injected into the server, with the start and end of its period."""
+    """The injected fault, with its period."""
 
     cause: str
     metric: str
@@ -84,14 +81,11 @@ class RunningServer:
         return f"vllm-{self.port}"
 
     def engine_cores(self) -> list[int]:
-        """Return the process ids of the server's engine cores."""
+        """The process ids of the server's engine cores."""
         return serve.engine_cores(self.process)
 
     def restart(self, arguments: tuple[str, ...]) -> None:
-        """Stop the server, and start it at the same address with these arguments.
-
-        Return when the server serves requests.
-        """
+        """See `DisturbedServer`."""
         serve.stop(self.process)
         self.process = _start(self.port, self.otlp_port, self.log, self.command, arguments)
 
@@ -138,7 +132,7 @@ def _last_words(log: Path) -> str:
 
 @contextmanager
 def collecting(folder: Path) -> Iterator[int]:
-    """Run a Tailspan that stores its data in `folder`/tailspan.db, and yield its OTLP port."""
+    """Run a Tailspan that stores its data in `folder`/tailspan.db. Yields its OTLP port."""
     database = f"sqlite:///{folder / 'tailspan.db'}"
     with Tailspan(folder, "up", "--no-explorer", "--database", database) as up:
         yield up.is_up().port("http")
@@ -152,8 +146,7 @@ def serving(
     """Run a vLLM with these arguments, and warm it up.
 
     Args:
-        command: the command of another server to start instead of the tiny model's; see
-            `rig.serve.command`.
+        command: see `rig.serve.command`.
     """
     port, log = free_port(), folder / "vllm.log"
     process = _start(port, otlp_port, log, command, arguments)
@@ -179,8 +172,7 @@ def record(
     """Record each fault into its own folder inside `folder`, and return these folders.
 
     Args:
-        command: the command of another server to start instead of the tiny model's; see
-            `rig.serve.command`.
+        command: see `rig.serve.command`.
     """
     ordered = sorted(faults, key=lambda fault: (fault.arguments, repr(fault.usual)))
     found: list[Path] = []
@@ -220,7 +212,7 @@ def _suffer(
         server.restart(fault.arguments_after)
         server.warm_up()
     wait_for_quiet()
-    # The periods have equal seeds, so prompts of an earlier period could still be cached.
+    # Periods have equal seeds, so earlier prompts could still be cached.
     serve.empty_prefix_cache(server.port)
     with fault.disturb(server, random.Random(f"{seed}/disturb")):
         window, answered, failed = record_interval(server, fault.during, f"{seed}/under", during_s)
@@ -245,10 +237,8 @@ def _suffer(
 def record_interval(
     server: RunningServer, traffic: PlannedTraffic, seed: str, seconds: float
 ) -> tuple[RecordedInterval, int, int]:
-    """Send the traffic of one period.
-
-    Return the period's start and end, and the numbers of answered and unanswered requests.
-    """
+    """Send one period's traffic. Return the period, and the numbers of answered and unanswered
+    requests."""
     meter = Meter()
     begun_s = time.time()
     outcome = send_on_time(server.port, traffic.arrivals(seed, seconds))

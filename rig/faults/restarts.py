@@ -14,10 +14,7 @@ _AFTER_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """Restart the server once, soon after the traffic begins.
-
-    Clients retry until the server is reachable again.
-    """
+    """Restart the server once, soon after the traffic begins."""
 
     arguments: tuple[str, ...]
 
@@ -33,8 +30,7 @@ class Restarting:
 
 
 def cold_start(draw: random.Random, severity: float, usual: PlannedTraffic) -> ServerFault:
-    """Restart the server under load. After the restart, all waiting clients connect at the same
-    time."""
+    """Restart the server under load. Afterwards, all waiting clients connect at the same time."""
     usual = replace(usual, rate_per_s=usual.rate_per_s * severity)
     arguments = ("--max-num-seqs", "4")
     return ServerFault(

@@ -17,7 +17,7 @@ def test_the_true_change_is_the_factor_of_the_steps() -> None:
     """TTFT grows by a smaller factor than the duration of a step, because the front end's time
     stays the same."""
     for kind, low in ((SAME, 0.0), (SLOW, 0.1)):
-        case = pair(kind, 3, 300)
+        case = pair(kind, 3, 100)
         for metric in ("ttft", "tpot"):
             _, after = case.sides(metric)
             true = after.value_s / case.without_change(metric) - 1

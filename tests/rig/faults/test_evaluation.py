@@ -49,6 +49,13 @@ def test_second_is_wrong(tmp_path: Path) -> None:
     assert not ask(tmp_path, an_answer("preemption", "engine_stall")).right
 
 
+def test_both_of_two_faults_must_be_among_the_first_three(tmp_path: Path) -> None:
+    pair = "engine_stall+longer_outputs"
+    both = an_answer("longer_outputs", "preemption", "engine_stall")
+    assert ask(tmp_path, both, cause=pair).right
+    assert not ask(tmp_path, an_answer("longer_outputs"), cause=pair).right
+
+
 def test_without_a_fault_only_no_incident_is_right(tmp_path: Path) -> None:
     quiet = an_answer(verdict="no_incident")
     assert ask(tmp_path, quiet, 0, cause="no_incident").right

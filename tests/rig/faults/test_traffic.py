@@ -1,19 +1,14 @@
 from dataclasses import replace
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from rig.faults.traffic import PlannedTraffic
 
 USUAL = PlannedTraffic(rate_per_s=20.0)
 
 
-@settings(max_examples=20)
-@given(seed=st.text(max_size=8), rate_per_s=st.floats(0.5, 50.0))
-def test_the_same_seed_sends_the_same(seed: str, rate_per_s: float) -> None:
-    traffic = replace(USUAL, rate_per_s=rate_per_s, extra=(USUAL,))
-    arrivals = traffic.arrivals(seed, 5.0)
-    assert arrivals == traffic.arrivals(seed, 5.0)
+def test_the_same_seed_sends_the_same() -> None:
+    traffic = replace(USUAL, rate_per_s=5.0, extra=(USUAL,))
+    arrivals = traffic.arrivals("a", 5.0)
+    assert arrivals == traffic.arrivals("a", 5.0) != traffic.arrivals("b", 5.0)
     instants = [at_s for at_s, _ in arrivals]
     assert instants == sorted(instants)
     assert all(0 < at_s < 5.0 for at_s in instants)
