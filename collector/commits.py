@@ -1,8 +1,7 @@
-"""Lets coroutines wait until the rows of a message are committed. The event loop is woken once per
-transaction, not once per message.
+"""Lets coroutines wait until the rows of a message are committed.
 
-A transaction often contains the rows of many messages. `asyncio.wrap_future` is not used, because
-it makes one system call per message.
+A transaction often contains the rows of many messages. The event loop is woken once per
+transaction; `asyncio.wrap_future` makes one system call per message.
 """
 
 import asyncio

@@ -7,12 +7,11 @@ import unicodedata
 from typing import Final
 
 _UNSEEN: Final = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
-"""The Unicode categories of control, format, private, surrogate, unassigned and line-end
-characters, such as ESC and characters that reverse the writing direction."""
+"""Control, format, private, surrogate, unassigned and line-end characters."""
 
 
 def visible(text: str) -> str:
-    """Return a text on one line, with each invisible character replaced by �."""
+    """The text on one line, with each invisible character replaced by �."""
     return "".join(
         "�" if unicodedata.category(character) in _UNSEEN else character for character in text
     )

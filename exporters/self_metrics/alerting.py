@@ -1,4 +1,4 @@
-"""Exports the time of the last evaluation of alerts, and the age of undelivered notifications."""
+"""The time of the last evaluation of alerts, and the age of undelivered notifications."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final

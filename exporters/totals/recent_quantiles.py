@@ -1,9 +1,7 @@
-"""Computes the quantiles of many windows at once.
+"""The quantiles of many windows at once.
 
-All windows are concatenated to one long column, in which each window is a range. Processing each
-window separately took a third of the duration of a fleet's scrape. The column is a list, because
-converting the counts to a NumPy array takes as long as adding them up. Ranks and estimates are the
-same as in `telemetry.sketches.quantiles_s`.
+All windows are ranges of one list: processing each separately took a third of the duration of a
+fleet's scrape. Ranks and estimates are those of `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -25,7 +23,7 @@ def quantiles_s(
         labels: quantiles such as "0.99".
 
     Yields:
-        Tuples of the window's index, the quantile's label, and seconds, window by window.
+        The window's index, the quantile's label, and seconds, window by window.
     """
     windows = list(windows)
     numbers: list[int] = []
