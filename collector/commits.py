@@ -1,7 +1,6 @@
 """Lets coroutines wait until the rows of a message are committed.
 
-A transaction often contains the rows of many messages. The event loop is woken once per
-transaction; `asyncio.wrap_future` makes one system call per message.
+The event loop is woken once per transaction; `asyncio.wrap_future` makes a system call per message.
 """
 
 import asyncio

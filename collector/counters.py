@@ -1,7 +1,7 @@
 """Counts received messages and items (spans, data points, log records) by result.
 
-An item of an acknowledged message is `stored`, `skipped` or `refused`. Of other messages, only the
-valid items are counted, as `unstored`; the rest is counted when the message is repeated.
+Items of an acknowledged message are `stored`, `skipped` or `refused`. Of other messages, only valid
+items are counted, as `unstored`; the rest counts when the message is repeated.
 """
 
 import threading

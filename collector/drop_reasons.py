@@ -44,8 +44,8 @@ class Refusal(StrEnum):
     INSTANT_OUT_OF_RANGE = "instant_out_of_range"
     """The timestamp is before 2020, when vLLM did not exist."""
     IN_THE_FUTURE = "in_the_future"
-    """More than a day ahead of this machine's clock, which a wrong time zone cannot cause; or a
-    sample or an engine start much later than the rest of its message."""
+    """More than a day ahead of this machine's clock, unlike a wrong time zone; or a sample or
+    engine start much later than the rest of its message."""
     TOO_OLD = "too_old"
     """The row is older than the retention."""
     TOO_YOUNG = "too_young"
@@ -62,9 +62,8 @@ class Refusal(StrEnum):
     PHASES_DO_NOT_SUM = "phases_do_not_sum"
     """A request's phases differ from its duration by more than a millisecond."""
     PARTS_DO_NOT_SUM = "parts_do_not_sum"
-    """The parts of a phase are incomplete or do not sum to it (tolerance: 1 ms); the time to first
-    token or between tokens exceeds the duration; or the reasoning, tool-call and content tokens do
-    not sum to the output tokens."""
+    """Parts of a phase are missing or do not sum to it (tolerance: 1 ms); a latency exceeds the
+    duration; or the kinds of output tokens do not sum to their number."""
     NOT_CUMULATIVE = "not_cumulative"
     """A sum metric is not cumulative or not monotonic, so a lost message would lose its
     increase."""

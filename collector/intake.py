@@ -1,7 +1,7 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
-An acknowledgement means that the rows are committed. Any other result is an `IntakeError`, whose
-type determines whether the sender may retry. A message is processed even if its sender disconnects.
+An acknowledgement means that the rows are committed. An `IntakeError` says whether to retry. A
+message is processed even if its sender disconnects.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ Step = Callable[[NormalisedBatch, int], None]
 stored."""
 
 MAX_PEER_ROWS: Final = 8192
-"""A sender with this many uncommitted rows waits: 16 exporters with 512 rows each. A transaction of
-this size takes about 0.3 s."""
+"""A sender with more uncommitted rows waits: 16 exporters with 512 rows each, committed in 0.3
+s."""
 
 STORE_RETRY_S: Final = 10.0
 """After a failed commit, the store counts as unavailable for this long."""
@@ -53,14 +53,12 @@ class Intake:
 
     Args:
         listeners: called after the commit, like the other listeners.
-        limits: a sender whose message would exceed a limit is asked to retry later.
         reading: the reader of messages, which `stop` closes.
         forward: receives the unchanged bytes of each stored message.
-        steps: change the rows before they are stored, in this order. A failing step is counted, and
-            the rows are stored without its changes.
-        ahead_ns: returns how far the system clock is ahead of `clock_unix_ns`. Senders on this
-            machine use the system clock, so their timestamps may be this much further in the
-            future.
+        steps: change the rows before they are stored, in this order. The changes of a failing step
+            are left out.
+        ahead_ns: returns how far the system clock, which senders on this machine use, is ahead of
+            `clock_unix_ns`. Timestamps may be this much further in the future.
     """
 
     def __init__(
@@ -106,19 +104,13 @@ class Intake:
 
     @property
     def store_available(self) -> bool:
-        """Whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago.
-
-        Then senders may retry: only a retry can show whether the store has recovered.
-        """
+        """Whether the last commit succeeded, or failed more than `STORE_RETRY_S` ago: only a retry
+        can show that the store has recovered."""
         failed_at = self._store_failed_at
         return failed_at is None or self._clock() - failed_at > STORE_RETRY_S
 
     def enter(self, peer: str) -> MemoryReservation:
-        """Reserve memory for a message before it is read from the network.
-
-        Raises:
-            IntakeError: the message cannot be accepted at the moment.
-        """
+        """Reserve memory for a message before it is read from the network, or raise IntakeError."""
         if self._stopping:
             raise StoppingError
         self._rates.check(peer)
@@ -157,7 +149,7 @@ class Intake:
         """Store the rows of a message and return the response.
 
         Args:
-            body: the bytes of the message as sent.
+            body: as sent.
             json: whether the body is OTLP/JSON.
             encoding: gzip, deflate or an empty string.
             reservation: the memory reserved for the message, if any.
@@ -181,10 +173,7 @@ class Intake:
         return await answer
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new messages, and answer all current messages within `grace_s`.
-
-        The sender of a message that is not committed by then must retry.
-        """
+        """Refuse new messages, and answer all current messages within `grace_s`, stored or not."""
         self._stopping = True
         self._queue.refuse_all(StoppingError)
         for timeout in list(self._arriving):

@@ -38,8 +38,7 @@ class Sink(Protocol):
         `leads_ns` maps a sender's name to how far its clock is ahead of Tailspan's.
 
         Returns:
-            A future that completes when the rows are committed. Its exception is a ValueError if the rows
-                are invalid.
+            Completes when the rows are committed; fails with a ValueError if they are invalid.
 
         Raises:
             Exception: the sink did not accept the rows; they may be submitted again.

@@ -170,8 +170,7 @@ def slo_families(
 ) -> Iterator[Family]:
     """Yield good events, all events and the target, by objective and group.
 
-    A field by which any objective is grouped, such as tenant, is a label of every series; empty for
-    objectives that are not grouped by it.
+    A field that groups any objective is a label of every series, empty for the others.
     """
     if targets:
         yield gauge(series.SLO_TARGET, {(name,): target for name, target in targets.items()})

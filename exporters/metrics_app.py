@@ -22,10 +22,9 @@ def metrics_app(
     """The ASGI application with `/metrics`, `/healthz` and `/readyz`.
 
     Args:
-        exposition: writes the metrics.
         ready: returns whether telemetry is being received and stored.
-        failing: returns the failing vital components and the other failing components, with their
-            reasons. `/readyz` responds "not ready" only while a vital component fails.
+        failing: returns the failing vital components and the other failing ones, with reasons. Only
+            vital ones make `/readyz` respond "not ready".
         other_paths: paths that another application serves on the same port, for the 404 response.
     """
     scrapes = _SharedScrapes(exposition)
@@ -65,11 +64,7 @@ def metrics_app(
 
 
 class _SharedScrapes:
-    """Computes at most one scrape at a time.
-
-    Requests that arrive meanwhile share the next scrape, which contains everything committed before
-    they arrived.
-    """
+    """Computes at most one scrape at a time. Requests that arrive meanwhile share the next one."""
 
     def __init__(self, exposition: Exposition) -> None:
         self._exposition = exposition

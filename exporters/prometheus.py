@@ -1,8 +1,7 @@
 """Exports stored telemetry as Prometheus metrics.
 
-`PrometheusExporter` is a listener of the collector. It counts requests in batches: when many wait,
-about once per second, and before a scrape. A scrape copies the totals under a lock, and writes the
-copy without it.
+`PrometheusExporter` is a listener of the collector. It counts requests in batches, about once per
+second and before a scrape. A scrape copies the totals under a lock, and writes the copy without it.
 """
 
 import platform
@@ -57,11 +56,11 @@ class PrometheusExporter(Families):
     """Counts stored rows, and exports the totals.
 
     Args:
-        report: returns the collector's own counters; None to omit their series.
+        report: returns the collector's own counters, if any.
         recent: the ids of counted requests, so that repeats are not counted.
         objectives: by name.
         placed: returns the groups of an objective that are counted separately.
-        notifications: returns attempts to notify, by channel and result; None to omit the series.
+        notifications: returns attempts to notify, by channel and result, if any.
         usd_per_s: returns the price per second of a replica's engine; None if unknown.
         starts: returns the latest start of each engine of the given replicas (`LatestStarts.of`).
     """
@@ -159,8 +158,8 @@ class PrometheusExporter(Families):
             self._slos.add_probes(self._probes.add(probes), now_unix_ns)
 
     def share_tenants(self, tenants: Collection[str]) -> None:
-        """Export these tenants by name, in place of others if necessary, so that all collectors of
-        a database name the same tenants. At most `LIMIT` are allowed."""
+        """Export these tenants, at most `LIMIT`, by name, so that all collectors of a database name
+        the same."""
         with self._lock:
             # These requests arrived before the tenants were exported by name.
             self._count(self._waiting_since_unix_ns)

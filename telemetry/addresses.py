@@ -1,7 +1,6 @@
 """Check whether a credential may be sent to an address, and mask credentials in addresses. Pure.
 
-Credentials go only to loopback or over TLS, unless the user sets `--insecure-credentials`. Source:
-RFC 6750, section 5.3; RFC 3986, section 3.2.1 (userinfo).
+Source: RFC 6750, section 5.3 (TLS); RFC 3986, section 3.2.1 (userinfo).
 """
 
 import re

@@ -1,7 +1,6 @@
-"""What an application did around its calls to a model, from OpenTelemetry GenAI spans.
+"""What an application did around its calls to a model. A row has no prompt and no name of a tool.
 
-A row contains no prompt and no name of a tool. Compare the times of two operations only if both
-have the same `process`: the clocks of different processes may differ.
+Compare times only within one `process`: the clocks of different processes may differ.
 """
 
 from dataclasses import dataclass
@@ -43,8 +42,8 @@ Source: OpenTelemetry semantic conventions, registry of `gen_ai.operation.name`.
 """
 
 MAX_PER_TRACE: Final = 256
-"""Maximum stored operations of a trace (50 kB at about 200 bytes each). At this number, others may
-be missing, so the application's time around a model call is unknown."""
+"""Maximum stored operations of a trace (about 50 kB). Then others may be missing, so the
+application's time around a model call is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The data for a bill, as columns: engine time, billed requests and energy. Pure.
 
-A span here is not a trace span, but a time range of one engine or GPU, with the first and the last
-value of each counter. A cell is all requests of one hour with the same labels.
+A span is a time range of one engine or GPU, with the first and the last value of each counter. A
+cell is all requests of one hour with the same labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,7 @@ from telemetry.starts import EngineStart
 BoolArray = NDArray[np.bool_]
 
 GAP_S: Final = 60
-"""Maximum seconds between two samples of a running engine. A longer gap is not billed, because the
-engine may not have run. Plugins sample every second; scrapes are every few seconds."""
+"""Seconds. A longer gap between two samples is not billed: the engine may not have run."""
 
 WORK: Final = tuple(name for name in rolled_up(EngineSample) if name.endswith("_total"))
 
@@ -44,9 +43,9 @@ class CounterKey(NamedTuple):
 class EngineCounterSpans:
     """Spans of engine counters. Span i belongs to the counters `counts[which[i]]`.
 
-    A span lies within a minute or an hour, and has no gap longer than GAP_S. `first` and `last`
-    have a column for each counter in WORK; NaN if not reported. `coefficients` has a column for
-    each name in COEFFICIENTS: the mean of a minute, or the latest minute of an hour.
+    A span lies within a minute or an hour, without a gap above GAP_S. `first` and `last` have a
+    column for each counter in WORK (NaN if not reported), and `coefficients` for each name in
+    COEFFICIENTS: the mean of a minute, or the latest minute of an hour.
     """
 
     counts: Sequence[CounterKey]
@@ -106,11 +105,11 @@ class GpuEnergySpans:
 
 @dataclass(frozen=True, slots=True)
 class BillingCells:
-    """Sums of requests. A cell has one combination of labels and one hour.
+    """Sums of requests by one combination of labels and one hour.
 
-    Cell i has the labels `labels[group[i]]`, in the order of `by`, and the hour that begins at
-    `hour_unix_s[i]`. `reported` is the number of requests that report an amount. The seconds of a
-    request across the end of an hour are divided between the hours.
+    Cell i has the labels `labels[group[i]]`, in the order of `by`, and begins at `hour_unix_s[i]`.
+    `reported` is the number of requests that report an amount. A request across the end of an hour
+    is divided.
     """
 
     by: Sequence[str]
@@ -150,8 +149,8 @@ class BillingData:
     gpus: GpuEnergySpans
     cells: BillingCells
     starts: Sequence[EngineStart]
-    """For each engine: the last start before the time range, and the starts in and shortly after
-    it. An engine that was ready after the range may have loaded its model in the range."""
+    """Each engine's last start before the time range, and the starts in and shortly after it, whose
+    loading may lie in the range."""
     simulated: bool = False
     apportioned: bool = True
     """Whether requests that run across the end of an hour are divided. False if their rows were

@@ -1,7 +1,7 @@
 """The names under which gateways and applications report a lookup in a cache of answers.
 
-No convention exists (semantic-conventions#2128 is open). The collector reads the names from spans,
-the prober from responses. To support a product, add a row to `CACHES` and to docs/caches.md.
+No convention exists (semantic-conventions#2128 is open). To support a product, add a row to
+`CACHES` and to docs/caches.md.
 """
 
 import math
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from telemetry.cache_lookups import CacheKind, CacheResult
 
 HEADER_PREFIX: Final = "http.response.header."
-"""Prefix of the span attributes with captured response headers; the value is an array of texts.
-Source: OpenTelemetry semantic conventions, "HTTP attributes"."""
+"""Prefix of attributes with captured headers, which are arrays. Source: OpenTelemetry semantic
+conventions, "HTTP attributes"."""
 
 MAX_CHARS: Final = 64
 """Maximum length of a status or a number as text. Documented values have up to 17 characters."""
@@ -26,14 +26,12 @@ class CacheNames:
     """The names of one product.
 
     Attributes:
-        cache: the product, as stored.
         attributes: span attributes with the result.
         headers: response headers with the result, in lower case.
         milliseconds: span attributes that sum to the duration of the lookup.
         kind: None if the status or the similarity determines it.
-        similarity_alone: the result if a lookup reports a similarity but no status.
-        models_only: read the header only from responses to calls of a model, because other servers
-            send it too.
+        similarity_alone: the result of a similarity without a status.
+        models_only: other servers send this header too; read it only in responses of models.
     """
 
     cache: str
@@ -152,10 +150,8 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
 
 
 def status_of(value: object) -> CacheStatus | None:
-    """The meaning of a reported status, or None if it is unknown.
-
-    A header may have one value from each proxy on the way; a hit takes precedence.
-    """
+    """The meaning of a status, or None. Each proxy on the way may add one to a header; a hit
+    wins."""
     if isinstance(value, bool):
         return STATUSES[str(value).lower()]
     if not isinstance(value, str):
@@ -190,12 +186,8 @@ def number_of(value: object) -> float | None:
 
 
 class Reported(NamedTuple):
-    """The lookup in one product's cache.
-
-    Attributes:
-        result: None if no value is valid.
-        invalid: the names with invalid values.
-    """
+    """The lookup in one product's cache. `result` is None if no value is valid; `invalid` names the
+    others."""
 
     cache: str
     result: CacheResult | None

@@ -1,7 +1,7 @@
 """Start child processes that run modules of Tailspan.
 
-A child does not import from the working directory, where a folder may have a package's name. Ctrl-C
-reaches only the parent, which ends its children.
+A child does not import from the working directory. Ctrl-C reaches only the parent, which ends its
+children.
 """
 
 import os
@@ -30,7 +30,6 @@ def start(
     """Start a child that ends when its standard input is closed.
 
     Args:
-        pass_fds: the file descriptors that the child inherits.
         answers: whether to create a pipe for the child's standard output.
 
     Raises:
@@ -59,10 +58,10 @@ def _wait_for_closed_input() -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Lower the priority of this process by `nice`.
+    """Lower the priority of this process, and of its session, within which Linux compares
+    priorities.
 
-    With autogroups, Linux compares priorities only within a session, so the session's priority is
-    lowered too. Source: sched(7), "The autogroup feature".
+    Source: sched(7), "The autogroup feature".
     """
     reached = os.nice(nice)
     if os.getsid(0) != os.getpid():

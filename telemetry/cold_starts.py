@@ -1,7 +1,4 @@
-"""The cold start of an engine: the time until its server was ready, in parts.
-
-The engine's arguments are in `EngineStart`.
-"""
+"""The cold start of an engine: the time until its server was ready, in parts."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -17,10 +14,9 @@ _KUBERNETES: Final = "Kubernetes API"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStart:
-    """One start of one engine.
+    """One start of one engine. The parts sum to `length_s`.
 
-    The parts sum to `length_s`. A failed start has `reached` (the part in which it failed),
-    `failure` (the reason), and no later parts.
+    A failed start has `reached` (the part in which it failed), `failure` (why), and no later parts.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -242,8 +238,8 @@ PARTS: Final = (
 
 
 MAX_LATER_NS: Final = 5 * 10**9
-"""Maximum time by which a start event may be later than the end of its cold start. The process
-measures the two with different clocks."""
+"""A start event may be this much later than the end of its cold start, measured with another
+clock."""
 
 
 def is_cold_start_of(cold_start: ColdStart, start: EngineStart) -> bool:

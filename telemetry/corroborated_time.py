@@ -1,22 +1,20 @@
 """The time that alerts and retention use: the system clock, unless senders contradict it.
 
-The system clock can jump: NTP, a user, a paused virtual machine. The time since boot does not jump;
-it includes suspension. After a jump there are two candidates: the system clock, and the held time,
-which continues from before the jump. The senders' timestamps decide:
+The system clock can jump: NTP, a user, a paused virtual machine. After a jump there are two
+candidates: the system clock, and the held time, which continues with the time since boot. The
+senders' timestamps decide:
 
 - A sender whose timestamps jumped too uses the system clock, so it does not vote.
-- A sender whose timestamps did not jump is a witness. It votes for the candidate that is nearer to
-  its timestamps. The majority decides immediately.
-- Without a witness, the held time is used for `STEPOUT_NS`, then the system clock.
+- Any other sender votes for the candidate nearer to its timestamps. The majority decides at once.
+- Without a vote, the held time is used for `STEPOUT_NS`, then the system clock.
 
-At the start of Tailspan, there is no held time. The system clock is in doubt if it is more than
-`GAP_NS` ahead of the newest stored data, or behind it. It is used nevertheless, unless most
-senders' timestamps are shortly after the newest stored data.
+At the start of Tailspan, the system clock is in doubt if it is more than `GAP_NS` ahead of the
+newest stored data, or behind it. It is used unless most senders' timestamps are shortly after that
+data.
 
-Deletion cannot be undone, so it uses a slower clock, `deletable_unix_ns`. It never goes back, stops
-while it is ahead of the current time, and advances at most `PACE` times as fast as the time since
-boot. A wrong clock deletes at most one additional minute of data per minute. After a downtime of a
-week, deletion takes a week to catch up.
+Deletion cannot be undone, so it uses `deletable_unix_ns`: it never goes back, stops while it is
+ahead, and advances at most `PACE` times as fast as the time since boot. A wrong clock deletes at
+most one additional minute of data per minute.
 
 Thread-safe.
 """
@@ -33,18 +31,17 @@ from telemetry.engines import MAX_TRACKED
 
 SECOND_NS: Final = 10**9
 STEP_NS: Final = 5 * SECOND_NS
-"""Shorter jumps of the system clock are always accepted. A third of the 15 s between two
-evaluations of the alerts. NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
+"""Shorter jumps are always accepted: a third of the time between two evaluations of the alerts.
+NTP's corrections are smaller (chrony's `makestep 1`, ntpd's 128 ms)."""
 STEPOUT_NS: Final = 300 * SECOND_NS
 """Time after which a jump without a witness is accepted, as in ntpd (`tinker stepout`)."""
 WITNESS_NS: Final = 3_600 * SECOND_NS
 """A sender remains a witness for this time after its last message."""
 GAP_NS: Final = 3_600 * SECOND_NS
-"""At the start, the system clock is trusted if it is ahead of the newest stored data by less than
-this."""
+"""At the start, the system clock may be this much ahead of the newest stored data."""
 BEHIND_NS: Final = 60 * SECOND_NS
-"""At the start, the system clock is trusted if it is behind the newest stored data by less than
-this. A stored timestamp is at most a second after its arrival (collector/rows/sender_clocks.py)."""
+"""At the start, the system clock may be this much behind the newest stored data. A stored timestamp
+is at most a second after its arrival (collector/rows/sender_clocks.py)."""
 PACE: Final = 2
 """Maximum speed of `deletable_unix_ns`, as a multiple of real time. 1 could never catch up."""
 MAX_SENDERS: Final = MAX_TRACKED
@@ -125,10 +122,11 @@ class CorroboratedClock:
                 self._at_start = True
 
     def record_message(self, sender: str, newest_unix_ns: int) -> None:
-        """Record the newest uncorrected timestamp of a message that has just arrived.
+        """Record the newest uncorrected timestamp of a message that has just arrived from a named
+        sender.
 
-        Call this only for senders with a unique name. Beyond `MAX_SENDERS`, a new sender replaces
-        the one that has been silent longest; while the clock is in doubt, it is ignored.
+        Beyond `MAX_SENDERS`, a new sender replaces the one that was silent longest, or is ignored
+        while the clock is in doubt.
         """
         with self._lock:
             self._update()

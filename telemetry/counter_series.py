@@ -1,11 +1,8 @@
 """The increases of the counters of engines and GPUs between samples. Pure.
 
-A counter is a total since the start of a process. A series is the samples of one engine or GPU from
-one process with one start time. Increases are summed within a series, so none is computed across a
-restart. If a counter decreases within a series, it was reset, and the increase is unknown.
-
-A span here is not a trace span: it is the first and the last sample of a series in a minute or an
-hour, possibly the same sample.
+A series is the samples of one engine or GPU from one process with one start time. No increase is
+computed across a restart. If a counter decreases within a series, it was reset, and the increase is
+unknown. A span is the first and the last sample of a series in a minute or an hour.
 """
 
 from dataclasses import dataclass
@@ -25,8 +22,8 @@ _WIDE: Final = 2**31
 
 
 def series_numbers(*columns: IntArray) -> IntArray:
-    """The series of each of the n rows, as numbers from 0: (n,). Rows with equal values in all
-    columns belong to one series."""
+    """The series of each of the n rows, as numbers from 0: (n,). A series has equal values in all
+    columns."""
     numbers = np.zeros(columns[0].size, dtype=np.int64)
     for column in columns if numbers.size else ():
         least, greatest = int(column.min()), int(column.max())
@@ -44,7 +41,7 @@ class CounterSeries:
     """n samples or n spans, sorted by series and time.
 
     Attributes:
-        order: (n,) the index of each sample or span in the original columns.
+        order: (n,) their indices in the original columns.
         first_unix_ns: (n,) when each starts.
         last_unix_ns: (n,) when each ends.
         follows: (n,) whether the one before it is in the same series, within the allowed gap.
@@ -66,10 +63,10 @@ class CounterSeries:
         """Sort samples or spans by series and time.
 
         Args:
-            series: (n,) the series number of each sample or span.
+            series: (n,) the series number of each.
             first_unix_ns: (n,) when each starts.
             last_unix_ns: (n,) when each span ends, or None for samples.
-            longest_gap_s: maximum gap between two neighbours, or None for no limit.
+            longest_gap_s: between two neighbours, or None for no limit.
         """
         order = np.lexsort((first_unix_ns, series))
         first_ns, ordered = first_unix_ns[order], series[order]
@@ -84,7 +81,7 @@ class CounterSeries:
         """The increase of a counter since the previous sample, for each sample.
 
         Args:
-            values: (n,) the counter in each sample, in the order of the columns; NaN if unknown.
+            values: (n,) in the order of the columns; NaN if unknown.
 
         Returns:
             (n,) in the order of the columns; NaN without a previous neighbour or after a reset.
@@ -127,8 +124,8 @@ class Intervals:
     Attributes:
         order: (n,) the index of each span in the original columns.
         next_positions: (m,) the position in `order` of the span after each interval.
-        start_unix_ns: (n + m,) when each starts.
-        end_unix_ns: (n + m,) when each ends.
+        start_unix_ns: (n + m,)
+        end_unix_ns: (n + m,)
     """
 
     order: IntArray
@@ -144,8 +141,8 @@ class Intervals:
         """The increase of a counter in each span and each interval.
 
         Args:
-            first: (n,) the counter at the start of each span, in the order of the columns.
-            last: (n,) the counter at the end of each span.
+            first: (n,) at the start of each span, in the order of the columns.
+            last: (n,) at the end of each span.
 
         Returns:
             (n + m,): NaN if a value is unknown, negative if the counter was reset.

@@ -1,7 +1,6 @@
 """Convert frozen dataclasses to JSON text and back. Pure.
 
-`read` accepts only declared fields and types, because the text may be from a damaged database or
-another version of Tailspan.
+`read` is strict: the text may be from a damaged database or another version of Tailspan.
 """
 
 import json
@@ -27,8 +26,8 @@ def read(kind: type[Read], text: str) -> Read:
     """The dataclass that `write` wrote.
 
     Args:
-        kind: its fields may be texts, numbers, booleans, enums of texts, dataclasses, and
-            sequences, tuples, unions and mappings (with text keys) of these.
+        kind: its fields may be texts, numbers, booleans, text enums, dataclasses, and sequences,
+            tuples, unions and mappings (with text keys) of these.
 
     Raises:
         ValueError: the text is not JSON, or a field is missing, unknown or has another type.

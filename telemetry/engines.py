@@ -1,7 +1,6 @@
 """The state of an engine at one instant.
 
-A total (`*_total`) counts from `started_unix_ns`, the start of the engine or of the front end that
-reports it.
+A total (`*_total`) counts from `started_unix_ns`, the start of the engine or of its front end.
 """
 
 from dataclasses import dataclass
@@ -23,14 +22,14 @@ from telemetry.fields import (
 from telemetry.requests import Source
 
 MAX_TRACKED: Final = 1_200
-"""Maximum replicas, engines and senders that one collector tracks. Five collectors are enough for
-5,000 replicas, even if a hash distributes them unevenly."""
+"""Maximum replicas, engines and senders of one collector: five collectors are enough for 5,000
+replicas, even if a hash distributes them unevenly."""
 HUNG_S: Final = 60
-"""Seconds without a completed step after which an engine with requests counts as hung.
+"""Seconds without a completed step after which an engine with requests counts as hung, as in vLLM
+(VLLM_RINGBUFFER_WARNING_INTERVAL).
 
-vLLM warns after 60 s without a response from a worker (VLLM_RINGBUFFER_WARNING_INTERVAL). The
-longest legitimate step, a prefill of 128k tokens of a 70B model in one chunk, needs about 4e16
-FLOP: 20 s on four H100 GPUs at half of their peak of 990 TFLOP/s.
+The longest legitimate step, a prefill of 128k tokens of a 70B model in one chunk, takes 20 s on
+four H100 GPUs: about 4e16 FLOP at half of their peak of 990 TFLOP/s.
 """
 
 

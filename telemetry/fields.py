@@ -1,7 +1,7 @@
 """Describe the fields of requests and samples: unit, meaning, source, OpenTelemetry name.
 
-The tables of the collector and the store, docs/attributes.md and the JSON of `tailspan requests`
-are derived from the annotations of `RequestTimeline`, `EngineSample` and `GpuSample`.
+Tables of the collector and the store, docs/attributes.md and the JSON of `tailspan requests` are
+derived from these annotations.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_type_hints
 from tailspan_vllm import names
 
 Quantity = Literal["text", "flag", "count", "number", "ratio", "score", "seconds"]
-"""A count is a whole number, a ratio is at most 1, and only a score may be negative."""
+"""Counts are whole numbers, ratios are at most 1, and only scores may be negative."""
 
 
 HTTP: Final = "HTTP layer"
@@ -37,7 +37,7 @@ class FieldDescription(NamedTuple):
 
     Attributes:
         unit: a UCUM unit, or the type of a value without a unit.
-        meaning: an explanation, in one or more sentences.
+        meaning: one or more sentences.
         source: where the sender gets the value from, such as "request header".
         wire: the OpenTelemetry name, or None if Tailspan itself sets the field.
         quantity: None to derive it from the type and the unit.
@@ -72,8 +72,7 @@ def metric(
 
 
 def column(unit: str, meaning: str, source: str, *, rolled_up: bool = False) -> FieldDescription:
-    """Describe a field that Tailspan computes or reads from another part of a message, such as a
-    span's id."""
+    """Describe a field that Tailspan computes, or reads from another part of a message."""
     return FieldDescription(unit, meaning, source, rolled_up=rolled_up)
 
 

@@ -1,7 +1,4 @@
-"""The state of a GPU at one instant, from its driver or a separate sampler.
-
-A value that a GPU does not report is None, and is not replaced by a similar value.
-"""
+"""The state of a GPU at one instant. A value that it does not report is None."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +24,7 @@ class GpuSource(StrEnum):
 class GpuSample:
     """The state of one GPU of one replica at one instant.
 
-    `throttle_reasons` are sorted and joined by commas; empty if the clock was not limited.
+    `throttle_reasons` are sorted and joined by commas; empty without a limit.
     """
 
     replica: Annotated[str, column("text", "The replica.", "resource `service.instance.id`")]

@@ -1,6 +1,6 @@
 """A server's newest report of a request that has not ended.
 
-The request's latencies only grow, so a latency objective that the report misses stays missed.
+Latencies only grow, so a latency objective that the report misses stays missed.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,8 @@ REPORTED_FROM_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightRequest:
-    """A report of one request in flight at `seen_unix_ns`.
-
-    The row of the ended request has the same `trace_id`, `span_id` and `received_unix_ns`.
-    """
+    """A report of one request in flight at `seen_unix_ns`. The ended request has the same
+    `trace_id`, `span_id` and `received_unix_ns`."""
 
     span_id: str
     trace_id: str
@@ -52,5 +50,5 @@ SELECTED_BY: Final = (
     *("operation", "model", "lora", "route", "tenant", "region", "replica", "config"),
     *("streamed", "source", "prompt_tokens"),
 )
-"""The fields that are equal in a report and in the row of the ended request. Some front ends
-determine `engine` only at the end."""
+"""Equal in a report and in the row of the ended request, unlike `engine`, which some front ends
+determine only at the end."""

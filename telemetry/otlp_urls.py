@@ -14,12 +14,8 @@ _DEFAULTS: Final = {GRPC_KEY: 4317, HTTP_KEY: 4318}
 
 
 def otlp_url(key: str, environ: Mapping[str, str]) -> str:
-    """The collector's address, with HOST in place of the host.
-
-    Args:
-        key: `GRPC_KEY` or `HTTP_KEY`.
-        environ: the environment. A missing variable has its default.
-    """
+    """The collector's address, with HOST in place of the host. `key` is `GRPC_KEY` or
+    `HTTP_KEY`."""
     text = environ.get(key, "")
     port = int(text) if text.isascii() and text.isdecimal() else _DEFAULTS[key]
     return f"{environ.get(SCHEME_KEY, 'http')}://HOST:{port}"

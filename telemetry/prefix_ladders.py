@@ -1,9 +1,8 @@
 """Parse prefix ladders, which show which requests begin with the same tokens. Pure.
 
-A ladder is a text: the tokens per KV-cache block, such as `16:`, then four characters for each
-rung. The first rung stands for the empty prompt, each other rung for the prefix that ends at one of
-`POSITIONS`. Requests with equal rungs up to a position have the same tokens up to it. The plugin
-computes ladders (`tailspan_vllm/request/prefix_ladder.py`).
+A ladder is the tokens per KV-cache block, such as `16:`, then four characters for each rung: the
+empty prompt, then the prefixes that end at `POSITIONS`. Requests with equal rungs up to a position
+have the same tokens up to it. The plugin computes them (`tailspan_vllm/request/prefix_ladder.py`).
 """
 
 import re

@@ -1,7 +1,6 @@
 """A probe: one request from the prober to an endpoint, measured by the prober.
 
-The server also reports the probe, as a request of the tenant `PROBE_TENANT`. Queries leave out this
-tenant, unless they select it.
+The server reports it too, as a request of `PROBE_TENANT`, which queries leave out by default.
 """
 
 from dataclasses import dataclass
@@ -48,10 +47,10 @@ class ProbeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One probe.
+    """One probe. The time to connect is `dns_s` + `connect_s` + `tls_s`.
 
-    The time to connect is `dns_s` + `connect_s` + `tls_s`. `written_s`, `e2e_s` and the times to
-    the first byte, event or token begin when the connection is ready.
+    `written_s`, `e2e_s` and the times to the first byte, event or token begin when the connection
+    is ready.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]

@@ -1,7 +1,6 @@
 """The confidence interval of a proportion, such as a hit rate. Pure.
 
-Source: Wilson, JASA 22 (1927); Brown, Cai and DasGupta, Statistical Science 16 (2001), which
-recommends Wilson's interval for small samples.
+Source: Wilson, JASA 22 (1927); Brown, Cai and DasGupta, Statistical Science 16 (2001).
 """
 
 from math import sqrt
@@ -10,13 +9,13 @@ from telemetry.quantiles import Z_95
 
 
 def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float] | None:
-    """The confidence interval of a proportion (95 % for z = 1.96), or None without trials.
+    """Wilson's confidence interval of a proportion (95 % for z = 1.96), or None without trials.
 
-    Computed coverage for independent trials: for proportions from 5 % to 95 %, at least 92.7 % with
-    100 or more trials, and at least 89 % with 10 or more.
+    For independent trials and proportions from 5 % to 95 %, the computed coverage is at least 92.7
+    % with 100 or more trials, and 89 % with 10 or more.
 
     Raises:
-        ValueError: the number of successes is negative or exceeds the number of trials.
+        ValueError: `successes` is negative or exceeds `trials`.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes of {trials} trials")

@@ -1,9 +1,8 @@
 """Quantiles of a set of values, and their confidence intervals. Pure.
 
-A quantile is the observed value at the nearest rank, ⌈n·q⌉ of n, without interpolation. The bounds
-of a confidence interval are also observed values, and are valid for any distribution.
-
-Source: Conover, Practical Nonparametric Statistics, 3rd ed., §3.2.
+A quantile is the observed value at the nearest rank, ⌈n·q⌉ of n. The bounds of its interval are
+also observed values, valid for any distribution. Source: Conover, Practical Nonparametric
+Statistics, 3rd ed., §3.2.
 """
 
 from fractions import Fraction
@@ -21,14 +20,12 @@ Z_95 = 1.96
 
 
 def quantile(values: FloatArray, q: float) -> float | None:
-    """The smallest value v for which at least a share q of the values is ≤ v.
+    """The smallest value v for which at least a share q of the values is ≤ v, or None without
+    values.
 
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1), used as an exact decimal number.
-
-    Returns:
-        One of the values, or None if there are no values.
 
     Raises:
         ValueError: q is outside (0, 1), or a value is NaN.
@@ -39,8 +36,7 @@ def quantile(values: FloatArray, q: float) -> float | None:
 
 
 def nearest_rank(number: int, q: float) -> int:
-    """The rank of a quantile among `number` values. The smallest value has rank 1; 0 without
-    values.
+    """The rank of a quantile among `number` values, from 1; 0 without values.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -51,19 +47,15 @@ def nearest_rank(number: int, q: float) -> int:
 
 
 def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float, float] | None:
-    """The confidence interval of a quantile (95 % for z = 1.96).
+    """The confidence interval of a quantile (95 % for z = 1.96): (low, high), both observed values.
 
-    The ranks of its bounds are n·q ± z·√(n·q·(1−q)), rounded outwards. The coverage, computed with
-    the binomial distribution, is at least 94.7 % for n up to 5,000 and q from 0.5 to 0.99.
+    Ranks n·q ± z·√(n·q·(1−q)), rounded outwards. The binomial coverage is at least 94.7 % for n up
+    to 5,000 and q from 0.5 to 0.99. None for too few values: fewer than 381 for p99, or 8 for p50.
 
     Args:
         values: (n,) in any order, without NaN.
         q: in (0, 1).
-        z: half the width of the interval in standard deviations, above 0.
-
-    Returns:
-        (low, high), both observed values, or None for too few values: fewer than 381 for p99, or 8
-        for p50.
+        z: half the width in standard deviations, above 0.
 
     Raises:
         ValueError: q is outside (0, 1), z is not above 0, or a value is NaN.
@@ -77,7 +69,7 @@ def rank_interval(values: FloatArray, q: float, z: float = Z_95) -> tuple[float,
 
 
 def interval_ranks(number: int, q: float, z: float = Z_95) -> tuple[int, int] | None:
-    """The ranks of the bounds of a quantile's confidence interval, or None for too few values.
+    """The ranks of a quantile's confidence interval, or None for too few values.
 
     Raises:
         ValueError: q is outside (0, 1), or z is not above 0.

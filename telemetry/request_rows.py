@@ -1,7 +1,6 @@
 """Many requests as rows of plain values, and as columns.
 
-Creating a `RequestTimeline` takes longer than all other processing of a request, so it is created
-only on access.
+A `RequestTimeline` is created only on access: this takes longer than all other processing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +22,8 @@ from telemetry.requests import (
 )
 
 Row = tuple[Any, ...]
-"""The values of all fields of a request, in order. Enums are plain strings, which SQLite's driver
-processes faster."""
+"""All fields of a request, in order. Enums are plain strings, which SQLite's driver processes
+faster."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
 """The index of each field in a row."""

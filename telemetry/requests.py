@@ -55,8 +55,8 @@ class Source(StrEnum):
 
 
 class Basis(StrEnum):
-    """Where a request was measured: at the HTTP edge and in the engine, in one of them, or in the
-    client. The client's durations include the network."""
+    """Where a request was measured: the HTTP edge and the engine, one of them, or the client (with
+    the network)."""
 
     HTTP = "http"
     ENGINE = "engine"
@@ -77,18 +77,16 @@ PHASES = ("frontend_s", "queue_s", "prefill_s", "decode_s", "delivery_s")
 """In order and consecutive, from received to delivered."""
 
 PARTS = ("own_s", "others_prefill_s", "others_decode_s", "preempted_s", "stall_s")
-"""The parts of prefill and of decode: the request's own work; prefills of other requests; decodes
-of other requests; preemption, until the discarded work is computed again; step time that no
-scheduled work explains."""
+"""The parts of prefill and of decode: own work; others' prefills; others' decodes; preemption,
+until the discarded work is computed again; step time that no scheduled work explains."""
 
 QUEUE_PARTS = ("queue_seats_s", "queue_kv_s", "queue_budget_s", "queue_held_s", "queue_step_s")
-"""The parts of `queue_s`, the waiting for: a free place in the batch; free KV-cache blocks; a step
-with enough token budget; the request's own adapter, cache or grammar; the end of the current step.
-"""
+"""The parts of `queue_s`, waiting for: a place in the batch; KV-cache blocks; token budget; the
+request's own adapter, cache or grammar; the end of the current step."""
 
 HELD_PARTS = ("kv_load_s", "grammar_s", "adapter_wait_s")
-"""The parts of `queue_held_s` with a known reason: KV cache was being loaded; a grammar was being
-compiled; no slot for the adapter was free. Other reasons include a paused engine."""
+"""The parts of `queue_held_s` with a known reason: KV cache or grammar not ready; no slot for the
+adapter. Another reason is a paused engine."""
 
 PREFILL_PARTS = tuple(f"prefill_{part}" for part in PARTS)
 
@@ -103,10 +101,9 @@ STORED_LATENCIES = (*LATENCIES, "first_content_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTimeline:
-    """One request, from received to delivered.
+    """One request, from received to delivered, identified by `trace_id` and `span_id`.
 
-    `trace_id` and `span_id` identify the row. The phases sum to `e2e_s`. The parts of queue,
-    prefill or decode, if known, sum to the phase.
+    The phases sum to `e2e_s`. The parts of queue, prefill or decode, if known, sum to the phase.
     """
 
     trace_id: Annotated[str, column("text", "The span's trace id, in hex.", "the span")]
@@ -698,8 +695,8 @@ class RequestTimeline:
 
 
 def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
-    """Mean seconds per output token after the first. None for fewer than two output tokens, or if
-    an argument is None."""
+    """Mean seconds per output token after the first; None for fewer than two tokens or an unknown
+    value."""
     if decode_s is None or output_tokens is None or output_tokens < 2:
         return None
     return decode_s / (output_tokens - 1)
@@ -708,9 +705,10 @@ def tpot_s(decode_s: float | None, output_tokens: int | None) -> float | None:
 def part_s(
     in_prefill_s: float | None, in_decode_s: float | None, decode_s: float | None
 ) -> float | None:
-    """A part's total time, such as preemption: in prefill plus in decode.
+    """A part's total time in prefill and decode, such as preemption; None if one of them is
+    unknown.
 
-    Without decode, only the time in prefill. None if a time is unknown.
+    Without decode, only the time in prefill.
     """
     if decode_s is None:
         return in_prefill_s

@@ -1,10 +1,9 @@
 """Estimate quantiles of durations within 1 %, with mergeable sketches.
 
-A sketch counts durations in the bins of a fixed grid. Bin b contains durations above γ^(b−1) and up
-to γ^b seconds, with γ = 101/99: 115 bins per decade, from a nanosecond to 31 years. Adding counts
-per bin merges two sketches without loss. The grid never changes, so stored bins keep their meaning.
-The bounds are computed with integers and searched, because the last digit of a logarithm depends on
-the processor.
+Bin b of the grid contains durations above γ^(b−1) and up to γ^b seconds, with γ = 101/99: 115 bins
+per decade, from a nanosecond to 31 years. The grid never changes, so stored bins keep their
+meaning. Its bounds are computed with integers and searched: the last digit of a logarithm depends
+on the processor.
 
 Adding a duration takes 0.5 µs; in a column, 0.07 µs (benchmarks/sketches.py). Source: DDSketch,
 Masson et al., VLDB 2019, arXiv 1908.10693.
@@ -74,14 +73,12 @@ def estimate_s(bin_: int) -> float:
 
 
 def quantile_s(counts: Mapping[int, int], q: float) -> float | None:
-    """The quantile at the nearest rank, ⌈n·q⌉ of n, as in `telemetry.quantiles`.
+    """The quantile in seconds, within 1 % of the duration at the nearest rank; None without
+    durations.
 
     Args:
         counts: number of durations by bin, at least 0.
         q: in (0, 1).
-
-    Returns:
-        Seconds, within 1 % of the duration at that rank, or None without durations.
 
     Raises:
         ValueError: q is outside (0, 1).
@@ -106,8 +103,8 @@ def quantiles_s(counts: Mapping[int, int], qs: Iterable[float]) -> list[float]:
 class Sketch:
     """A sketch of a set of durations, with their sum.
 
-    `sum_ns` is an integer, because a sum of floats would depend on the order of the durations.
-    Other values are counted only in `negative` and `unusable`.
+    `sum_ns` is an integer: a sum of floats would depend on their order. Values that are no
+    durations are counted only in `negative` and `unusable`.
     """
 
     counts: dict[int, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Starts of engines with their arguments, and the differences between two starts. Pure.
 
 `arguments` is a JSON object with sorted keys such as `cache.block_size` and values that are
-numbers, booleans or strings. In a comparison, an absent argument differs from every value.
+numbers, booleans or strings. An absent argument differs from every value.
 """
 
 import json
@@ -11,16 +11,16 @@ from typing import Final, NamedTuple
 Argument = str | int | float | bool
 
 MAX_LOADING_S: Final = 3_600.0
-"""Maximum plausible `loading_s`. Beyond it, the process was not loading all the time. By default,
-vLLM ends a start after 600 s (VLLM_ENGINE_READY_TIMEOUT_S)."""
+"""Maximum plausible `loading_s`: by default, vLLM ends a start after 600 s
+(VLLM_ENGINE_READY_TIMEOUT_S)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStart:
-    """The start of an engine, which was ready at `at_unix_ns`, with its arguments.
+    """The start of an engine, which was ready at `at_unix_ns`.
 
-    `config` is the fingerprint of the arguments. `device` and `gpus` are the name and the number of
-    the engine's GPUs. `shape` is the model's shape as a JSON object.
+    `config` is the fingerprint of the arguments. `device` and `gpus` are the name and number of its
+    GPUs. `shape` is the model's shape as JSON.
     """
 
     replica: str
@@ -50,8 +50,7 @@ class Difference(NamedTuple):
 
 
 def loading_from(start: EngineStart) -> int:
-    """When an engine began to load, in unix nanoseconds. The engine that it replaces answers no
-    requests from then on."""
+    """When an engine began to load (unix ns), and the engine that it replaces stopped answering."""
     return start.at_unix_ns - int((start.loading_s or 0.0) * 10**9)
 
 

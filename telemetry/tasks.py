@@ -11,13 +11,12 @@ class Task:
     Only one thread at a time may change the fields; any thread may read them.
 
     Attributes:
-        name: the name in metrics, `/readyz` and `tailspan doctor`.
-        vital: whether telemetry is lost while the component fails. Senders should then use another
-            collector.
-        quiet_s: the longest normal time between two successes, or None if it works only on demand.
-        problem: why the last attempt failed, such as the exception's type, or None.
-        begun_unix_s: the first start, or None.
-        alive: returns whether the thread or process runs; None if unknown.
+        name: in metrics, `/readyz` and `tailspan doctor`.
+        vital: whether telemetry is lost while it fails, so senders should use another collector.
+        quiet_s: the longest normal time between two successes, or None if it works on demand.
+        problem: why the last attempt failed, such as the exception's type.
+        begun_unix_s: the first start.
+        alive: returns whether the thread or process runs.
     """
 
     name: str

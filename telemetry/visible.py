@@ -1,6 +1,6 @@
 """Replace invisible characters, which can hide, reverse or break the surrounding text. Pure.
 
-Clients choose ids and the names of tenants, routes and models, so these texts are not trusted.
+Clients choose ids and the names of tenants, routes and models.
 """
 
 import unicodedata

@@ -25,7 +25,7 @@ class ConfiguredOwners:
 
     Attributes:
         by_gpu: the replica by one of a GPU's names (see `names_of`).
-        template: the replica's name, for GPUs of dcgm-exporters, with labels such as `{pod}`.
+        template: the replica's name from labels of a dcgm-exporter, such as `{pod}`.
     """
 
     by_gpu: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

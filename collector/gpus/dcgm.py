@@ -1,7 +1,6 @@
-"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, whose activity NVML does not
-measure, and GPUs of other machines.
+"""Reads NVIDIA GPUs through dcgm-exporters: GPUs older than Hopper, or of other machines.
 
-An exporter samples its GPUs every 30 s, or every second if started with `-c 1000`.
+An exporter samples every 30 s, or every second if started with `-c 1000`.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Converts the response of a dcgm-exporter to GPU samples. Pure.
 
-With MIG, each slice of a card has its own series, with the label GPU_I_ID, which repeat the card's
-power and energy. These copies are dropped. Sources: dcgm-exporter, `etc/default-counters.csv` and
-`etc/dcp-metrics-included.csv`; DCGM, "Field Identifiers". The label names are those of
-dcgm-exporter 2.x to 4.x, with and without `--use-old-namespace`.
+With MIG, each slice has its own series, with the label GPU_I_ID, and copies of the card's power and
+energy, which are dropped. Sources: dcgm-exporter 2.x to 4.x, `etc/default-counters.csv` and
+`etc/dcp-metrics-included.csv`, with and without `--use-old-namespace`; DCGM, "Field Identifiers".
 """
 
 import re
@@ -82,11 +81,8 @@ NAMES: Final = frozenset({*_FIELDS, _USED, _FREE, _RESERVED, _TOTAL})
 
 
 def gpus_of(samples: Iterable[Sample], at_unix_ns: int) -> tuple[GpuReading, ...]:
-    """The GPUs and slices in a response that have a UUID or a number.
-
-    Args:
-        samples: samples with names in `NAMES`.
-    """
+    """The GPUs and slices in a response that have a UUID or a number. `samples` have names in
+    `NAMES`."""
     series: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], dict[str, str]] = {}
     for sample in samples:

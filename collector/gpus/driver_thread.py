@@ -39,8 +39,7 @@ class DriverThread:
         """Read on the separate thread.
 
         Raises:
-            ReaderError: reading failed or took too long. After a timeout, `read` fails until the
-                library's call has returned.
+            ReaderError: reading failed or took too long, or an earlier call has not returned.
         """
         if self._pending is not None and not self._pending.done():
             raise ReaderError(

@@ -1,7 +1,7 @@
 """NVIDIA's GPU performance monitoring (GPM): a GPU's activity between two samples.
 
-GPM needs Hopper or newer. The first sample, and a sample after a long pause, has no values. Source:
-NVML API reference, "GPM Functions" and `nvmlGpmMetricId_t`.
+Needs Hopper or newer. The first sample, and one after a long pause, has no values. Source: NVML API
+reference, "GPM Functions" and `nvmlGpmMetricId_t`.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ LONGEST_S: Final = 10.0
 _PERCENT: Final = 0.01
 _MIB: Final = float(2**20)
 _ROUNDING: Final = 1.01
-"""Upper bound of a plausible ratio. Its parts are measured with two clocks, so it can slightly
-exceed 1; it is then set to 1. A larger ratio is discarded."""
+"""A ratio's parts are measured with two clocks. Up to this bound it is set to 1, and discarded
+above."""
 
 
 class _Metric(NamedTuple):
@@ -38,11 +38,7 @@ METRICS: Final[Mapping[str, _Metric]] = {
 
 
 class GpmWindow:
-    """Two successive samples of one GPU, or of one MIG instance.
-
-    Args:
-        instance: id of the MIG instance, or None for the whole card.
-    """
+    """Two successive samples of one GPU, or of one MIG instance (`instance` is its id)."""
 
     def __init__(
         self, pynvml: Any, device: Any, instance: int | None, clock: Callable[[], float]
@@ -57,7 +53,8 @@ class GpmWindow:
         self._support_checked = False
 
     def measure(self, into: Measurements) -> None:
-        """Set each activity metric in `into`: its value since the last sample, or why it is absent.
+        """Set each activity metric in `into` to its value since the last sample, or why it is
+        absent.
 
         Raises:
             ReaderError: the GPU is gone.

@@ -1,7 +1,7 @@
 """Reads the NVIDIA GPUs of this machine through NVML: every card and every MIG slice.
 
-NVML finds a lost GPU again only after the library is reopened. The first sample after that has no
-rates, so the library is reopened at most every 30 s.
+Only a reopened library finds a lost GPU, but then has no rates at first. So it is reopened at most
+every 30 s.
 """
 
 import contextlib

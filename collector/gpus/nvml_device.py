@@ -1,7 +1,7 @@
 """NVML's current values of one NVIDIA GPU, without its performance counters.
 
-`utilization.memory` is the share of time in which memory was accessed, so it is not read. Source:
-NVML API reference, "Device Queries".
+`utilization.memory` is a share of time, so it is not read. Source: NVML API reference, "Device
+Queries".
 """
 
 from collections.abc import Callable
@@ -13,9 +13,8 @@ from collector.gpus.throttle_reasons import reasons_of
 
 _MHZ: Final = 1_000_000
 _TRANSFERS_A_CLOCK: Final = 2
-"""Bits that HBM and GDDR memory transfer per line in one cycle of NVML's memory clock: 2 × 2,619
-MHz × 5,120 bits is the 3.35 TB/s that NVIDIA states for an H100 (SXM). Also holds for A100, H200,
-L4 and L40S."""
+"""Bits that HBM and GDDR transfer per line and cycle of NVML's memory clock: 2 × 2,619 MHz × 5,120
+bits is NVIDIA's 3.35 TB/s of an H100 (SXM). Also holds for A100, H200, L4 and L40S."""
 
 
 class _Query(NamedTuple):

@@ -1,9 +1,9 @@
 """Assigns GPUs to replicas, and counts the processes on each GPU that do not belong to the replica.
 
-The first source that returns a replica is used: the configuration; the labels of a dcgm-exporter;
-the ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas'
-processes; the machine's name. An agent (`tailspan gpus --endpoint`) receives no samples of engines:
-it names the server whose processes use the GPU `host:port`, a replica's default name.
+The first source that names a replica is used: the configuration; labels of a dcgm-exporter;
+ancestors of the processes that compute on the GPU; CUDA_VISIBLE_DEVICES of the replicas' processes;
+the machine's name. An agent (`tailspan gpus --endpoint`) receives no samples of engines: it names
+the server of these processes, by its default `host:port`.
 """
 
 import logging
@@ -26,8 +26,7 @@ from telemetry.requests import RequestTimeline, Source
 
 MAX_KNOWN: Final = 4_096
 SILENT_NS: Final = 300 * 10**9
-"""An engine without a sample for this time is ignored, because its process id may be reused. A
-running engine sends a sample every second."""
+"""An engine without a sample for this time is ignored, because its process id may be reused."""
 
 _log = logging.getLogger(__name__)
 

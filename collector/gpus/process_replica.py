@@ -1,12 +1,12 @@
 """Finds the replica to which a process of this machine belongs. Pure.
 
-A process id alone does not identify an engine's process: other machines and containers have the
-same ids. So the process must also start with the engine's counters. If a replica's name contains a
-host (`host:port`, the default), it must be this machine or the process's container.
+Other machines and containers have the same process ids. So a process must also start with the
+engine's counters, and the host in a replica's name (`host:port`, the default) must be this machine
+or the process's container.
 
-With one API server, the engine's workers are descendants of the process whose id the engine
-reports. With several API servers or data parallelism, both are children of one launcher, which runs
-the same program and started them at about the same time.
+An engine's workers descend from the process whose id it reports. With several API servers or data
+parallelism, both are children of one launcher, which runs the same program and started them at
+about the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +16,8 @@ from collector.gpus.processes import HostProcess
 
 BEFORE_S: Final = 5.0
 AFTER_S: Final = 3_600.0
-"""An engine's counters may start up to `BEFORE_S` before its process and up to `AFTER_S` after it,
-because some start only after the model is loaded."""
+"""An engine's counters may start this much before and after its process: some start only after the
+model is loaded."""
 TOGETHER_S: Final = 120.0
 """Maximum time between the starts of two children of one launcher."""
 
@@ -49,7 +49,7 @@ def replica_of(
 
     Args:
         ancestry: the process, its parent, and so on.
-        engines: the processes that engines reported, by process id.
+        engines: reported processes, by id.
         here: this machine's host name.
         hostname: returns the host name of the container of a process.
     """
@@ -73,10 +73,8 @@ def server_of(
     hostname: Callable[[int], str | None],
     port: Callable[[int], int | None],
 ) -> str | None:
-    """The default name (host:port) of the server to which a process belongs.
-
-    The server is the nearest ancestor that runs the same program and listens on exactly one port.
-    Its GPU workers listen on several ports.
+    """The default name (host:port) of the server to which a process belongs: its nearest ancestor
+    that runs the same program and listens on exactly one port.
 
     Args:
         port: returns the only port that a process listens on, or None.

@@ -1,7 +1,7 @@
 """Reads the processes of this machine from /proc: parents, namespaces, start times.
 
-Command lines and variables may contain secrets: no command line is read, and CUDA_VISIBLE_DEVICES
-is the only variable used. Values without read permission are unknown. Source: proc(5).
+No command line is read, and CUDA_VISIBLE_DEVICES is the only variable used: others may contain
+secrets. Source: proc(5).
 """
 
 import contextlib
@@ -21,12 +21,9 @@ _DEEPEST: Final = 64
 
 
 class HostProcess(NamedTuple):
-    """A process.
+    """A process, with its id in Tailspan's and in its own namespace.
 
-    Attributes:
-        pid: in Tailspan's namespace.
-        own_pid: in the process's own namespace.
-        contained: whether this namespace is nested in Tailspan's, as in a container.
+    `contained` is whether its namespace is nested in Tailspan's, as in a container.
     """
 
     pid: int
@@ -45,9 +42,9 @@ class HostProcesses:
         self._booted_s: float | None = None
 
     def ancestry(self, pid: int) -> Iterator[HostProcess]:
-        """Yield a process, its parent, its grandparent, and so on.
+        """Yield a process, its parent, and so on, without process 1 of the machine.
 
-        Process 1 of the machine is left out; process 1 of a container may be a server.
+        Process 1 of a container may be a server.
         """
         for _ in range(_DEEPEST):
             if pid == INIT and self._is_machine():

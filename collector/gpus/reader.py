@@ -94,12 +94,11 @@ class GpuReading:
 
     Attributes:
         gpu: the GPU's UUID, or another unique name.
-        index: the GPU's number in the driver's order, or None.
+        index: the GPU's number in the driver's order.
         values: by field of `GpuSample`.
-        absent: the reasons for absent values, by field of `GpuSample`.
-        processes: ids of the processes that compute on the GPU, in this machine's namespace; None
-            if unknown.
-        labels: of a dcgm-exporter: Hostname, pod, namespace, container …
+        absent: why values are absent, by field.
+        processes: ids of the processes that compute on the GPU, in this machine's namespace.
+        labels: of a dcgm-exporter.
     """
 
     gpu: str

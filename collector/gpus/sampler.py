@@ -1,7 +1,6 @@
 """Reads GPUs periodically, assigns each sample to a replica, and stores the samples.
 
-Each reader has its own task. A reader that finds no GPU tries again after a minute, without a log
-line.
+Each reader has its own task. Without a GPU, it tries again after a minute, without a log line.
 """
 
 import asyncio

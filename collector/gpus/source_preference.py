@@ -1,7 +1,7 @@
 """Selects one of two sources of the same GPU: the driver on this machine, or a dcgm-exporter.
 
-The source that reports bandwidth is preferred, or else the driver, which is read every second. The
-other source is ignored until the preferred one has sent no sample for `SILENT_NS`.
+The source with bandwidth is preferred, or else the driver, which is read every second. The other is
+used when the preferred one is silent for `SILENT_NS`.
 """
 
 from typing import Final, NamedTuple

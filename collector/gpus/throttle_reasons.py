@@ -1,7 +1,6 @@
-"""The bits of an NVIDIA driver's throttle mask as names.
+"""The bits of an NVIDIA driver's throttle mask as names, without "idle", which delays no work.
 
-"idle" is left out: the lower clock of an idle GPU delays no work. Source: NVML,
-`nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
+Source: NVML, `nvmlClocksEventReasons`. A dcgm-exporter reports the same mask.
 """
 
 from collections.abc import Mapping

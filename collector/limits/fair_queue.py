@@ -1,12 +1,11 @@
 """Divides the time for reading messages fairly between senders.
 
-Messages are read one at a time, and one can take a hundred times longer than another. The next
-message is from the sender that has used the least reading time, so a message waits for the current
-one and at most one from each other sender. A sender with too many uncommitted rows delays the
-transaction of all senders, so it is skipped until they are committed.
+One message can take a hundred times longer than another. The next one is from the sender that has
+used the least reading time, so a message waits for the current one and at most one from each other
+sender. A sender with too many uncommitted rows would delay the common transaction, so it is skipped
+until they are committed.
 
-Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, with the measured time instead of the
-packet length.
+Source: start-time fair queueing, Goyal et al., SIGCOMM 1996, by measured time.
 """
 
 import math
@@ -34,7 +33,7 @@ class FairQueue:
     """A queue of work (functions to call) by sender. Thread-safe.
 
     Args:
-        max_load: a sender with this load (uncommitted rows) or more is skipped.
+        max_load: a sender with this many uncommitted rows is skipped.
     """
 
     def __init__(

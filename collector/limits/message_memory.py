@@ -1,7 +1,6 @@
 """Reserves memory for a message while it arrives, and releases it after the response.
 
-If a message exceeds the limit per sender or in total, the sender must retry. Use from one event
-loop only.
+Use from one event loop only.
 """
 
 from dataclasses import dataclass

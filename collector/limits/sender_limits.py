@@ -21,8 +21,8 @@ MESSAGE_BYTES: Final = 512
 class CollectorLimits:
     """Limits of the collector, per sender and in total.
 
-    Bytes are counted after decompression. A rate limit is an average: the bytes of one second, or
-    one message of any allowed size, may arrive at once.
+    Bytes are counted after decompression. The bytes of one second, or one message of any allowed
+    size, may arrive at once.
     """
 
     max_body_bytes: int = 16 * MIB
@@ -35,7 +35,7 @@ class CollectorLimits:
     """Unanswered. Each uses up to 64 KiB in the transport before it is read."""
     max_peer_waiting_messages: int = 256
     """Unanswered, from one address. An OpenTelemetry Collector sends 10 at once (`num_consumers`),
-    and many senders may share an address behind a NAT."""
+    and a NAT may hide many senders."""
     max_connections: int = 1024
     """Of each OTLP port."""
     max_peer_connections: int = 256
@@ -112,8 +112,8 @@ class RateLimiter:
 
 
 def sender(address: str) -> str:
-    """The key of a sender: its IPv4 address, or its IPv6 network of 64 bits, because a host could
-    use a new address of its network for each message. Source: RFC 4291, 2.5.4."""
+    """The key of a sender: its IPv4 address, or its IPv6 network of 64 bits, in which a host can
+    use any address. Source: RFC 4291, 2.5.4."""
     try:
         ip = IPv6Address(address.partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
 """Serves an ASGI application on its own port, inside a running event loop.
 
-The port is bound before uvicorn starts, so that the error for a taken port can name its
-command-line option. Connections are limited, and uvicorn's signal handlers are disabled.
+The port is bound before uvicorn starts, for a better error. Connections are limited, and uvicorn's
+signal handlers are disabled.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         raise ListenError(
             f"cannot listen on {host} port {port}: {why}; choose another with {option}"
         ) from error
-    # Accepted sockets inherit TCP_NODELAY, without which every response waits 40 ms for the
-    # sender's delayed ACK. asyncio does not set it on sockets without an explicit protocol.
+    # Inherited by accepted sockets, on which asyncio does not set it. Without it, every response
+    # waits 40 ms for the sender's delayed ACK.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 

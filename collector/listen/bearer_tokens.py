@@ -1,8 +1,8 @@
 """Authenticates requests by bearer tokens, which a file or an environment variable lists.
 
-Tokens are compared in constant time. Only their digests are stored, and no token appears in a log
-or an error. A token with a role, `TOKEN:ROLE`, can only read what the role allows
-(`analysis.access.roles_file`). Source: RFC 6750.
+Tokens are compared in constant time and stored as digests; none appears in a log or an error. A
+token with a role, `TOKEN:ROLE`, can only read what the role allows (`analysis.access.roles_file`).
+Source: RFC 6750.
 """
 
 import hmac
@@ -29,12 +29,7 @@ HOLDER: Final = "tailspan.holder"
 
 
 class Holder(NamedTuple):
-    """The holder of a request's token.
-
-    Attributes:
-        number: the position of the token in its file, from 1.
-        role: None if the token may read and write everything.
-    """
+    """The holder of a request's token: its position in the file, from 1, and its role, if any."""
 
     number: int
     role: str | None = None
@@ -161,8 +156,8 @@ class BearerGate:
     """An ASGI application that requires a token on all paths except `open_paths`.
 
     Args:
-        role_paths: the prefix of the paths that tokens with a role may read; None for no path. The
-            application must restrict its answers to the role in the scope, under the key `HOLDER`.
+        role_paths: prefix of the paths that tokens with a role may read, or None. The application
+            must restrict its answers to the role in the scope, under the key `HOLDER`.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Accepts TCP connections within limits.
-
-asyncio's own server does not limit connections. When file descriptors run out, it logs up to 2,048
-errors per second.
+"""Accepts TCP connections within limits, which asyncio's own server does not have.
 
 Connections are limited per address and in total, and counted before the TLS handshake. At a limit,
 a new connection replaces the one that has waited longest for its client, so idle connections cannot
@@ -47,8 +44,8 @@ class ConnectionLimits:
     handshake_s: float = 10.0
     """For the TLS handshake, which takes three round trips. asyncio's default is 60 s."""
     head_s: float = 10.0
-    """For a request's head, which fits in one packet; from the connection or the first byte of a
-    later request. nginx allows 60 s, Apache (mod_reqtimeout) 20 s."""
+    """For a request's head, from the connection or the first byte of a later request. nginx allows
+    60 s, Apache (mod_reqtimeout) 20 s."""
     idle_s: float = 75.0
     """Between a response and the next request: longer than the interval between exports."""
     write_s: float = 30.0
@@ -93,8 +90,8 @@ class Acceptor:
     """Accepts the connections of a listening socket, within limits.
 
     Args:
-        protocol: returns the asyncio protocol for a `Connection`. It must set the connection's
-            `held` when the connection is open, and call `Acceptor.closed` at the end.
+        protocol: returns the asyncio protocol for a `Connection`. It must set `held` when the
+            connection is open, and call `Acceptor.closed` at the end.
     """
 
     def __init__(
@@ -201,8 +198,7 @@ class Acceptor:
         """Close the connection that has waited longest for its client. Return false if none waits.
 
         Args:
-            peer: the sender whose connection is closed; None for the sender with the most
-                connections.
+            peer: whose connection; None for the sender with the most connections.
         """
         if peer is None:
             peer = max(self._peers, key=lambda name: self._peers[name], default=None)
@@ -231,8 +227,8 @@ class Acceptor:
 
 
 def within_descriptors(connections: int, ports: int) -> int:
-    """At most `connections`: the connections per port that the limit of file descriptors allows.
-    The process's soft limit is raised first."""
+    """Connections per port, at most `connections`, that the limit of file descriptors allows. The
+    process's soft limit is raised first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < MAX_DESCRIPTORS:
         wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)

@@ -1,8 +1,7 @@
 """Checks Host and Origin headers, so that web pages in a browser cannot access this server.
 
-An attacker's page can point its own DNS name at this address (DNS rebinding) and then read every
-response, but the Host header still has the page's name. A page can also send a POST to another
-origin, with the Origin header. Source: RFC 9110, "Host and :authority"; RFC 6454.
+With DNS rebinding, an attacker's page could read every response, but the Host header has the page's
+name. A POST from another page has its Origin. Source: RFC 9110, "Host and :authority"; RFC 6454.
 """
 
 import re
@@ -48,8 +47,7 @@ class AllowedHosts:
 
         Args:
             own: the address to listen on and the machine's name. IP addresses are ignored.
-            protected: whether tokens or TLS are required. An attacker's page has no token, and the
-                certificate does not contain its name.
+            protected: whether tokens or TLS are required, which an attacker's page does not have.
 
         Raises:
             ValueError: a name is not a host name.

@@ -1,8 +1,7 @@
 """Reads encoded attributes into a row's fields, and caches the decoded values.
 
-Many spans contain the same labels and small counts, so the decoded value is cached by the bytes of
-its attribute. A double is the last eight bytes of its attribute; only the bytes before it are
-cached. `values.AttributeReader` checks the values.
+Many spans have the same labels and small counts, so values are cached by the bytes of their
+attribute. Of doubles, the last eight bytes, only the bytes before them are cached.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,8 +55,8 @@ class AttributeTable:
 
     Args:
         table: an attribute's field, and the function that reads it.
-        unique: attributes whose values rarely repeat, so they are not cached.
-        unstored: attributes with a double that is checked, but has no field in the row.
+        unique: attributes that are not cached, because their values rarely repeat.
+        unstored: attributes with a double that is checked, but not stored.
     """
 
     def __init__(
@@ -79,8 +78,8 @@ class AttributeTable:
         """Read the attributes of one item. The last value of a repeated key is used.
 
         Returns:
-            The values in the order of the fields (None if absent), and one element to ignore; the first
-            reason to refuse the item, or None; and the number of truncated texts.
+            The values in the order of the fields (None if absent) and one element to ignore; the
+            first reason to refuse the item; the number of truncated texts.
 
         Raises:
             MalformedError: the bytes are not an attribute.

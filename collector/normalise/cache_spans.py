@@ -1,7 +1,6 @@
 """Converts spans that report a lookup in a cache of answers or embeddings. Pure.
 
-The names are in `telemetry/cache_aliases.py`. Any instrumentation may send such a span. Invalid
-values are left out and counted.
+The names are in `telemetry/cache_aliases.py`. Invalid values are left out and counted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,8 +53,7 @@ MODEL_PATHS: Final = (
     ":generateContent",
     ":streamGenerateContent",
 )
-"""Endings of the paths of calls to a model. Headers that any web server may send are read only from
-these calls."""
+"""Endings of the paths of calls to a model, whose responses may have `models_only` headers."""
 
 
 def _header(name: str) -> tuple[str, str]:
@@ -85,9 +83,8 @@ def reports_a_lookup(span: Span) -> bool:
 def lookup_of_span(
     span: Span, origin: ResourceLabels, now_unix_ns: int, batch: NormalisedBatch
 ) -> CacheLookup | None:
-    """The lookup that a span reports, or None if no value is valid.
-
-    Invalid values and truncated texts are counted in `batch`.
+    """The lookup that a span reports, or None if no value is valid. Counts invalid values in
+    `batch`.
 
     Raises:
         RefusalError: an id or a time is invalid.

@@ -54,8 +54,8 @@ def points_in(metric: Metric) -> int:
 def measured(
     batch: NormalisedBatch, metric: Metric, target: SampleField
 ) -> Iterator[NumberDataPoint]:
-    """Yield the points of a metric that have a value. Count the others, and all points of a metric
-    of a wrong type."""
+    """Yield the points of a metric that have a value. Count the others, and all points of a wrong
+    type."""
     if metric.WhichOneof("data") != target.shape:
         batch.refused[Refusal.WRONG_TYPE] += points_in(metric)
         return

@@ -1,9 +1,9 @@
 """Converts spans of NVIDIA Dynamo's front end to request timelines. Pure.
 
-With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request, without data of
-the engine. Its numbers are texts, rounded to hundredths of a millisecond. `ttft_ms` ends when the
-front end receives the first token. The prefill time includes the engine's queue, so it is not read.
-Spans of Dynamo's workers describe the same requests, so they are not read.
+With `OTEL_EXPORT_ENABLED=true`, the front end sends one span for each HTTP request. Its numbers are
+texts, rounded to hundredths of a millisecond. `ttft_ms` ends when the front end receives the first
+token. The prefill time includes the engine's queue, so it is not read; nor are the workers' spans,
+which describe the same requests.
 
 Source: spans of ai-dynamo 1.6.1, recorded in tests/collector/samples/dynamo-1.6.1.json.
 """
@@ -61,9 +61,7 @@ _PATHS: Final = {
 def request_of_dynamo(
     span: Span, origin: ResourceLabels, now_unix_ns: int
 ) -> tuple[RequestTimeline, int] | None:
-    """Convert a span to a request.
-
-    Returns: the request and the number of truncated texts, or None for other spans.
+    """The request of a span, and the number of truncated texts; None for other spans.
 
     Raises:
         RefusalError: the span is a request, but invalid.

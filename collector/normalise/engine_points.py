@@ -57,7 +57,7 @@ def normalise_points(body: bytes, now_unix_ns: int) -> NormalisedBatch:
 
     Raises:
         MalformedError: the body is not an OTLP metrics message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     gathered: dict[_Key, _Gathered] = {}

@@ -1,10 +1,10 @@
 """The span tables for requests of vLLM and SGLang.
 
 vLLM (`--otlp-traces-endpoint`): the span `llm_request` in the scope `vllm.llm_engine` (0.12 to
-0.15) or `vllm.tracing.otel` (since 0.16), from the arrival at the front end.
+0.15) or `vllm.tracing.otel` (since 0.16).
 
-SGLang (`--enable-trace`): the root span of a request in the scope `sglang server`, from its
-creation. "prefill" includes the queue, so it is not read.
+SGLang (`--enable-trace`): the root span in the scope `sglang server`. "prefill" includes the queue,
+so it is not read.
 
 Source: vLLM 0.12 to 0.33, `v1/engine/output_processor.py` and `tracing`; spans of SGLang 0.5.23,
 recorded in tests/collector/samples/sglang-0.5.23.json.

@@ -1,9 +1,7 @@
 """Reads a metrics message if the layout of each of its scopes is known (see `sample_layouts`).
 
-A layout is found by the scope's bytes, with zeros in place of its numbers. They do not contain the
-replica's name, so replicas with the same metrics share a layout.
-
-Thread-safe.
+A layout is found by the scope's bytes with zeros in place of its numbers. Replicas with the same
+metrics share one. Thread-safe.
 """
 
 import threading
@@ -78,13 +76,12 @@ class KnownLayouts:
     def read(self, body: bytes, now_unix_ns: int) -> NormalisedBatch | None:
         """The samples of a metrics message, like `normalise_points`.
 
-        Returns:
-            None if `normalise_points` must read the message: an unknown layout, an invalid number, two
-            samples with the same key, or too many points.
+        None if that must read the message: an unknown layout, an invalid number, two samples with
+        the same key, or too many points.
 
         Raises:
             MalformedError: the body is not an OTLP message.
-            TooLargeError: the message has too many resources and scopes.
+            TooLargeError: it has too many resources and scopes.
         """
         batch = NormalisedBatch()
         for resource, scoped, _ in encoded_scopes(body):
@@ -111,7 +108,7 @@ class KnownLayouts:
         """Whether an earlier message of this size had no known layout. Call once for each such
         message.
 
-        Only then are layouts learned, so messages that do not repeat cause no learning.
+        Layouts are learned only then, from messages that repeat.
         """
         with self._lock:
             before = body_bytes in self._missed

@@ -51,8 +51,8 @@ class Learned(NamedTuple):
 def learn(body: bytes, now_unix_ns: int) -> list[Learned]:
     """The layouts of the scopes of a metrics message.
 
-    A scope has none if it contains no sample, a point is refused, or `number_positions` does not
-    support its bytes.
+    A scope without a sample, with a refused point, or with bytes that `number_positions` does not
+    support has none.
     """
     found = []
     for resource, scoped, _ in encoded_scopes(body):

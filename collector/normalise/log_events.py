@@ -25,7 +25,7 @@ def normalise_events(body: bytes, now_unix_ns: int) -> NormalisedBatch:
 
     Raises:
         MalformedError: the body is not an OTLP logs message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     for resource, scope, records in unfold(body):

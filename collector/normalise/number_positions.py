@@ -1,7 +1,6 @@
 """Finds the numbers of data points in an encoded scope: timestamps and values of eight bytes. Pure.
 
-Two messages that differ only in these numbers have the same structure. Source: opentelemetry-proto
-metrics/v1/metrics.proto; protobuf "Encoding".
+Source: opentelemetry-proto metrics/v1/metrics.proto; protobuf "Encoding".
 """
 
 from collections.abc import Iterator
@@ -44,7 +43,7 @@ def numbers_in(scoped: bytes) -> list[PointNumbers]:
 
     Raises:
         IrregularError: the bytes are malformed, a metric is neither a gauge nor a sum, or a point
-            contains a number twice (only the last one is valid).
+            contains a number twice.
     """
     found: list[PointNumbers] = []
     for part in _parts(scoped, 0, len(scoped)):

@@ -1,12 +1,12 @@
 """Converts spans of applications to the operations around their calls to a model. Pure.
 
-A span with `gen_ai.operation.name` is an operation. Only this attribute, ids and times are read.
-Names outside `NAMED` are stored as `other`, because a name could contain any text, even a prompt.
+Of a span with `gen_ai.operation.name`, only this attribute, ids and times are read. Names outside
+`NAMED` are stored as `other`, because they could contain any text, even a prompt.
 
-A SERVER span reports a request at a router, if the operation generates tokens and no engine sent
-it. Its time to the first byte and response id are also read. llm-d's spans are recognised by their
-names; `llm_d.pd_proxy.true_ttft_ms` ends when the decode begins, so it is not read. Source:
-llm-d-router, `pkg/epp/handlers/server.go` and the proxy's tracing.
+A SERVER span that generates tokens and is not from an engine is a request at a router; its time to
+the first byte and response id are also read. llm-d's spans are recognised by name;
+`llm_d.pd_proxy.true_ttft_ms` ends when the decode begins, so it is not read. Source: llm-d-router,
+`pkg/epp/handlers/server.go` and the proxy's tracing.
 """
 
 from typing import Final
@@ -38,8 +38,7 @@ def operation_of_span(
         call: whether the span is a client's request, which needs no `gen_ai.operation.name`.
 
     Raises:
-        RefusalError: the span is an operation, but its ids or times are invalid, or the first byte
-            is later than the end.
+        RefusalError: ids or times are invalid, or the first byte is later than the end.
     """
     operation = Operation.CALL if call else _operation_by_name(span, scope)
     if operation is None:

@@ -1,11 +1,9 @@
 """Decodes OTLP messages level by level, so that only one item at a time is a Python object.
 
-An empty span takes 2 bytes in a message, but 150 bytes when decoded, so a small message could fill
-the memory. In all signals, resources contain scopes, which contain items. One protobuf schema, the
-outline, reads nested messages as `bytes`, so they are not decoded yet.
+An empty span takes 2 bytes in a message, but 150 bytes when decoded. In all signals, resources
+contain scopes, which contain items: one schema, the outline, reads nested messages as `bytes`.
 
-Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding": a bytes field and
-a message field have the same encoding.
+Source: opentelemetry-proto, collector/*/v1/*_service.proto; protobuf "Encoding".
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +19,13 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from collector.errors import MalformedError, TooLargeError
 
 MAX_PARTS: Final = 2**14
-"""Maximum resources, scopes, items and data points in a message. Exporters send 512 items, an
-OpenTelemetry Collector 8,192 (the default `send_batch_size`)."""
+"""Resources, scopes, items and data points in a message. Exporters send 512 items, an OpenTelemetry
+Collector 8,192 (the default `send_batch_size`)."""
 MAX_PART_BYTES: Final = 2**20
 """Maximum bytes of a resource, scope or item. The plugin's items have about 2 kB."""
 MAX_ATTRIBUTES: Final = 1024
-"""Maximum attributes of a resource, item or data point; SDKs keep 128 by default. An empty
-attribute takes two bytes: an item of 1 MiB could have half a million."""
+"""Of a resource, item or data point; SDKs keep 128 by default. An item of 1 MiB could have half a
+million empty ones."""
 
 _ONE, _MANY = Described.LABEL_OPTIONAL, Described.LABEL_REPEATED
 _BYTES, _FIXED64 = Described.TYPE_BYTES, Described.TYPE_FIXED64
@@ -84,8 +82,7 @@ def encoded_scopes(body: bytes) -> Iterator[EncodedScope]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` resources and scopes, or a resource is
-            larger than `MAX_PART_BYTES`.
+        TooLargeError: more than `MAX_PARTS` resources and scopes, or one above `MAX_PART_BYTES`.
     """
     groups = decoded(_CLASSES["outline.Envelope"], body).groups
     parts = len(groups)
@@ -102,8 +99,8 @@ def unfold(body: bytes) -> Iterator[Scoped]:
 
     Raises:
         MalformedError: the body is not an OTLP message.
-        TooLargeError: the message has more than `MAX_PARTS` resources, scopes and items, or one of
-            them is larger than `MAX_PART_BYTES`.
+        TooLargeError: more than `MAX_PARTS` resources, scopes and items, or one above
+            `MAX_PART_BYTES`.
     """
     all_items = 0
     for resource, raw, parts in encoded_scopes(body):

@@ -1,8 +1,7 @@
 """Reads the samples of a scope whose layout is known from an earlier message. Pure.
 
-A sender's messages usually differ only in their numbers: timestamps and values. A layout has their
-positions and fields, so one call unpacks all numbers. It returns the same rows as
-`normalise_points`, or None if that would refuse an item.
+A layout has the positions and fields of the numbers, in which a sender's messages differ, so one
+call unpacks them. It returns the rows of `normalise_points`, or None if that would refuse an item.
 """
 
 from collections.abc import Callable, Mapping, Sequence

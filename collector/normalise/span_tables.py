@@ -1,7 +1,6 @@
 """Converts spans of other instrumentations to request timelines, with one table per source. Pure.
 
-A phase that a span does not report is None. Only the attributes in a table are read, so prompts and
-responses are never read.
+Only the attributes in a table are read, so prompts and responses are never read.
 """
 
 import json
@@ -40,11 +39,10 @@ class SpanTable:
     """The spans of one source: how to recognise them, and the attribute names of each field.
 
     Attributes:
-        is_request: returns whether a span is a request of this source.
-        latencies: durations in seconds. Values too large for seconds are read as nanoseconds.
+        latencies: seconds, or nanoseconds if too large for seconds.
         counts: numbers of tokens.
         max_output_tokens: the token limit of the request.
-        first_chunk_events: the span event that a client adds for each chunk of the response.
+        first_chunk_events: the span event of each chunk of the response.
     """
 
     source: Source
@@ -66,9 +64,8 @@ def read_foreign(
     now_unix_ns: int,
     tables: tuple[SpanTable, ...],
 ) -> tuple[RequestTimeline, int] | None:
-    """Convert a span to a request, with the first table that recognises it.
-
-    Returns: the request and the number of truncated texts, or None for other spans.
+    """The request of a span, by the first table that recognises it, and the number of truncated
+    texts.
 
     Raises:
         RefusalError: the span is a request, but invalid.
@@ -196,8 +193,8 @@ def _latencies(
         if output_tokens == 0 and field in ("ttft_s", "prefill_s", "decode_s"):
             continue
         found[field] = finite(value)
-    # Some forks send nanoseconds. `MAX_DURATION_S` is 604,800 s, a week, and no request takes less
-    # than 604,800 ns (0.6 ms). So a longest latency above 604,800 is in nanoseconds.
+    # Some forks send nanoseconds. No request takes a week (604,800 s) or less than 604,800 ns (0.6
+    # ms), so a longest latency above 604,800 is in nanoseconds.
     unit_s = 1e-9 if max(found.values(), default=0.0) > MAX_DURATION_S else 1.0
     return {field: seconds(value * unit_s) for field, value in found.items()}
 

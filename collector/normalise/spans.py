@@ -1,7 +1,6 @@
 """Converts OTLP trace messages to requests, cold starts, probes, operations and lookups. Pure.
 
-The span of a client's call is both a request and an operation. A lookup that found the answer is
-not stored as a request, because no model answered.
+A client's call is both a request and an operation. If a cache answered it, it is no request.
 """
 
 from typing import Final
@@ -36,7 +35,7 @@ def normalise_spans(body: bytes, now_unix_ns: int) -> NormalisedBatch:
 
     Raises:
         MalformedError: the body is not an OTLP trace message.
-        TooLargeError: the message has too many items.
+        TooLargeError: it has too many items.
     """
     batch = NormalisedBatch()
     operations = batch.operations

@@ -1,11 +1,8 @@
 """Receives OTLP over gRPC: the Export methods of the three services.
 
-The methods receive the encoded bytes: gRPC would answer a malformed message with INTERNAL, not with
-INVALID_ARGUMENT.
-
-Clients call unary methods, but the server registers methods with a stream of requests, to
-authenticate the call and reserve memory before it reads the message. Until then, gRPC accepts at
-most 64 KiB (the flow-control window).
+The methods receive encoded bytes: gRPC would answer a malformed message with INTERNAL. They are
+registered with a stream of requests, to authenticate a call and reserve memory before the message
+is read. Until then, gRPC accepts at most 64 KiB (the flow-control window).
 
 Source: OpenTelemetry protocol specification, "OTLP/gRPC".
 """
@@ -40,8 +37,8 @@ READ_S: Final = 10.0
 """For a message to arrive. Exporters time out after 10 s by default
 (OTEL_EXPORTER_OTLP_TIMEOUT)."""
 MAX_READS: Final = 8
-"""Maximum messages that arrive at the same time. gRPC does not report the length of an incomplete
-message, so each reserves the maximum of 16 MiB: together half of the memory limit."""
+"""Messages that arrive at the same time. Each reserves the maximum of 16 MiB, because gRPC does not
+report their length: together half of the memory limit."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 

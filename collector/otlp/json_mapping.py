@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 from collector.errors import MalformedError, TooLargeError
 
 MAX_VALUES: Final = 2**18
-"""Maximum objects, arrays and values in one message, of at least 100 bytes and 2.5 µs each. 512
-spans of the plugin have 94,000 (0.3 s); the maximum takes 0.65 s."""
+"""Objects, arrays and values in one message, of at least 100 bytes and 2.5 µs each. 512 spans of
+the plugin have 94,000 (0.3 s); the maximum takes 0.65 s."""
 
 _IDS: Final = (
     ("traceId", "trace_id"),
@@ -48,8 +48,8 @@ def from_json(kind: type[Message], body: bytes) -> bytes:
             raise ParseError("not an object")
         ParseDict(given, message, ignore_unknown_fields=True)
         return message.SerializeToString()
-    # protobuf also raises OverflowError and SystemError. The exception may contain a value, even a
-    # prompt, so it is left out of the error.
+    # protobuf also raises OverflowError and SystemError. The exception may contain a prompt, so it
+    # is left out of the error.
     except Exception as error:
         where = _PATH.search(str(error))
         raise MalformedError(

@@ -1,8 +1,5 @@
-"""Reads metrics messages whose layout (the positions of the numbers) is known, and passes all other
-messages to another reader.
-
-With a known layout, reading here is faster than passing a message to another process.
-"""
+"""Reads metrics messages with a known layout (positions of the numbers) here, which is faster than
+passing them to another process. Another reader reads all others."""
 
 import logging
 from typing import Final
@@ -15,8 +12,7 @@ from collector.otlp.message_reader import MessageReader
 from collector.signals import METRICS, Signal
 
 MAX_AT_ONCE_BYTES: Final = 2**17
-"""Maximum size of a message that `read_known` reads. The samples of a machine's eight GPUs take 96
-kB in 5 s."""
+"""Of a message that `read_known` reads. The samples of eight GPUs take 96 kB in 5 s."""
 MAX_LEARNED_BYTES: Final = 2**18
 MAX_LEARNED_POINTS: Final = 2_048
 """Maximum data points in a message from which layouts are learned, in at most about 50 ms."""

@@ -1,11 +1,8 @@
-"""Reads messages in this process or in a separate one.
+"""Reads messages in this process or in a separate one, which can use another core.
 
-Reading is the largest share of the collector's work, and a separate process can use another core.
-It receives bodies and returns rows, has no state, and ends when its standard input is closed. If it
-ends earlier, a new one is started.
-
-A message may use at most 0.75 s of CPU time, so that a crafted message cannot make all senders
-wait. A message that causes an exception, or ends the process twice, is refused permanently.
+The separate process has no state, ends when its standard input is closed, and is restarted. A
+message may use 0.75 s of CPU time, so that a crafted one cannot make all senders wait. A message
+that causes an exception, or ends the process twice, is refused permanently.
 """
 
 import fcntl
@@ -34,8 +31,7 @@ from telemetry.request_rows import MEASURES, RequestRows
 from telemetry.tasks import Task
 
 MAX_CPU_S: Final = 0.75
-"""CPU time limit for one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON
-message 0.65 s."""
+"""For one message. 16 MiB of the plugin's spans take 0.35 s, the largest JSON message 0.65 s."""
 
 _QUESTION: Final = Struct("<IQ?B")
 """Request header: length of the body that follows, unix nanoseconds, whether it is JSON, and the
@@ -254,8 +250,7 @@ def _at_most(cpu_s: float | None) -> Iterator[None]:
     if cpu_s is None:
         yield
         return
-    # The timer measures CPU time in user mode. The handler runs between two bytecode instructions,
-    # so a long call of C code is not interrupted.
+    # CPU time in user mode. A long call of C code is not interrupted.
     signals.setitimer(signals.ITIMER_VIRTUAL, cpu_s)
     try:
         yield

@@ -1,7 +1,6 @@
 """Refuses rows that are older than the retention, with an explanation for the sender.
 
-Rollups of minutes before the limit no longer change, so they would miss these rows
-(docs/decisions/021).
+Rollups of earlier minutes no longer change, so they would miss these rows (docs/decisions/021).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """Corrects the timestamps of a message from a sender with a fast clock.
 
-The lead is the time by which a timestamp is later than the arrival of its message. `sender_clocks`
-measures each sender's lead, and this module sets the timestamps back.
+The lead is the time by which a timestamp is later than its message's arrival (`sender_clocks`).
 """
 
 from collections import Counter
@@ -48,11 +47,11 @@ class Lead:
 
     Attributes:
         lead_ns: the lead of the message, without outliers.
-        known_ns: the correction from the sender's messages so far, even if these are few.
-        proven_ns: the correction for rows whose timestamps are not later than their arrival:
-            `known_ns`, or 0 until `sender_clocks.MIN_MESSAGES` messages have arrived.
+        known_ns: the correction from the sender's messages so far.
+        proven_ns: the correction for rows not later than their arrival: `known_ns`, or 0 until
+            `sender_clocks.MIN_MESSAGES` messages have arrived.
         shared_ns: the jump of the clock that the sender shares with Tailspan; 0 for another clock.
-        measured_ns: the measured lead of the sender's clock, or None if it is not known yet.
+        measured_ns: the measured lead of the sender's clock, if known.
     """
 
     lead_ns: int = 0
@@ -81,8 +80,8 @@ class Correction:
     """Corrects the timestamps in the rows of one message.
 
     Args:
-        set_back: the corrections of earlier rows, in ns, by the row's key with the uncorrected
-            timestamp. `apply` adds those of this message.
+        set_back: corrections in ns by the row's key with the uncorrected timestamp. `apply` adds
+            those of this message.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Drops repeated engine starts, and refuses more starts than real engines can cause.
 
-Engine starts are not deleted by age, because a start is valid while its engine runs. So they are
-limited per replica and in total: a burst, then one more after a fixed time.
+A start is valid while its engine runs, so it is not deleted by age, but limited per replica and in
+total: a burst, then one more after a fixed time.
 """
 
 from collections import OrderedDict

@@ -1,27 +1,25 @@
 """Corrects the timestamps of senders with a fast clock.
 
-A timestamp after the arrival of its message shows that the sender's clock is ahead of Tailspan's by
-at least the difference, the lead. A slow clock looks like a delayed message, so it is reported, but
-not corrected.
+The lead is how far a timestamp is later than the arrival of its message: the sender's clock is
+ahead by at least this. A slow clock looks like a delayed message, so it is reported, but not
+corrected.
 
-Each replica is a separate sender. A message's lead is that of its newest rows, without outliers; a
-sender's lead is the median over its last messages.
+Each replica is a sender. A message's lead is that of its newest rows, without outliers; a sender's
+lead is the median over its last messages.
 
 - Rows later than their arrival are set back by the message's lead.
 - After `MIN_MESSAGES` messages with a median above `TOLERANCE_NS`, all rows of the sender are set
-  back. The correction changes only if the median differs from it by more than `TOLERANCE_NS`,
-  because a new start timestamp of counters looks like a restart of the engine. It ends when the
-  median is at most `MIN_NS`.
-- The store decides the correction of samples, from the leads that come with each message, so that
-  all collectors correct them equally (`store/sender_clocks.py`).
-- A request that is further ahead than the rest of its message is set back by its own lead. Such a
-  sample or engine start is refused: several of them would get the same timestamp.
+  back, until the median is at most `MIN_NS`. The correction changes only by more than
+  `TOLERANCE_NS`, because a new start of counters looks like a restart of the engine.
+- The store decides the correction of samples from the leads, so that all collectors correct them
+  equally (`store/sender_clocks.py`).
+- A request further ahead than the rest of its message is set back by its own lead. Such a sample or
+  engine start is refused: several would get the same timestamp.
 - A row without a replica name, such as a client's, is corrected by its own lead.
 
-Sent timestamp = stored timestamp + `clock_ahead_s`. A row that is sent again gets the same
-correction; another one would store it twice, because timestamps are part of its key. The store
-keeps the corrections for other and restarted collectors (`store/clock_corrections.py`,
-`store/sender_clocks.py`).
+Sent timestamp = stored timestamp + `clock_ahead_s`. A repeated row gets the same correction, also
+after a restart and in other collectors (`store/clock_corrections.py`); otherwise it would be stored
+twice, because timestamps are part of its key.
 
 If Tailspan's own clock jumped (`telemetry.corroborated_time`), senders on the same clock are
 corrected by the same amount in either direction.
@@ -47,8 +45,8 @@ MIN_MESSAGES: Final = 3
 """Messages before all rows of a sender are corrected: of fewer, a single wrong lead could be the
 median."""
 SPREAD_NS: Final = 600 * 10**9
-"""A row is an outlier if its lead exceeds the median lead of its message by more than this. An
-exporter's queue contains minutes of data, not hours."""
+"""A row is an outlier if its lead exceeds its message's median lead by more than this. An
+exporter's queue contains minutes of data."""
 MAX_SOURCES: Final = MAX_TRACKED
 """Messages of senders beyond this are corrected individually."""
 SILENT_NS: Final = 600 * 10**9
@@ -68,8 +66,8 @@ class MeasuredSenderClock:
     leads_ns: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     ahead_ns: int = 0
     measured_ns: int | None = None
-    """The measured lead, or None if it is not known yet. A delayed message makes it too small, so a
-    small lead is used only after `MIN_MESSAGES` messages."""
+    """None if not known yet. A delayed message makes the lead too small, so a small lead is used
+    only after `MIN_MESSAGES` messages."""
     rows: int = 0
     """The number of corrected rows."""
     last_seen_unix_ns: int = 0

@@ -1,8 +1,8 @@
 """The credentials for a scrape target: a bearer token, and the certificates for TLS.
 
 A token is read from its file for each scrape, sent only to loopback or over TLS unless the user
-allows more, and never logged. Certificates are read once. The files that a target file names must
-lie in one folder: otherwise its editor could make Tailspan send any readable file.
+allows more, and never logged. Files of a target file must lie in one folder: otherwise its editor
+could make Tailspan send any readable file.
 """
 
 import ssl
@@ -35,7 +35,7 @@ class TargetCredentials:
 
     Attributes:
         token_file: used instead of `token`.
-        ca_file: the certificate of the authority that signed the target's certificate, in PEM.
+        ca_file: the authority that signed the target's certificate, in PEM.
         cert_file: Tailspan's certificate for mutual TLS, with `key_file`.
         server_name: the name in the target's certificate, if it differs from the address.
         within: the folder that must contain the token's file (symbolic links resolved), or None.
@@ -60,7 +60,6 @@ class TargetCredentials:
         Args:
             folder: the folder of the target file; paths are relative to it.
             within: the folder that must contain the files; None for `folder`.
-            insecure: whether tokens may be sent unencrypted.
 
         Raises:
             SecurityError: a label is not a text, a file lies in another folder, or `check` fails.

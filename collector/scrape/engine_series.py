@@ -1,10 +1,10 @@
 """The series that engines export on /metrics: one table per kind of engine.
 
-A field has alternative series, because versions of an engine rename and split series. The first one
-in the response is used. Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks
-each version), and its documentation for names before 0.12; SGLang, "Production metrics" and a
-recorded response of 0.5.23; Text Generation Inference, "Metrics"; Triton's tensorrtllm_backend,
-"Triton Metrics" and `custom_metrics_reporter.cc`.
+Versions of an engine rename and split series; the first alternative in the response is used.
+Source: vLLM 0.12 to 0.33, `v1/metrics/loggers.py` (rig/contract checks each version), and its
+documentation for older names; SGLang, "Production metrics" and a recorded response of 0.5.23; Text
+Generation Inference, "Metrics"; Triton's tensorrtllm_backend, "Triton Metrics" and
+`custom_metrics_reporter.cc`.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ class EngineSeries:
     """The series that give a field's value.
 
     Attributes:
-        name: the full name of the samples, including `_total`.
-        where: labels that the series must have. Values are summed over the other labels.
-        over: the value is divided by the value of this series.
+        name: of the samples, including `_total`.
+        where: required labels. Values are summed over the others.
+        over: the series by which the value is divided.
     """
 
     name: str
@@ -33,9 +33,8 @@ class EngineTable:
 
     Attributes:
         engine_labels: labels with the engine's number, or else 0.
-        model_label: label with the model's name.
-        rank_labels: labels of an engine's workers. Each reports the value of the whole engine; the
-            highest is used.
+        rank_labels: labels of an engine's workers. Each reports the whole engine; the highest is
+            used.
         fields: the alternative series of each field of `EngineSample`.
     """
 

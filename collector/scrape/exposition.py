@@ -1,7 +1,7 @@
 """Converts a response of /metrics to the gauges and totals of its engines. Pure.
 
-Only lines of known series are parsed: a response can have a hundred thousand others. Impossible
-values are counted and left out.
+Only lines of known series are parsed: there may be a hundred thousand others. Impossible values are
+counted and left out.
 """
 
 import math

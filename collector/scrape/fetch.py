@@ -1,7 +1,6 @@
 """Fetches a target's response, with limits on time and size.
 
-The scraper uses no proxy, follows no redirect, and accepts no compression, because a small response
-could decompress to a large one. The time limit applies to the whole response.
+No proxy, no redirect, and no compression, because a small response could decompress to a large one.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Scrapes each target every few seconds, and stores the samples.
 
-Each target has its own task, which scrapes again after its last samples are stored. Samples that
-the store does not accept are lost and counted.
+Each target has its own task. Samples that the store does not accept are lost and counted.
 """
 
 import asyncio
@@ -27,8 +26,7 @@ _log = logging.getLogger(__name__)
 REFRESH_S: Final = 5.0
 """Interval between two discoveries of targets."""
 QUIET_S: Final = 300.0
-"""Without a successful discovery for this time, the scraper counts as stalled. A discovery takes 5
-s if DNS does not respond."""
+"""Without a successful discovery for this time, the scraper counts as stalled."""
 MAX_TIMEOUT_S: Final = 5.0
 PLUGIN_PRECEDENCE_NS: Final = 60 * 10**9
 """Scrapes of a replica are not stored for this time after a sample of its plugin."""

@@ -1,7 +1,6 @@
 """Discovers targets to scrape: fixed addresses, targets in a file, or addresses of a DNS name.
 
-Source: Prometheus, "<file_sd_config>" and "<dns_sd_config>"; Thanos (the prefixes `dns+` and
-`dnssrv+`).
+Source: Prometheus, "<file_sd_config>" and "<dns_sd_config>"; Thanos (`dns+`, `dnssrv+`).
 """
 
 import asyncio
@@ -60,7 +59,7 @@ def place(given: str, access: TargetCredentials = OPEN) -> Discovery:
     """The discovery for an argument of `--scrape`.
 
     Raises:
-        ValueError: the address is invalid, or the token must not be sent to this address.
+        ValueError: the address is invalid, or the token must not be sent to it.
     """
     kind, plus, rest = given.partition("+")
     url = rest if plus else given
@@ -153,7 +152,7 @@ class File:
     are ignored.
 
     Attributes:
-        secrets: the folder that must contain the named files; None for the target file's folder.
+        secrets: the folder that must contain the named files; None for the target file's.
         insecure: whether tokens may be sent unencrypted.
     """
 

@@ -2,8 +2,8 @@
 
     engine_cost = cost (`series.COSTS`) + wasted_cost + engine_idle_cost + unbilled cost
 
-A replica without a price has no series, because an unknown cost is not $0. Engines send no samples
-while they load, so only `tailspan cost` bills the loading time.
+Without a price there is no series. Engines send no samples while they load, so only `tailspan cost`
+bills the loading time.
 """
 
 from typing import Final

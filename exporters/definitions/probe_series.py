@@ -1,8 +1,7 @@
 """The series of probes, named as in Prometheus' blackbox_exporter.
 
-Gauges have the values of the latest probe of each endpoint in each region. A probe that was not
-sent, or was stopped by Ctrl-C, only increases the counter of its outcome. A probe that a cache
-answered is a success without a duration.
+Gauges have the latest probe of each endpoint and region. A probe that was not sent, or was stopped
+by Ctrl-C, only counts by outcome. A cached answer is a success without a duration.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,8 @@
 """The series of `/metrics`: name, help, unit and labels.
 
-Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), which include the usual thresholds of
-objectives. The first bound is 0.1 ms for queue times, as on an idle server, and 1 ms for latencies
-with at least one engine step. The buckets are for heatmaps: Tailspan computes no quantiles and no
-objectives from them.
-
-Unknown values are not counted. An unknown label is empty, which Prometheus treats as absent.
+Histograms have six bounds per decade (1, 1.5, 2, 3, 5, 7.5), from 0.1 ms for queue times (an idle
+server) and 1 ms for latencies with an engine step. They are for heatmaps: Tailspan computes no
+quantiles and no objectives from them. Unknown values are not counted. An unknown label is empty.
 """
 
 from collections.abc import Iterable
@@ -257,7 +254,7 @@ TENANT_COSTS: Final = {
 
 LATE_S: Final = 60
 """Requests stored later than this after their end count as late. The plugin sends every 5 s and
-tries again within 30 s, so one failed attempt does not make a request late."""
+retries within 30 s."""
 LATE_REQUESTS: Final = MetricSeries(
     "tailspan_late_requests_total",
     f"Requests of tailspan_requests_total that were stored more than {LATE_S} s after their end.",

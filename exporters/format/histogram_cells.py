@@ -1,15 +1,12 @@
 """The cells in which latencies are counted, and the classic and native buckets computed from them.
 
 A classic histogram has configured bounds, a native one eight buckets per factor of two. Together
-the bounds divide the latencies into about 200 cells. Each latency is counted in one cell, and each
-bucket is a sum of cells:
+they divide the latencies into about 200 cells; each bucket is a sum of cells:
 
     1 cell up to the zero threshold | 8 cells per doubling, divided at classic bounds | 1 cell above
 
-The zero threshold is the power of two below the first classic bound. The last native bucket ends at
-the power of two above the last classic bound.
-
-Source: Prometheus, "Native histograms" specification, standard schemas.
+The native buckets reach from the power of two below the first classic bound (the zero threshold) to
+that above the last. Source: Prometheus, "Native histograms" specification, standard schemas.
 """
 
 from array import array
@@ -56,8 +53,8 @@ class HistogramCells(NamedTuple):
         return array("q", bytes(8 * len(self.buckets)))
 
     def cumulative(self, counts: IntArray) -> IntArray:
-        """Counts of n histograms (n, cells) → cumulative counts of classic buckets (n, buckets).
-        The last is the total."""
+        """(n, cells) → cumulative counts of classic buckets (n, buckets), of which the last is the
+        total."""
         summed: IntArray = np.cumsum(counts, axis=1)[:, self.ends]
         return summed
 

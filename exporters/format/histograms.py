@@ -18,8 +18,8 @@ from exporters.format.label_cache import LabelCache, Labels
 from exporters.format.text import head, labels_text
 
 Exemplar = tuple[str, float, float]
-"""An example request of a bucket: trace id (hex), latency in seconds, end in unix seconds. A plain
-tuple is created faster than a named tuple."""
+"""Trace id (hex) of a request in a bucket, its latency in seconds, its end in unix seconds. A plain
+tuple is created faster."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Select the format of a scrape from the request's headers.
 
-A scraper receives protobuf, the only format with native histograms, if its Accept header lists it
-with the parameters `proto` and `encoding`, and with a weight (`q`) of at least that of text.
+Protobuf needs an Accept entry with the parameters `proto` and `encoding`, and a weight (`q`) of at
+least that of text.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Metric families in Prometheus' protobuf format, the only format with native histograms.
 
-prometheus_client does not write it. A scrape has tens of thousands of small messages, for which a
-protobuf library takes ten times as long. Here, a message is a cached prefix and the numbers.
+prometheus_client does not write it, and a protobuf library takes ten times as long for tens of
+thousands of small messages. Here, a message is a cached prefix and the numbers.
 
 Source: prometheus/client_model, io/prometheus/client/metrics.proto.
 """
@@ -26,8 +26,8 @@ _value: Final = Struct("<3sd").pack
 _double: Final = Struct("<d").pack
 _bound: Final = Struct("<cd").pack
 GAP: Final = 5
-"""Maximum consecutive empty buckets that are written as zeros, of one byte each. A new `BucketSpan`
-takes six bytes."""
+"""Maximum consecutive empty buckets written as zeros, of one byte each. A `BucketSpan` takes
+six."""
 
 
 def varint(number: int) -> bytes:
@@ -183,8 +183,7 @@ def native(of: HistogramCells, counts: IntArray, created_unix_s: float) -> list[
     spans: list[list[bytes]] = [[] for _ in zeros]
     past = 0
     for row, begin, end in _runs(written):
-        # The first `BucketSpan` has the index of its first bucket, each later one its distance from
-        # the previous span.
+        # The first `BucketSpan` has its first bucket's index, each later one the gap before it.
         gap = begin - past if spans[row] else begin + of.first
         past = end
         offset = b"\x08" + varint(gap << 1 if gap >= 0 else -gap * 2 - 1)

@@ -1,8 +1,8 @@
 """Forwards OTLP messages to another backend, such as Tempo, Jaeger or an OpenTelemetry Collector.
 
-A message is forwarded unchanged after it is stored. The collector never waits: a message is dropped
-and counted if the queue is full, or if it is not accepted within `PATIENCE_S`. Messages are sent in
-order, so retries of one delay all later ones. The retry rules are in `tailspan_vllm.export.retry`.
+The collector never waits: a message is dropped and counted if the queue is full, or if it is not
+accepted within `PATIENCE_S`. Retries of one message delay all later ones. The retry rules are in
+`tailspan_vllm.export.retry`.
 """
 
 import logging
@@ -64,7 +64,7 @@ class Forwarder(Families):
         queued_bytes: capacity of the queue.
         patience_s: age at which a message is dropped.
         backoff: computes the pauses between attempts.
-        pause: waits for a number of seconds, or until the forwarder is closed.
+        pause: waits for some seconds, or until the forwarder is closed.
     """
 
     def __init__(

@@ -14,8 +14,7 @@ class HttpPost:
     """Sends messages to a backend.
 
     Args:
-        url: the base address of the backend, without /v1/….
-        headers: headers of every message.
+        url: the base address, without /v1/….
         context: the trusted certificates, or None for the system's.
     """
 

@@ -24,8 +24,8 @@ class ByPair(Generic[T]):
     def expect(self, pair: Pair) -> T:
         """The totals of a pair, created if necessary.
 
-        Create a pair before its first request: its series then begin at 0, so a Prometheus rate
-        includes the first request.
+        Create a pair before its first request, so that its series begin at 0, for Prometheus'
+        rates.
         """
         totals = self._by_pair.get(pair)
         if totals is None:

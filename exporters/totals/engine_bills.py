@@ -1,11 +1,10 @@
 """The cost of each engine while it was up, and the cost of its idle time.
 
-An engine was up between two samples that are at most GAP_S apart, as in the bill (`cost.uptime`).
-One process of an engine sends the totals of its steps; others with the same replica and engine are
-its API servers, which add no uptime. If two processes send step totals at the same time, two
-servers share a replica name by mistake, and both are billed. Idle time is uptime minus busy time.
-The busy time of a long step arrives at its end, so the exported idle time is the highest value so
-far: a counter must not decrease.
+An engine was up between two samples at most GAP_S apart (`cost.uptime`). One process of an engine
+sends its step totals; its API servers add no uptime. If two processes send step totals at the same
+time, two servers share a replica name by mistake, and both are billed. Idle time is uptime minus
+busy time. A step's busy time arrives at its end, so the highest idle time so far is exported: a
+counter must not decrease.
 """
 
 from collections.abc import Callable
@@ -77,9 +76,8 @@ class _Engine:
     def advance(self, process: _Process, report: _Report) -> tuple[float, int]:
         """The uptime in seconds that a sample adds, and the index of the process's server.
 
-        Usually a process sends no step totals after its successor has started. If it does, both run
-        at the same time, and the old process counts as a separate server from its previous sample
-        on.
+        A process that sends step totals after its successor has started counts as a separate
+        server, from its previous sample on.
         """
         number = report.server
         before = self.processes.get(process)

@@ -1,11 +1,9 @@
-"""Totals and gauges of engines, from the samples of one or several processes per engine.
+"""Totals and gauges of engines, summed over the processes that report one engine.
 
-Several processes (vLLM's API servers) may report one engine. Each reports totals of its own
-requests, and only one the totals of the steps. Totals are summed over the processes.
-
-A process with a new start is a restart of the server if no other process of the engine sent a
-sample shortly before. The old counts are then dropped, which Prometheus treats as a reset. If a
-process ends while others continue, its counts stay in the sum.
+Each of vLLM's API servers reports totals of its own requests, and only one process the totals of
+the steps. A process with a new start is a restart of the server if no other process of the engine
+sent a sample shortly before; the old counts are then dropped, which Prometheus treats as a reset.
+Counts of a process that ends while others continue stay in the sum.
 """
 
 import operator
@@ -19,11 +17,11 @@ from telemetry.engines import EngineSample
 
 STALE_NS: Final = 60 * 10**9
 GONE_NS: Final = 10 * 10**9
-"""A process without a sample for longer than this before another process starts has ended. A
-restart takes longer, because it loads a model."""
+"""A process without a sample for this long before another one starts has ended. A restart takes
+longer, because it loads a model."""
 AHEAD_NS: Final = 600 * 10**9
-"""A stored sample with a timestamp this far in the future was stored while Tailspan's clock was
-ahead. The next sample replaces it."""
+"""A sample this far in the future was stored while Tailspan's clock was ahead. The next one
+replaces it."""
 MAX_PROCESSES: Final = 64
 """Maximum processes of one engine. A further process replaces the one whose last sample is
 oldest."""
@@ -57,8 +55,7 @@ class EngineView(NamedTuple):
 class _Process:
     newest: EngineSample
     last_seen_unix_ns: int
-    """The earlier of the newest sample's timestamp and arrival: neither a late arrival nor a clock
-    that is ahead makes it look newer."""
+    """The newest sample's timestamp or arrival, whichever is earlier."""
     started_unix_ns: int | None = None
     highest: list[float | None] = field(default_factory=lambda: [None] * len(ENGINE_TOTALS))
     """The highest value of each total, in the order of `ENGINE_TOTALS`."""

@@ -1,7 +1,7 @@
 """The latest sample of each GPU as Prometheus metrics.
 
-A GPU without samples for a minute is omitted. A GPU that moves to another replica is also exported
-for the old replica for ten seconds, in which sums count it twice.
+A GPU without samples for a minute is omitted. A GPU that moves to another replica counts for both
+for ten seconds.
 """
 
 from collections.abc import Callable, Iterator, Sequence

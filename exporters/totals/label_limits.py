@@ -1,10 +1,8 @@
 """Limits label values, so that clients cannot fill the memory of Prometheus or Tailspan.
 
-At the limit, a new value replaces the value that had no rows for the longest time, if for at least
-`IDLE_NS`. Otherwise its rows get the label `other` and are counted.
-
-Pairs of labels have an owner: the tenant or the replica. At the limit, a new pair replaces a pair
-of the owner with the most pairs, so an owner with many models does not displace others.
+At the limit, a new value replaces the value without rows for the longest time, at least `IDLE_NS`.
+Otherwise its rows get the label `other` and are counted. A new pair replaces a pair of the owner
+(tenant or replica) with the most pairs, so an owner with many models does not displace others.
 """
 
 from collections import Counter, OrderedDict
@@ -17,8 +15,8 @@ from telemetry.engines import MAX_TRACKED
 LIMIT: Final = 200
 """Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MAX_TRACKED
-"""Maximum number of replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each
-has 35 MB (`benchmarks/scrape.py`)."""
+"""Replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
+(`benchmarks/scrape.py`)."""
 GPU_LIMIT: Final = 8 * COMBINED_LIMIT
 IDLE_NS: Final = 6 * 3_600 * 10**9
 """Time without rows after which a value may be replaced: the longest window of a paging alert."""

@@ -28,7 +28,7 @@ class LatestStarts:
         self._lock = threading.Lock()
 
     def of(self, replicas: Collection[str]) -> Mapping[EngineKey, EngineStart]:
-        """The starts of these replicas' engines, and possibly of other engines.
+        """The starts of these replicas' engines, and possibly of others.
 
         Pass only replicas that send samples: any sender can invent engine starts.
         """

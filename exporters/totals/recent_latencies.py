@@ -1,11 +1,8 @@
 """Latencies of the last five minutes in bins (`telemetry.sketches`), by replica, model and tenant.
 
-A window consists of slices of 15 s and their total. When it moves, the oldest slices are subtracted
-from the total. A request is counted in the slice in which it ended, unless it ended before the
-window.
-
-A slice stores a two-byte bin for each request and latency; with many requests, a few hundred bins
-with their counts, six bytes each.
+A window is slices of 15 s and their total, from which the oldest slices are subtracted. A request
+is counted in the slice in which it ended. A slice stores a two-byte bin per request and latency, or
+with many requests a few hundred bins with counts, six bytes each.
 """
 
 from array import array
@@ -84,8 +81,8 @@ class SlidingCounts:
     def __init__(self) -> None:
         self._total: Counter[int] = Counter()
         self._fresh: array[int] = array("h")
-        """The bins of recent requests that are not yet in `_total`. Adding a thousand together
-        takes a tenth of the time."""
+        """Bins that are not yet in `_total`. Adding a thousand together takes a tenth of the
+        time."""
         # The bins of `_total` in ascending order.
         self._ordered: list[int] = []
         self._slices: dict[int, _Slice] = {}
@@ -143,8 +140,7 @@ def _distinct_with_counts(several: "array[int]") -> tuple[IntArray, IntArray]:
 
 
 class RecentLatencies:
-    """The windows of the last minutes, for each pair of model and replica, each model, and each
-    pair of model and tenant."""
+    """The windows of the last minutes, by model and replica, by model, and by model and tenant."""
 
     def __init__(self) -> None:
         self._by_pair: dict[Pair, dict[str, SlidingCounts]] = {}

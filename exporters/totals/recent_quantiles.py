@@ -1,7 +1,7 @@
-"""The quantiles of many windows at once.
+"""The quantiles of many windows at once: processing each separately took a third of a fleet's
+scrape.
 
-All windows are ranges of one list: processing each separately took a third of the duration of a
-fleet's scrape. Ranks and estimates are those of `telemetry.sketches.quantiles_s`.
+Ranks and estimates are those of `telemetry.sketches.quantiles_s`.
 """
 
 from bisect import bisect_left
@@ -19,11 +19,11 @@ def quantiles_s(
     """Yield the quantiles of each window that has enough requests.
 
     Args:
-        windows: non-empty windows.
+        windows: non-empty.
         labels: quantiles such as "0.99".
 
     Yields:
-        The window's index, the quantile's label, and seconds, window by window.
+        The window's index, the quantile's label, and seconds.
     """
     windows = list(windows)
     numbers: list[int] = []

@@ -1,7 +1,6 @@
 """The ids of recent requests, so that a request that arrives twice is counted once.
 
-A sender repeats a batch without a response. When the newer of two sets has `capacity` ids, it
-replaces the older set, so at least the last `capacity` ids are known. At 1,000 requests per second,
+Of two sets, the newer one replaces the older one at `capacity` ids. At 1,000 requests per second,
 the default covers 100 s; OpenTelemetry's exporters stop retrying within 64 s.
 """
 
@@ -40,9 +39,9 @@ class RecentIds:
 
 
 class RecentSources:
-    """Stores which source reported each request id, for at least the last `capacity` ids.
+    """Which source reported each request id, for at least the last `capacity` ids.
 
-    A server may report a request twice: by Tailspan's plugin, and by the engine's own spans.
+    Tailspan's plugin and the engine's own spans may report the same request.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:

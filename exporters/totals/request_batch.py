@@ -39,8 +39,8 @@ class LabelGroups(NamedTuple):
     place: IntArray
 
     def numbers(self, codes: IntArray, most: int) -> list[list[int]]:
-        """The number of requests by label pair and code: `most` numbers for each pair. `codes` has
-        each request's code, from 0 to `most` − 1."""
+        """The number of requests by label pair and code. `codes` has each request's code, from 0 to
+        `most` − 1."""
         counts = np.bincount(self.place * most + codes, minlength=len(self.labels) * most)
         return counts.reshape(-1, most).tolist()
 

@@ -29,10 +29,7 @@ _PARTS: Final = tuple(
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Requests by outcome, and totals of their tokens and costs.
-
-    A total is absent until the first request reports its field.
-    """
+    """Requests by outcome, and totals of their tokens and costs, absent until first reported."""
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     tokens: dict[str, int] = field(default_factory=dict)
@@ -45,10 +42,8 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class PairTotals:
-    """The totals of one model on one replica.
-
-    A histogram, phase or part is absent until the first request reports it.
-    """
+    """The totals of one model on one replica. Histograms, phases and parts are absent until first
+    reported."""
 
     counts: RequestCounts = field(default_factory=RequestCounts)
     histograms: dict[str, HistogramCounts] = field(default_factory=dict)

@@ -1,12 +1,11 @@
 """Counts the good events and all events of each objective, when requests and probes arrive.
 
-A row that arrives long after the request's end counts as `late`, because Prometheus cannot store a
-count with an earlier time.
+A row that arrives long after the request's end counts as `late`: Prometheus cannot store a count
+with an earlier time.
 
-A request in flight is reported several times, and counted once: at the first report that shows that
-it is bad. Each report contains the age at the previous report, and the final row the age at the
-last one. Counters cannot decrease: a request that was counted as bad and then ends with a client
-error stays bad.
+A request in flight is counted at the first report that shows that it is bad: each report contains
+the age at the previous one. A request that was counted as bad stays bad, even if it ends with a
+client error, because counters cannot decrease.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +42,7 @@ _BAD: Final = VERDICTS.index(RequestVerdict.BAD)
 REASONS: Final = (*map(str, EXCLUDED), LATE)
 
 LATE_NS: Final = 300 * 10**9
-"""A row that arrives more than this after the request's end is `late`: the shortest window of a
-paging alert."""
+"""A later row is `late`: the shortest window of a paging alert."""
 
 
 @dataclass(slots=True)
