@@ -26,7 +26,6 @@ class CounterValues:
     """By (transport, signal, result)."""
     truncated_texts: int
     dropped_values: Mapping[str, int]
-    """Invalid values that were left out of rows, by reason."""
     listener_failures: int
     waiting_messages: int
     waiting_bytes: int

@@ -219,7 +219,6 @@ class PrometheusExporter(Families):
             yield from report_families(self._report())
 
     def _count(self, now_unix_ns: int) -> None:
-        """Count the waiting requests, as if all of them had arrived at `now_unix_ns`."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return

@@ -63,7 +63,6 @@ class ApplicationOperation:
     simulated: bool = False
     clock_ahead_s: float | None = None
     ttft_s: float | None = None
-    """Time to the first byte of the response, at a router."""
     response_id: str | None = None
     """The response's id, at a router. It links the request if the router passes no trace context
     on."""

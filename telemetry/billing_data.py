@@ -50,10 +50,8 @@ class EngineCounterSpans:
 
     counts: Sequence[CounterKey]
     regions: Sequence[str | None]
-    """The region of each key in `counts`."""
     which: IntArray
     bucket_unix_s: IntArray
-    """The start of each span's minute or hour."""
     first_unix_ns: IntArray
     last_unix_ns: IntArray
     first: Mapping[str, FloatArray]

@@ -132,7 +132,6 @@ STATUSES: Final[Mapping[str, CacheStatus]] = {
     # gen_ai.cache.hit, LiteLLM
     "true": CacheStatus(CacheResult.HIT),
     "false": CacheStatus(CacheResult.MISS),
-    # Portkey
     "semantic hit": CacheStatus(CacheResult.HIT, _SEMANTIC),
     "semantic miss": CacheStatus(CacheResult.MISS, _SEMANTIC),
     "disabled": CacheStatus(CacheResult.BYPASS),

@@ -25,7 +25,6 @@ class CacheKind(StrEnum):
     """What a cache compares or stores."""
 
     EXACT = "exact"
-    """Answers to the same request."""
     SEMANTIC = "semantic"
     """Answers to similar requests."""
     EMBEDDING = "embedding"

@@ -80,7 +80,6 @@ class CorroboratedClock:
         self._system_ns = self._held_ns = system_unix_ns() - self._looked_ns
         self._follows_system = True
         self._at_start = False
-        """Whether the system clock has been in doubt since the start."""
         self._newest_unix_ns = 0
         """The newest stored timestamp at the start, minus `BEHIND_NS`. A sender behind it has a
         wrong clock."""

@@ -41,7 +41,6 @@ def read(kind: type[Read], text: str) -> Read:
 
 
 def _number(value: Any) -> Any:
-    """Convert a NumPy number to a Python number."""
     return value.item()
 
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 GRPC_KEY: Final = "TAILSPAN_GRPC_PORT"
-"""The port for OTLP over gRPC."""
 HTTP_KEY: Final = "TAILSPAN_HTTP_PORT"
-"""The port for OTLP over HTTP."""
 SCHEME_KEY: Final = "TAILSPAN_OTLP_SCHEME"
 """http or https, for both."""
 _DEFAULTS: Final = {GRPC_KEY: 4317, HTTP_KEY: 4318}

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 Z_95 = 1.96
-"""Standard deviations around the mean that contain 95 % of a normal distribution."""
 
 
 def quantile(values: FloatArray, q: float) -> float | None:

@@ -26,7 +26,6 @@ Row = tuple[Any, ...]
 faster."""
 
 PLACE: Final = {field: place for place, field in enumerate(FIELDS)}
-"""The index of each field in a row."""
 
 _ENUMS: Final[tuple[tuple[int, type[StrEnum]], ...]] = (
     (PLACE["outcome"], Outcome),

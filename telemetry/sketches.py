@@ -28,7 +28,6 @@ ALPHA: Final = 0.01
 LOWEST: Final = -1036
 """The bin of durations below a nanosecond, including 0. Its estimate is 0."""
 HIGHEST: Final = 1036
-"""The bin of the longest durations, about 10⁹ s."""
 
 _ABOVE, _BELOW = 101, 99
 """γ = (1 + ALPHA)/(1 − ALPHA)."""
@@ -108,7 +107,6 @@ class Sketch:
     """
 
     counts: dict[int, int] = field(default_factory=dict)
-    """The number of durations in each bin."""
     sum_ns: int = 0
     min_s: float | None = None
     max_s: float | None = None

@@ -33,7 +33,6 @@ _LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The names of each label in dcgm-exporters, in order of preference."""
 LABELS: Final = frozenset(_LABELS)
-"""The labels that the template of `--dcgm-replica` may contain."""
 
 
 class _Field(NamedTuple):

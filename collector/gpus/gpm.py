@@ -140,7 +140,6 @@ class GpmWindow:
 
 
 def _checked(value: float, *, is_ratio: bool) -> float | None:
-    """The value, or None if it is NaN or impossible. A ratio is limited to 1."""
     if not 0 <= value < (_ROUNDING if is_ratio else float("inf")):
         return None
     return min(value, 1.0) if is_ratio else value

@@ -58,12 +58,10 @@ class NvmlReader:
         self._clock_unix_ns = clock_unix_ns
         self._clock = clock
         self._nvml: Any = None
-        """None while the library is closed."""
         self._opened_s = 0.0
         self._windows: dict[str, GpmWindow] = {}
         self._peaks: dict[str, float | Absence] = {}
         self._some_lost = False
-        """Whether a GPU was lost at the last `read`."""
 
     def read(self) -> Reading:
         """Return the current values of every GPU.

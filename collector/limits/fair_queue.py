@@ -97,7 +97,6 @@ class FairQueue:
         except BaseException as error:
             done.set_exception(error)
         finally:
-            # Before the sender is removed.
             with self._lock:
                 sender.used_s += self._clock() - began
                 if not sender.waiting:

@@ -70,7 +70,6 @@ class Connection:
         self.peer = peer
         self.began = time.monotonic()
         self.held: OpenConnection | None = None
-        """None until the handshake is complete."""
         self.task: asyncio.Task[None] | None = None
 
     @property

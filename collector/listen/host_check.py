@@ -163,7 +163,6 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{0,5})?")
 
 
 def _host(authority: str) -> str | None:
-    """The host in `HOST` or `HOST:PORT`, without brackets; None if malformed."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return found[1].strip("[]").removesuffix(".") if found else None
 

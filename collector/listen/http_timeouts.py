@@ -130,8 +130,6 @@ class TimedH11(H11Protocol):
 
 
 class _CountedChunks(h11.Connection):
-    """An h11 connection that aborts if a body's chunks are too small."""
-
     def __init__(self, give_up: Callable[[], None]) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._give_up = give_up

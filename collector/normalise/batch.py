@@ -33,11 +33,8 @@ class NormalisedBatch:
     refused: Counter[Refusal] = field(default_factory=Counter)
     truncated_texts: int = 0
     dropped_values: Counter[DroppedValue] = field(default_factory=Counter)
-    """Invalid values that were left out of the rows."""
     sample_points: list[int] = field(default_factory=list)
-    """Data points in each row of `samples`."""
     gpu_points: list[int] = field(default_factory=list)
-    """Data points in each row of `gpus`."""
     lookup_spans: list[int] = field(default_factory=list)
     """Spans to count for each row of `lookups`: 1, or 0 if already counted as a request or an
     operation."""

@@ -151,7 +151,6 @@ def _duration_s(span: Span, now_unix_ns: int) -> float:
 def _lookup_s(
     reported: Reported, attributes: Mapping[str, AnyValue], batch: NormalisedBatch
 ) -> float | None:
-    """The duration of the lookup, excluding the call to the model, or None if unknown."""
     names: CacheNames = next(each for each in CACHES if each.cache == reported.cache)
     total_s = None
     for name in names.milliseconds:

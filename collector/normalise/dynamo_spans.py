@@ -38,7 +38,6 @@ _NO_SUCH_MODEL: Final = "unknown_model"
 _SLACK_S: Final = 1e-3
 """Tolerance between a latency and the span's duration, which another clock measured."""
 _ROUNDING_S: Final = 0.005e-3
-"""Maximum rounding error of a latency."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")

@@ -78,7 +78,6 @@ def _operation_by_name(span: Span, scope: str) -> Operation | None:
 
 
 def _of_router(span: Span) -> tuple[float | None, str | None]:
-    """The time until the first byte, and the id of the response."""
     attributes = attributes_of(span.attributes)
     reader = AttributeReader(attributes)
     name = next((each for each in _FIRST_BYTE if each in attributes), None)

@@ -27,7 +27,6 @@ Row = TypeVar("Row", EngineSample, GpuSample)
 Take = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 TIMESTAMP, INTEGER, DOUBLE = "Q", "q", "d"
-"""The `struct` formats of a number."""
 
 
 class Number(NamedTuple):
@@ -188,7 +187,6 @@ def bounds_of(place: int, target: SampleField, *, of_engine: bool) -> Bounds:
 
 
 def _taking(places: Sequence[int]) -> Take:
-    """A function that returns the elements at these indices."""
     if len(places) > 1:
         take: Take = itemgetter(*places)
         return take
@@ -196,7 +194,6 @@ def _taking(places: Sequence[int]) -> Take:
 
 
 def _unpacking(numbers: Sequence[Number]) -> Callable[[bytes], tuple[Any, ...]]:
-    """A function that unpacks all numbers, in the order of their offsets."""
     form, at = "<", 0
     for number in numbers:
         form += f"{number.offset - at}x{number.kind}"

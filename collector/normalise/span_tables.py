@@ -200,7 +200,6 @@ def _latencies(
 
 
 def _outcome(given: _Given, table: SpanTable, output_tokens: int | None) -> Outcome:
-    """The outcome. If the span reports none, derive it from the token limit."""
     reasons = given.texts(table.finish_reasons)
     if reasons:
         if "length" in reasons or "max_tokens" in reasons:

@@ -156,8 +156,6 @@ class GrpcReceiver:
 
 
 class _Reads:
-    """Limits how many messages are read from the network at the same time."""
-
     def __init__(self, limits: CollectorLimits) -> None:
         of_room = limits.max_waiting_bytes // (2 * limits.max_body_bytes)
         self._each = max(1, min(MAX_READS, of_room) // 2)
@@ -181,7 +179,6 @@ class _Reads:
 
 
 def _options(limits: CollectorLimits) -> list[tuple[str, int]]:
-    """Channel arguments that limit memory, calls and connections."""
     return [
         # By default, the window of an unread call grows to megabytes: 60 calls with 15 MB each used
         # 896 MB, and 40 MB with this option.

@@ -130,7 +130,6 @@ def _refusal(error: IntakeError, kind: str) -> Response:
 def _response(
     message: Message, kind: str, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """A response in the format of the request, protobuf or JSON."""
     if kind == _JSON:
         return Response(to_json(message), status, headers, _JSON)
     return Response(message.SerializeToString(), status, headers, _PROTOBUF)

@@ -81,7 +81,7 @@ def _base64(given: Any, key: str) -> Any:
 
 
 class _IdError(ValueError):
-    """The JSON contains a value that OTLP does not allow."""
+    pass
 
 
 def _refuse(constant: str) -> None:

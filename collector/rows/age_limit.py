@@ -14,7 +14,6 @@ from telemetry.application_operations import Operation
 from telemetry.request_rows import PLACE, RequestRows
 
 MINUTE_NS: Final = 60 * 10**9
-"""The time that one rollup covers."""
 
 _received: Callable[[Any], int] = itemgetter(PLACE["received_unix_ns"])
 _seen: Callable[[Any], int] = attrgetter("seen_unix_ns")

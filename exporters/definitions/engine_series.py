@@ -77,7 +77,6 @@ ENGINE_GAUGES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By exported field of `EngineSample`."""
 
 ROOFLINES: Final = {
     "modelled_bytes_per_s": MetricSeries(
@@ -99,7 +98,6 @@ ROOFLINES: Final = {
         ENGINE_LABELS,
     ),
 }
-"""By exported field of `roofline.windows.RooflineWindow`."""
 
 ENGINE_TOTALS: Final = {
     "steps_total": MetricSeries("tailspan_engine_steps_total", "Engine steps.", ENGINE_LABELS),

@@ -250,7 +250,6 @@ TENANT_COSTS: Final = {
         TENANT_LABELS,
     ),
 }
-"""By summed field of `RequestTimeline`."""
 
 LATE_S: Final = 60
 """Requests stored later than this after their end count as late. The plugin sends every 5 s and

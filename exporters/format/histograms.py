@@ -52,7 +52,6 @@ class ObservedLatencies(NamedTuple):
     """New latencies for one histogram."""
 
     at: int
-    """The index of the histogram."""
     counts: IntArray
     sum_s: float
     latest: dict[int, int]

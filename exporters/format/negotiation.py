@@ -57,7 +57,6 @@ def _pairs(parameters: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _weight(given: str | None) -> float:
-    """The weight (0 to 1), or 0 if the text is malformed."""
     if given is None:
         return 1.0
     return float(given) if _WEIGHT.match(given) else 0.0

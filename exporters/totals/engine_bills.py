@@ -52,7 +52,6 @@ _Process = tuple[int, int]
 class _Server:
     newest_unix_ns: int
     last: _Process | None = None
-    """The last process that sent step totals."""
 
 
 @dataclass(slots=True)

@@ -134,7 +134,6 @@ class EngineTotals:
         return {key: _view(engine, now_unix_ns) for key, engine in self._engines.items()}
 
     def _begin(self, engine: _Engine, sample: EngineSample) -> None:
-        """Prepare the totals for the first sample of a process that is new or has restarted."""
         others = [each for process, each in engine.processes.items() if process != sample.process]
         if all(each.newest.at_unix_ns + GONE_NS < sample.started_unix_ns for each in others):
             engine.processes.clear()

@@ -13,7 +13,6 @@ from exporters.definitions.series_types import OTHER
 from telemetry.engines import MAX_TRACKED
 
 LIMIT: Final = 200
-"""Maximum number of models, and of tenants."""
 COMBINED_LIMIT: Final = MAX_TRACKED
 """Replicas, engines, and pairs. `/metrics` of 1,000 replicas with one GPU each has 35 MB
 (`benchmarks/scrape.py`)."""

@@ -13,7 +13,6 @@ from telemetry.requests import Outcome
 from telemetry.sketches import IntArray
 
 Pair = tuple[str, str]
-"""A model and a replica, or a model and a tenant."""
 BoolArray = NDArray[np.bool_]
 
 OUTCOMES: Final = tuple(Outcome)
@@ -26,10 +25,8 @@ class Sum(NamedTuple):
     """Sums of some columns of requests, over all requests with the same label pair."""
 
     at: int
-    """Index of the label pair."""
     requests: int
     totals: list[float]
-    """The sum of each column."""
 
 
 class LabelGroups(NamedTuple):
