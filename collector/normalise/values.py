@@ -104,9 +104,6 @@ class AttributeReader:
         self._attributes = attributes
         self.truncated_texts = 0
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._attributes
-
     def text(self, name: str) -> str | None:
         """A text, truncated to `MAX_TEXT_CHARS`, or None if it is absent or empty."""
         value = self._attributes.get(name)

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.scrape import exposition
@@ -253,7 +253,6 @@ def test_a_percentage_does_not_pass_for_a_ratio() -> None:
     assert answer.unusable_values == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(
