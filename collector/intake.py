@@ -1,6 +1,6 @@
 """Processes a received message: reads it, stores its rows, notifies listeners, responds.
 
-An acknowledgement means that the rows are committed. An `IntakeError` says whether to retry. A
+An acknowledgement means that the rows are committed. An `IntakeError` states whether to retry. A
 message is processed even if its sender disconnects.
 """
 
